@@ -1,0 +1,63 @@
+# Two commands: `make demo` shows the loop at work, `make test` proves it. Both make what they need, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+# The torch wheel to start from. Elsewhere: make setup TORCH_INDEX="--index-url https://…"
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+# A command's own arguments, such as: make test ARGS="-k journal", make demo ARGS="--iterations 3"
+ARGS ?=
+LAKE ?= lake
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-the-lock
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# Children of the tests and of the demo phone nobody.
+export HF_HUB_OFFLINE ?= 1
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+export VLLM_NO_USAGE_STATS ?= 1
+export DO_NOT_TRACK ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+# Threads that spin at barriers slow each other severalfold when several processes share the cores.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo lint types lock clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make .venv with the locked CPU environment
+
+# torch comes first and alone, so that an index of one's own decides its build (CPU, CUDA); the rest comes
+# from the lock without dependencies: the lock is complete, and leaves out what breaks on a CPU.
+$(STAMP): locks/cpu.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lpfloop needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --quiet --upgrade "pip>=25"
+	$(PIP) install --quiet --quiet $(TORCH_INDEX) $(TORCH)
+	$(PIP) install --quiet --quiet --no-deps -r locks/cpu.txt
+	$(PIP) install --quiet --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+test: lint types  ## lint, types, import directions and tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup  ## style, formatting and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup  ## types, strictly
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+demo: setup  ## two iterations of the tiny world, then where to look
+	$(BIN)/lpfloop run --lake $(LAKE) --iterations 2 $(ARGS)
+
+lock: setup  ## resolve the dependencies again and write locks/cpu.txt
+	$(BIN)/python locks/make_lock.py locks/cpu.txt $(TORCH) $(TORCH_INDEX)
+
+clean:  ## remove the environment, builds and caches; lakes stay
+	rm -rf $(VENV) build dist lpfloop.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""`python -m lpfloop` is `lpfloop`."""
+
+from lpfloop.loop.cli import main
+
+main()

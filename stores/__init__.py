@@ -1,0 +1,1 @@
+"""The ground floor: the nouns, their Arrow schemas, the journal and the durable parts."""

@@ -1,0 +1,223 @@
+"""The nouns of the loop, as frozen rows.
+
+Words: a candidate is a sampled answer y, or a refinement z; a critique is f(x, y) with one rating
+an aspect (-1 failure, 0 moderate, 1 success); a rating that could not be read is None with a
+reason, never 0. Ids are hashes of what determines the row (see `keys`). The Arrow schemas stand in
+`schemas`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Split = Literal["train", "held-out"]
+CandidateKind = Literal["sample", "refinement", "greedy"]
+FinishReason = Literal["stop", "length", "overlong"]
+Rating = Literal[-1, 0, 1]
+
+SCORED = "scored"
+"""The status of a critique whose ratings could be read; any other status is the reason why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A verifiable demand on the answer, decided by `critics.verify`: a kind and its argument."""
+
+    kind: str
+    argument: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """x: what the policy is asked, with the reference if the task has one."""
+
+    prompt_id: str
+    task: str
+    split: Split
+    messages: tuple[Message, ...]
+    reference: str | None
+    checks: tuple[Check, ...]
+    source: str
+
+    @property
+    def instruction(self) -> str:
+        """The conversation as the one text that a critique or reflection template shows."""
+        if len(self.messages) == 1:
+            return self.messages[0].content
+        return "\n".join(f"[{m.role.capitalize()}] {m.content}" for m in self.messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """y (a sample or a greedy answer), or z (a refinement: with its parent and its critique).
+
+    `logprob` is the sum over the completion's tokens, in nats, under the unscaled model
+    distribution.
+    """
+
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    kind: CandidateKind
+    parent_id: str | None
+    critique_id: str | None
+    policy: str
+    model: str
+    principle: str | None
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason
+    logprob: float | None
+    seed: int
+    sampling: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether the text is a whole answer: neither truncated nor empty."""
+        return self.finish_reason == "stop" and bool(self.text.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AspectRating:
+    """The verdict on one aspect; `rating` is None when it could not be read."""
+
+    name: str
+    rating: Rating | None
+    comment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Critique:
+    """f(x, y): the feedback model's reply, and the ratings read from its last dictionary.
+
+    `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the replies
+    asked.
+    """
+
+    critique_id: str
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    critic: str
+    aspects: tuple[AspectRating, ...]
+    text: str
+    reference_used: bool
+    status: str
+    attempts: int
+
+    @property
+    def positive(self) -> bool:
+        """Whether every rated aspect is 1 (Section 3.3: the positive set)."""
+        return self.status == SCORED and all(a.rating == 1 for a in self.aspects)
+
+    @property
+    def negative(self) -> bool:
+        """Whether any rated aspect is 0 or -1 (Section 3.3: the negative set)."""
+        return self.status == SCORED and any(a.rating in (0, -1) for a in self.aspects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """r(x, y): the scalar of a reward model; `score` is None with `status` as the reason."""
+
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    reward_model: str
+    score: float | None
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns."""
+
+    pair_id: str
+    prompt_id: str
+    iteration: int
+    chosen_id: str
+    rejected_id: str
+    rule: str
+    rank: int
+    chosen_ratings: tuple[int, ...]
+    rejected_ratings: tuple[int, ...]
+    chosen_reward: float | None
+    rejected_reward: float | None
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """(x, y) of a rejection-sampling set; prompt and completion are TRL's own columns."""
+
+    demonstration_id: str
+    prompt_id: str
+    iteration: int
+    candidate_id: str
+    rule: str
+    rank: int
+    ratings: tuple[int, ...]
+    reward: float | None
+    prompt: tuple[Message, ...]
+    completion: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yield:
+    """What pairing made of one prompt: how many pairs or demonstrations, or why none."""
+
+    prompt_id: str
+    iteration: int
+    rule: str
+    outcome: str
+    made: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """M_t: published weights, named by the hash of their manifest."""
+
+    checkpoint_id: str
+    parent_id: str | None
+    reference_id: str | None
+    iteration: int
+    recipe: str
+    path: str
+    steps: int
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A number about M_t: the mean of `n` prompt-level scores, and its standard error."""
+
+    iteration: int
+    checkpoint_id: str
+    benchmark: str
+    metric: str
+    value: float
+    stderr: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One prompt-level row behind an `Evaluation`."""
+
+    iteration: int
+    checkpoint_id: str
+    benchmark: str
+    metric: str
+    prompt_id: str
+    candidate_id: str
+    value: float

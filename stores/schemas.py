@@ -1,0 +1,226 @@
+# pyright: basic
+"""The Arrow schema of each noun, and the way between rows and tables.
+
+A table's columns are the fields of its row type, in the same order and with explicit types, so a
+part file reads the same whatever wrote it. `SCHEMA_VERSION` counts incompatible changes of any of
+them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from .records import (
+    AspectRating,
+    Candidate,
+    Check,
+    Checkpoint,
+    Critique,
+    Demonstration,
+    Evaluation,
+    Message,
+    Pair,
+    Prompt,
+    Reward,
+    Score,
+    Yield,
+)
+
+SCHEMA_VERSION = 1
+
+Row = (
+    Prompt
+    | Candidate
+    | Critique
+    | Reward
+    | Pair
+    | Demonstration
+    | Yield
+    | Checkpoint
+    | Evaluation
+    | Score
+)
+R = TypeVar("R", bound=Row)
+
+_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_CHECKS = pa.list_(pa.struct([("kind", pa.string()), ("argument", pa.string())]))
+_ASPECTS = pa.list_(
+    pa.struct([("name", pa.string()), ("rating", pa.int8()), ("comment", pa.string())])
+)
+_RATINGS = pa.list_(pa.int8())
+_TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+TABLES: Mapping[type[Row], str] = {
+    Prompt: "prompts",
+    Candidate: "candidates",
+    Critique: "critiques",
+    Reward: "rewards",
+    Pair: "pairs",
+    Demonstration: "demonstrations",
+    Yield: "yields",
+    Checkpoint: "checkpoints",
+    Evaluation: "evaluations",
+    Score: "scores",
+}
+ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
+
+_COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
+    "prompts": {
+        "prompt_id": _TEXT,
+        "task": _TEXT,
+        "split": _TEXT,
+        "messages": _MESSAGES,
+        "reference": _TEXT,
+        "checks": _CHECKS,
+        "source": _TEXT,
+    },
+    "candidates": {
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "kind": _TEXT,
+        "parent_id": _TEXT,
+        "critique_id": _TEXT,
+        "policy": _TEXT,
+        "model": _TEXT,
+        "principle": _TEXT,
+        "text": _TEXT,
+        "prompt_tokens": _INT,
+        "completion_tokens": _INT,
+        "finish_reason": _TEXT,
+        "logprob": _REAL,
+        "seed": _INT,
+        "sampling": _TEXT,
+    },
+    "critiques": {
+        "critique_id": _TEXT,
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "critic": _TEXT,
+        "aspects": _ASPECTS,
+        "text": _TEXT,
+        "reference_used": _BOOL,
+        "status": _TEXT,
+        "attempts": _INT,
+    },
+    "rewards": {
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "reward_model": _TEXT,
+        "score": _REAL,
+        "status": _TEXT,
+    },
+    "pairs": {
+        "pair_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "chosen_id": _TEXT,
+        "rejected_id": _TEXT,
+        "rule": _TEXT,
+        "rank": _INT,
+        "chosen_ratings": _RATINGS,
+        "rejected_ratings": _RATINGS,
+        "chosen_reward": _REAL,
+        "rejected_reward": _REAL,
+        "prompt": _MESSAGES,
+        "chosen": _MESSAGES,
+        "rejected": _MESSAGES,
+    },
+    "demonstrations": {
+        "demonstration_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "candidate_id": _TEXT,
+        "rule": _TEXT,
+        "rank": _INT,
+        "ratings": _RATINGS,
+        "reward": _REAL,
+        "prompt": _MESSAGES,
+        "completion": _MESSAGES,
+    },
+    "yields": {
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "rule": _TEXT,
+        "outcome": _TEXT,
+        "made": _INT,
+    },
+    "checkpoints": {
+        "checkpoint_id": _TEXT,
+        "parent_id": _TEXT,
+        "reference_id": _TEXT,
+        "iteration": _INT,
+        "recipe": _TEXT,
+        "path": _TEXT,
+        "steps": _INT,
+        "metrics": _TEXT,
+    },
+    "evaluations": {
+        "iteration": _INT,
+        "checkpoint_id": _TEXT,
+        "benchmark": _TEXT,
+        "metric": _TEXT,
+        "value": _REAL,
+        "stderr": _REAL,
+        "n": _INT,
+    },
+    "scores": {
+        "iteration": _INT,
+        "checkpoint_id": _TEXT,
+        "benchmark": _TEXT,
+        "metric": _TEXT,
+        "prompt_id": _TEXT,
+        "candidate_id": _TEXT,
+        "value": _REAL,
+    },
+}
+SCHEMAS: Mapping[str, pa.Schema] = {
+    name: pa.schema(list(columns.items()), metadata={"lpfloop.schema": str(SCHEMA_VERSION)})
+    for name, columns in _COLUMNS.items()
+}
+
+_NESTED: Mapping[str, type] = {
+    "messages": Message,
+    "prompt": Message,
+    "chosen": Message,
+    "rejected": Message,
+    "completion": Message,
+    "checks": Check,
+    "aspects": AspectRating,
+}
+
+
+def plain(value: object) -> Any:
+    """Return `value` with dataclasses as dicts and tuples as lists, as JSON and Arrow take them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(v) for v in cast("Sequence[object]", value)]
+    return value
+
+
+def to_table(row_type: type[R], rows: Sequence[R]) -> pa.Table:
+    """Return `rows` as an Arrow table with the schema of their noun."""
+    return pa.Table.from_pylist([plain(row) for row in rows], schema=SCHEMAS[TABLES[row_type]])
+
+
+def from_table(row_type: type[R], table: pa.Table) -> list[R]:
+    """Return the rows of a table written by `to_table`."""
+    return [row_type(**_revived(row)) for row in table.to_pylist()]
+
+
+def _revived(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _revive(name, value) for name, value in row.items()}
+
+
+def _revive(name: str, value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    nested = _NESTED.get(name)
+    if nested is None:
+        return tuple(cast("list[Any]", value))
+    return tuple(nested(**item) for item in cast("list[dict[str, Any]]", value))

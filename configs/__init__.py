@@ -1,0 +1,1 @@
+"""Run configuration: the typed schema, the loader and the presets."""

@@ -1,0 +1,87 @@
+"""The schema seen as a flat list of fields, and a configuration seen as plain data."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from .schema import COSMETIC, RunConfig, Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigField:
+    """One settable value: its dotted path, its meaning, and whether it can change a row."""
+
+    path: str
+    cosmetic: bool
+    secret: bool
+    default: object
+    description: str
+
+
+def _alternatives(annotation: object) -> list[object]:
+    """Return the members of a union, or the annotation alone."""
+    if get_origin(annotation) in (Union, UnionType):
+        return list(get_args(annotation))
+    return [annotation]
+
+
+def sections_of(info: FieldInfo) -> list[type[Section]]:
+    """Return the sections that a field may hold; none for a plain value."""
+    kinds = _alternatives(info.annotation)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
+
+
+def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
+    for name, info in section.model_fields.items():
+        path = f"{prefix}{name}"
+        nested = sections_of(info)
+        for kind in nested:
+            yield from _walk(kind, f"{path}.")
+        if not nested:
+            yield ConfigField(
+                path=path,
+                cosmetic=info.json_schema_extra == {COSMETIC: True},
+                secret=SecretStr in _alternatives(info.annotation),
+                default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
+                description=info.description or "",
+            )
+
+
+@cache
+def _fields() -> Mapping[str, ConfigField]:
+    found = dict[str, ConfigField]()
+    for field in _walk(RunConfig, ""):
+        # The recipes share names; the first recipe's default is shown.
+        found.setdefault(field.path, field)
+    return found
+
+
+def fields() -> Iterator[ConfigField]:
+    """Give every field of the configuration, those of all recipes included."""
+    yield from _fields().values()
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """Return the configuration as plain JSON data, secrets left out."""
+    return _dump(config, lambda info: SecretStr not in _alternatives(info.annotation))
+
+
+def semantic(section: Section) -> dict[str, Any]:
+    """Return the part of a section that can change a row: what unit keys and fingerprints cover."""
+    return _dump(section, lambda info: info.json_schema_extra != {COSMETIC: True})
+
+
+def _dump(section: Section, kept: Callable[[FieldInfo], bool]) -> dict[str, Any]:
+    values = section.model_dump(mode="json")
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if not kept(info):
+            del values[name]
+        elif isinstance(value, Section):
+            values[name] = _dump(value, kept)
+    return values

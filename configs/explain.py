@@ -1,0 +1,94 @@
+"""Saying what is wrong with a configuration: the source, the field, the mistake, the remedy."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from .describe import fields
+from .variants import variants
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+SHOWN = 5
+"""So many mistakes are told at once; the rest is counted."""
+SHOWN_VALUE = 60
+
+Path = tuple[str, ...]
+
+
+def unknown_variant(name: str) -> str:
+    """Say that no recipe has this name."""
+    near = difflib.get_close_matches(name, variants(), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no variant {name!r}; {hint}variants: {', '.join(variants())}"
+
+
+def explain(error: ValidationError, sources: Mapping[Path, str]) -> str:
+    """Return one line for each of the first few mistakes."""
+    lines = list(dict.fromkeys(_line(item, sources) for item in error.errors()))
+    rest = len(lines) - SHOWN
+    return "\n".join([*lines[:SHOWN], *([f"... and {rest} more"] if rest > 0 else [])])
+
+
+def _line(item: "ErrorDetails", sources: Mapping[Path, str]) -> str:
+    path = _path(item)
+    source = _source(path, sources)
+    prefix = f"{source}: " if source else ""
+    dotted = ".".join(path)
+    match item["type"]:
+        case "extra_forbidden":
+            return f"{prefix}{_unknown_key(path)}"
+        case "union_tag_invalid":
+            return f"{prefix}{unknown_variant(str(item['ctx']['tag']))}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+        case _:
+            return f"{prefix}{dotted}: {_fault(item, dotted)}"
+
+
+def _path(item: "ErrorDetails") -> Path:
+    """Return where the mistake is, in the words of the file: pydantic adds the recipe's name."""
+    path = tuple(str(part) for part in item["loc"])
+    if path[:1] == ("recipe",) and len(path) > 1 and path[1] in variants():
+        return (path[0], *path[2:])
+    return path
+
+
+def _source(path: Path, sources: Mapping[Path, str]) -> str | None:
+    """Return who set the value, or the innermost section around it."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in sources:
+            return sources[path[:length]]
+    return None
+
+
+def _fault(item: "ErrorDetails", dotted: str) -> str:
+    """Return pydantic's finding as the rest of a sentence, with the value unless it is secret."""
+    text = item["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+    value = item["input"]
+    secret = any(field.secret and dotted.startswith(field.path) for field in fields())
+    if secret or isinstance(value, (dict, list, tuple)) or "credentials" in text:
+        return text
+    shown = repr(value)
+    if len(shown) > SHOWN_VALUE:
+        shown = f"{shown[:SHOWN_VALUE]}..."
+    return f"{text}, not {shown}"
+
+
+def _unknown_key(path: Path) -> str:
+    """Say that a key is unknown, and which one was probably meant."""
+    known = [tuple(field.path.split(".")) for field in fields()]
+    *section, leaf = path
+    depth = len(section)
+    beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
+    near = difflib.get_close_matches(leaf, beside, n=1)
+    far = [".".join(other) for other in known if other[-1] == leaf]
+    dotted = ".".join(path)
+    if near:
+        hint = f"did you mean {'.'.join([*section, near[0]])!r}?"
+    elif far:
+        hint = f"did you mean {' or '.join(repr(name) for name in far[:3])}?"
+    else:
+        hint = f"known here: {', '.join(beside)}"
+    return f"unknown key {dotted!r}; {hint}"

@@ -1,0 +1,237 @@
+"""From files, environment and options to one validated configuration.
+
+A later source wins: the schema's defaults, a file and what it extends, `LPFLOOP_*`, the options of
+the command. Whatever is wrong is said in a sentence that names its source and its field.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from .describe import ConfigField, fields, resolved, semantic
+from .explain import explain, unknown_variant
+from .read import (
+    DEFAULT_VARIANT,
+    Layer,
+    Values,
+    is_file_name,
+    named_variant,
+    parse_yaml,
+    preset_file,
+    presets,
+    read_chain,
+)
+from .schema import ConfigError, RunConfig
+from .variants import variants
+
+__all__ = [
+    "ConfigField",
+    "Override",
+    "fields",
+    "load_config",
+    "parse_set",
+    "presets",
+    "resolved",
+    "semantic",
+    "stored_config",
+    "variants",
+]
+
+DEFAULT_CONFIG = "tiny"
+PREFIX = "LPFLOOP_"
+API_KEY = "LPFLOOP_API_KEY"
+RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
+"""Variables of that prefix that are no fields: the key, the lake's folder, the tests' data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One value set from outside the files; `source` is what a message calls it (`--seed`)."""
+
+    source: str
+    path: str
+    value: object
+
+
+def parse_set(text: str) -> Override:
+    """Read one `--set key=value`; the value is YAML, so that numbers, lists and null can be said.
+
+    Raises:
+        ConfigError: if there is no `=`, or the value is no YAML.
+    """
+    path, equals, value = text.partition("=")
+    path = path.strip()
+    if not equals or not all(path.split(".")):
+        raise ConfigError(f"--set {text}: write it as --set section.key=value")
+    try:
+        return Override(source="--set", path=path, value=parse_yaml(value))
+    except ConfigError as error:
+        raise ConfigError(f"--set {path}: {error}") from error
+
+
+def _from_environment(env: Mapping[str, str]) -> list[Override]:
+    """Read `LPFLOOP_SECTION__KEY=value`; two underscores stand for the dot."""
+    found = list[Override]()
+    for name in sorted(env):
+        if not name.startswith(PREFIX) or name in RESERVED:
+            continue
+        path = name.removeprefix(PREFIX).lower().replace("__", ".")
+        source = f"environment variable {name}"
+        try:
+            found.append(Override(source=source, path=path, value=parse_yaml(env[name])))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+    return found
+
+
+class _Merged:
+    """Values merged so far, and for each the source that set it."""
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+        self.sources: dict[tuple[str, ...], str] = {}
+        # A plain mapping, such as critic.task_aspects, is replaced as a whole, never merged.
+        self._plain = {tuple(field.path.split(".")): field.default for field in fields()}
+        self._sections = {path[:depth] for path in self._plain for depth in range(1, len(path))}
+
+    def add(self, layer: Layer) -> None:
+        """Let a layer win over what is there."""
+        self._merge(self.values, layer.values, (), layer.source)
+
+    def has(self, path: str) -> bool:
+        """Whether a source has set this value."""
+        return tuple(path.split(".")) in self.sources
+
+    def put(self, override: Override) -> None:
+        """Let one value win over what is there."""
+        path = tuple(override.path.split("."))
+        values = self.values
+        for depth, name in enumerate(path[:-1], start=1):
+            inner = values.setdefault(name, self._empty(path[:depth]))
+            if not isinstance(inner, dict):
+                above = ".".join(path[:depth])
+                raise ConfigError(
+                    f"{override.source}: {override.path}: {above} is a value and has no parts"
+                )
+            values = cast("Values", inner)
+        self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
+
+    def _empty(self, path: tuple[str, ...]) -> object:
+        """Return what stands at `path` before anything is set: a section, or a field's default."""
+        if path not in self._plain:
+            return {}
+        default = self._plain[path]
+        return dict(cast("Values", default)) if isinstance(default, dict) else default
+
+    def _merge(self, into: Values, new: Values, prefix: tuple[str, ...], source: str) -> None:
+        for name, value in new.items():
+            path = (*prefix, name)
+            if value is None and path in self._sections:
+                continue  # `policy:` with nothing below it says nothing
+            if isinstance(value, dict) and path not in self._plain:
+                inner = into.get(name)
+                into[name] = inner if isinstance(inner, dict) else {}
+                self._merge(cast("Values", into[name]), cast("Values", value), path, source)
+            else:
+                into[name] = dict(cast("Values", value)) if isinstance(value, dict) else value
+            self.sources[path] = source
+
+
+def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str | None:
+    """Return the variant that the command or the environment asks for, which must agree."""
+    chosen = variant
+    for override in overrides:
+        if override.path != "recipe.name":
+            continue
+        if variant is not None and override.value != variant:
+            raise ConfigError(f"--variant {variant} and {override.source} recipe.name disagree")
+        chosen = str(override.value)
+    if chosen is not None and chosen not in variants():
+        raise ConfigError(unknown_variant(chosen))
+    return chosen
+
+
+def _adapted(layer: Layer, variant: str) -> Layer:
+    """Drop the settings that a file makes for another recipe and the chosen one does not have."""
+    other = named_variant(layer.values)
+    if other is None or other == variant or other not in variants():
+        return layer
+    known = variants()
+    foreign = known[other] - known[variant]
+    recipe = cast("Values", layer.values["recipe"])
+    kept: Values = {name: value for name, value in recipe.items() if name not in foreign}
+    return Layer(source=layer.source, values={**layer.values, "recipe": {**kept, "name": variant}})
+
+
+def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
+    """Return the layers of the files, adapted to the chosen variant."""
+    name = name_or_path or DEFAULT_CONFIG
+    if is_file_name(name):
+        layers = read_chain(Path(name), variant)
+    else:
+        layers = read_chain(preset_file(name, variant or DEFAULT_VARIANT), variant)
+    if variant is None:
+        return layers
+    named = Layer(source=f"--variant {variant}", values={"recipe": {"name": variant}})
+    return [*(_adapted(layer, variant) for layer in layers), named]
+
+
+def load_config(
+    name_or_path: str | None,
+    variant: str | None,
+    overrides: Sequence[str | Override],
+    env: Mapping[str, str],
+) -> RunConfig:
+    """Load a preset or a file, let the environment and the options win, and validate.
+
+    Args:
+        name_or_path: a shipped preset (`tiny`), or a YAML file; default: the tiny world.
+        variant: the recipe; default: the one that the file names.
+        overrides: `key=value` texts of `--set`, and `Override`s of other options; later ones win.
+        env: the environment.
+
+    Raises:
+        ConfigError: with one line for each of the first few mistakes.
+    """
+    outside = _from_environment(env)
+    outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
+    merged = _Merged()
+    for layer in _layers(name_or_path, _chosen_variant(variant, outside)):
+        merged.add(layer)
+    for override in outside:
+        merged.put(override)
+    return _validated(merged, env)
+
+
+def stored_config(
+    values: Mapping[str, object], overrides: Sequence[str | Override], env: Mapping[str, str]
+) -> RunConfig:
+    """Rebuild the configuration of a run from what `resolved` stored of it.
+
+    Of the environment it takes the endpoints' key alone: the rest was resolved at the beginning.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    merged = _Merged()
+    merged.add(Layer(source="the stored configuration of the run", values=dict(values)))
+    for item in overrides:
+        merged.put(parse_set(item) if isinstance(item, str) else item)
+    return _validated(merged, env)
+
+
+def _validated(merged: _Merged, env: Mapping[str, str]) -> RunConfig:
+    """Fill in what may stay unsaid, the recipe's name and the endpoints' key, and validate."""
+    recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
+    if isinstance(recipe, dict):
+        cast("Values", recipe).setdefault("name", DEFAULT_VARIANT)
+    for field in fields() if env.get(API_KEY) else ():
+        if field.secret and not merged.has(field.path):
+            merged.put(Override(source=API_KEY, path=field.path, value=env[API_KEY]))
+    try:
+        return RunConfig.model_validate(merged.values)
+    except ValidationError as error:
+        raise ConfigError(explain(error, merged.sources)) from None

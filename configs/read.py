@@ -1,0 +1,165 @@
+"""Reading YAML files of the configuration, and the presets that they extend.
+
+Only plain data is built from YAML, and a key that stands twice is refused: the second would win
+unseen. A file may say `extends: NAME`: a preset world (`tiny`), or another file beside it.
+"""
+
+import difflib
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from .schema import PRESETS, ConfigError
+
+EXTENDS = "extends"
+DEFAULT_VARIANT = "rlrf"
+LONGEST_CHAIN = 8
+"""A longer chain of files that extend each other is taken for a circle."""
+
+Values = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The values of one source, and the name by which a message calls it."""
+
+    source: str
+    values: Values
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only; every key a text, and there once."""
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002
+    ) -> dict[Hashable, object]:
+        """Build a mapping, or refuse it."""
+        seen = set[str]()
+        for key_node, _ in node.value:
+            key = cast("object", self.construct_object(key_node, deep=True))  # pyright: ignore[reportUnknownMemberType]
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                raise ConfigError(f"line {line}: the key {key} is no text; put it in quotes")
+            if key in seen:
+                raise ConfigError(f"line {line}: the key {key!r} stands twice; remove one")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> object:
+    """Return the data of one YAML document.
+
+    Raises:
+        ConfigError: if it is no YAML, or holds a key twice; the message names the line.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            return cast("object", loader.get_single_data())
+        finally:
+            loader.dispose()  # pyright: ignore[reportUnknownMemberType]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise ConfigError(f"{where}not readable as YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"not readable as YAML: {reason}") from error
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"not readable as YAML: {type(error).__name__}: {error}") from error
+
+
+def presets() -> list[str]:
+    """Return the names of the shipped preset worlds."""
+    return sorted(folder.name for folder in PRESETS.iterdir() if any(folder.glob("*.yaml")))
+
+
+def preset_file(world: str, variant: str) -> Path:
+    """Return the file of a shipped preset.
+
+    Raises:
+        ConfigError: if there is no such world, or no such variant of it.
+    """
+    if world not in presets():
+        near = difflib.get_close_matches(world, presets(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        names = ", ".join(presets())
+        raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
+    path = PRESETS / world / f"{variant}.yaml"
+    if variant == "base" or not path.is_file():
+        names = ", ".join(
+            sorted(file.stem for file in path.parent.glob("*.yaml") if file.stem != "base")
+        )
+        raise ConfigError(f"the preset {world!r} has no variant {variant!r}; it has: {names}")
+    return path
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` means a file, not a preset: by its looks, or because there is one."""
+    return "/" in name or name.endswith((".yaml", ".yml")) or Path(name).is_file()
+
+
+def read_file(path: Path) -> Layer:
+    """Read one file, without what it extends.
+
+    Raises:
+        ConfigError: if it can not be read, or is no mapping.
+    """
+    shipped = path.is_relative_to(PRESETS)
+    source = f"preset {path.relative_to(PRESETS)}" if shipped else str(path)
+    try:
+        values = parse_yaml(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{source}: can not be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: not UTF-8 at byte {error.start}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        kind = type(values).__name__
+        raise ConfigError(f"{source}: the file must hold `key: value` lines, and is a {kind}")
+    return Layer(source=source, values=cast("Values", values))
+
+
+def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> list[Layer]:
+    """Read a file and all that it extends, the most general first.
+
+    `variant` chooses the file of a preset; without one the recipe that the files name does.
+
+    Raises:
+        ConfigError: as `read_file`, and for files that extend each other in a circle.
+    """
+    layer = read_file(path)
+    base = layer.values.pop(EXTENDS, None)
+    if base is None:
+        return [layer]
+    if not isinstance(base, str) or not base:
+        raise ConfigError(f"{layer.source}: extends: takes the name of a preset or of a file")
+    if not left:
+        raise ConfigError(f"{layer.source}: extends: the files extend each other in a circle")
+    variant = variant or named_variant(layer.values)
+    if path.is_relative_to(PRESETS):
+        return [*read_chain(path.with_name(f"{base}.yaml"), variant, left - 1), layer]
+    if is_file_name(base):
+        return [*read_chain(path.parent / base, variant, left - 1), layer]
+    try:
+        preset = preset_file(base, variant or DEFAULT_VARIANT)
+    except ConfigError as error:
+        raise ConfigError(f"{layer.source}: extends: {error}") from error
+    return [*read_chain(preset, variant, left - 1), layer]
+
+
+def named_variant(values: Values) -> str | None:
+    """Return the recipe's name in `values`, if there is one."""
+    recipe = values.get("recipe")
+    name = cast("Values", recipe).get("name") if isinstance(recipe, dict) else None
+    return name if isinstance(name, str) else None

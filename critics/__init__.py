@@ -1,0 +1,1 @@
+"""Judge text: the rubric feedback model, reply parsing, verifiers and reward scoring."""

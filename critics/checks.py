@@ -1,0 +1,166 @@
+"""Verifiable demands on an answer (`stores.records.Check`), each decided by a small function.
+
+Texts are compared with white space normalised, and `equals` and `ends_with` ignore a final period.
+`contains`, `excludes` and `self_identifies` ignore case; the other kinds do not.
+"""
+
+import json
+from collections.abc import Callable
+from typing import NoReturn, cast
+
+from ..configs.schema import ConfigError
+from ..stores.records import Check
+
+NO_VALUE = object()
+FENCE = "```"
+
+
+def known_check(kind: str) -> bool:
+    """Tell whether there is a check of this kind."""
+    return kind in CHECKS
+
+
+def validate_check(check: Check) -> None:
+    """Refuse a check that could not be decided.
+
+    Raises:
+        ConfigError: if the kind is unknown or the argument is not one for this kind.
+    """
+    if not known_check(check.kind):
+        raise ConfigError(f"unknown check {check.kind!r}; known are {', '.join(CHECKS)}")
+    if check.kind in COUNTS and not (check.argument.isascii() and check.argument.isdigit()):
+        raise ConfigError(f"check {check.kind!r} needs a number of words, not {check.argument!r}")
+    if check.kind in TEXTS and not check.argument.strip():
+        raise ConfigError(f"check {check.kind!r} needs a text")
+    if check.kind == "json_equals" and read_json(check.argument) is NO_VALUE:
+        raise ConfigError(f"check 'json_equals' needs JSON, not {check.argument!r}")
+
+
+def fulfils(answer: str, check: Check) -> bool:
+    """Tell whether `answer` meets `check`."""
+    return CHECKS[check.kind](answer, check.argument)
+
+
+def read_json(text: str) -> object:
+    """Return the JSON value that `text` is, in a code fence or not; `NO_VALUE` if it is none.
+
+    Strict: no NaN, no infinity, no key twice.
+    """
+    try:
+        return json.loads(
+            _unfenced(text), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+        )
+    except (ValueError, RecursionError):
+        return NO_VALUE
+
+
+def _unfenced(text: str) -> str:
+    bare = text.strip()
+    if bare.startswith(FENCE) and bare.endswith(FENCE):
+        return bare.removesuffix(FENCE).partition("\n")[2]
+    return bare
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return mapping
+
+
+def _same_json(left: object, right: object) -> bool:
+    """Compare JSON values; unlike `==`, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        first, second = cast("dict[str, object]", left), cast("dict[str, object]", right)
+        return first.keys() == second.keys() and all(_same_json(first[k], second[k]) for k in first)
+    if isinstance(left, list) and isinstance(right, list):
+        one, two = cast("list[object]", left), cast("list[object]", right)
+        return len(one) == len(two) and all(map(_same_json, one, two))
+    return left == right
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _closed(text: str) -> str:
+    return _spaced(text).removesuffix(".")
+
+
+def _equals(answer: str, argument: str) -> bool:
+    return _closed(answer) == _closed(argument)
+
+
+def _ends_with(answer: str, argument: str) -> bool:
+    return _closed(answer).endswith(_closed(argument))
+
+
+def _starts_with(answer: str, argument: str) -> bool:
+    return _spaced(answer).startswith(_spaced(argument))
+
+
+def _contains(answer: str, argument: str) -> bool:
+    return _spaced(argument).casefold() in _spaced(answer).casefold()
+
+
+def _excludes(answer: str, argument: str) -> bool:
+    return not _contains(answer, argument)
+
+
+def _json_valid(answer: str, _: str) -> bool:
+    return read_json(answer) is not NO_VALUE
+
+
+def _json_equals(answer: str, argument: str) -> bool:
+    value = read_json(answer)
+    return value is not NO_VALUE and _same_json(value, read_json(argument))
+
+
+def _max_words(answer: str, argument: str) -> bool:
+    return len(answer.split()) <= int(argument)
+
+
+def _min_words(answer: str, argument: str) -> bool:
+    return len(answer.split()) >= int(argument)
+
+
+def _uppercase(answer: str, _: str) -> bool:
+    return answer.isupper()
+
+
+def _lowercase(answer: str, _: str) -> bool:
+    return answer.islower()
+
+
+def _self_identifies(answer: str, argument: str) -> bool:
+    """Whether the answer gives the name as words of its own ("Al" is not in "I am Alma")."""
+    return f" {_words(argument)} " in f" {_words(answer)} "
+
+
+def _words(text: str) -> str:
+    return _spaced("".join(c if c.isalnum() else " " for c in text.casefold()))
+
+
+CHECKS: dict[str, Callable[[str, str], bool]] = {
+    "equals": _equals,
+    "ends_with": _ends_with,
+    "starts_with": _starts_with,
+    "contains": _contains,
+    "excludes": _excludes,
+    "json_equals": _json_equals,
+    "json_valid": _json_valid,
+    "max_words": _max_words,
+    "min_words": _min_words,
+    "uppercase": _uppercase,
+    "lowercase": _lowercase,
+    "self_identifies": _self_identifies,
+}
+COUNTS = frozenset({"max_words", "min_words"})
+TEXTS = frozenset({"equals", "ends_with", "starts_with", "contains", "excludes", "self_identifies"})
+JSON_CHECKS = frozenset({"json_valid", "json_equals"})

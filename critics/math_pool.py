@@ -1,0 +1,181 @@
+"""A pool of processes that compare final answers by math-verify, each comparison under a deadline.
+
+Symbolic comparison can hang or exhaust memory, and math-verify's own time limit works in a main
+thread only. So every comparison runs in a worker process with our deadline: a comparison that
+outlives it costs its own worker, which is killed and replaced, and has the outcome `timeout`.
+Workers start when the first comparison comes.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
+
+from .math_answers import Final
+
+WORKER = Path(__file__).with_name("math_worker.py")
+START_S = 60.0
+"""How long a worker may take to start (importing sympy on a busy machine)."""
+GRACE_S = 5
+"""The kernel ends a comparison this long after the pool would have: only if the pool is gone."""
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
+"""What workers inherit: no key or token of the caller."""
+
+
+class MathVerifyMissingError(RuntimeError):
+    """A worker could not start: math-verify is not installed, or does not import."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One process, and the comparison it is at (None: idle) with its deadline."""
+
+    process: subprocess.Popen[str]
+    job: int | None
+    deadline: float
+    ready: bool
+
+    @property
+    def output(self) -> IO[str]:
+        return cast("IO[str]", self.process.stdout)
+
+
+class MathPool:
+    """Compares pairs of final answers; close it, or use it as a context manager."""
+
+    def __init__(self, workers: int, limit_s: int) -> None:
+        """Prepare a pool of `workers` processes that gives each comparison `limit_s` seconds."""
+        self._size = workers
+        self._limit_s = limit_s
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        """Return the pool itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the pool."""
+        self.close()
+
+    @property
+    def started(self) -> bool:
+        """Whether any worker runs."""
+        return bool(self._workers)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            _end(worker)
+        self._workers.clear()
+
+    def compare(self, jobs: Sequence[tuple[Final, Final]]) -> list[str]:
+        """Return for each (gold, answer) `equal`, `different`, `unreadable`, `failed` or `timeout`.
+
+        Raises:
+            MathVerifyMissingError: if a worker can not start.
+        """
+        outcomes: dict[int, str] = {}
+        waiting = deque(range(len(jobs)))
+        while len(outcomes) < len(jobs):
+            while len(self._workers) < min(self._size, len(jobs) - len(outcomes)):
+                self._workers.append(_start())
+            for worker in self._workers:
+                if worker.ready and worker.job is None and waiting:
+                    number = waiting.popleft()
+                    if not self._give(worker, number, jobs[number]):
+                        waiting.appendleft(number)
+            self._collect(outcomes)
+        return [outcomes[number] for number in range(len(jobs))]
+
+    def _give(self, worker: _Worker, number: int, job: tuple[Final, Final]) -> bool:
+        """Send a job to an idle worker; return False if the worker has died meanwhile."""
+        gold, answer = job
+        request = {
+            "gold": asdict(gold),
+            "answer": asdict(answer),
+            "limit_s": self._limit_s + GRACE_S,
+        }
+        stdin = cast("IO[str]", worker.process.stdin)
+        try:
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
+        except BrokenPipeError:
+            return False
+        worker.job, worker.deadline = number, time.monotonic() + self._limit_s
+        return True
+
+    def _collect(self, outcomes: dict[int, str]) -> None:
+        """Wait for the next result or deadline, and replace the workers that are lost."""
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.output, selectors.EVENT_READ, worker)
+            nearest = min(worker.deadline for worker in self._workers)
+            events = selector.select(min(START_S, max(0.0, nearest - time.monotonic())))
+        for key, _ in events:
+            self._receive(cast("_Worker", key.data), outcomes)
+        now = time.monotonic()
+        for worker in [w for w in self._workers if w.deadline <= now]:
+            self._lose(worker, "timeout", outcomes)
+
+    def _receive(self, worker: _Worker, outcomes: dict[int, str]) -> None:
+        line = worker.output.readline()
+        if not line:
+            self._lose(worker, "failed", outcomes)
+            return
+        if worker.job is not None:
+            outcomes[worker.job] = json.loads(line)
+        worker.job, worker.deadline, worker.ready = None, float("inf"), True
+
+    def _lose(self, worker: _Worker, outcome: str, outcomes: dict[int, str]) -> None:
+        """End a worker that hangs or has died; what it was at gets `outcome`."""
+        _end(worker)
+        self._workers.remove(worker)
+        if not worker.ready:
+            self.close()
+            raise MathVerifyMissingError(
+                "math-verify can not be started; install it with: pip install 'lpfloop[math]'"
+            )
+        if worker.job is not None:
+            outcomes[worker.job] = outcome
+
+
+def _start() -> _Worker:
+    # -P keeps this folder's module names off the worker's path. A session of its own keeps Ctrl-C,
+    # which goes to the whole process group, from ending comparisons that the daemon still drains.
+    process = subprocess.Popen(
+        [sys.executable, "-P", str(WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        errors="surrogatepass",
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        start_new_session=True,
+    )
+    return _Worker(process, job=None, deadline=time.monotonic() + START_S, ready=False)
+
+
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    # Closing the pipes by hand: `communicate` would wait for the rest of the output.
+    for pipe in (worker.process.stdin, worker.process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+    worker.process.wait()

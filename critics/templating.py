@@ -1,0 +1,133 @@
+"""Prompt templates: reading a set of them, and one-pass substitution of text into them.
+
+A template is data (a `.txt` file). Its placeholders are `{name}` for the names that the caller
+passes; every other brace is literal. The substituted text is never scanned again, so braces,
+placeholders or section marks inside a user's text, a candidate or a critique can not change the
+template's structure.
+
+The shipped set `paper` has, in own words, the prompts of RLRF (Lee et al., 2024): Table 8
+(`critique_general`), Table 9 without and with a reference (`critique_single`, `critique_reference`)
+and Table 10 (`reflection`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..configs.schema import ConfigError
+from ..stores.keys import digest
+
+PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+TEMPLATES = Path(__file__).parent / "templates"
+FALLBACK = "paper"
+
+REQUIRED: dict[str, frozenset[str]] = {
+    "critique_general": frozenset({"instruction", "answer"}),
+    "critique_single": frozenset({"instruction", "answer"}),
+    "critique_reference": frozenset({"instruction", "answer", "reference"}),
+    "reflection": frozenset({"instruction", "answer", "feedback"}),
+}
+OPTIONAL: dict[str, frozenset[str]] = {
+    "critique_general": frozenset({"aspects"}),
+    "critique_single": frozenset({"aspects", "aspect"}),
+    "critique_reference": frozenset({"aspects", "aspect"}),
+    "reflection": frozenset[str](),
+}
+
+
+class TemplateError(ValueError):
+    """A template that names a placeholder its use does not provide, or lacks one that it needs."""
+
+
+def placeholders(template: str) -> frozenset[str]:
+    """Return the names of the placeholders in `template`."""
+    return frozenset(PLACEHOLDER.findall(template))
+
+
+def render(template: str, values: Mapping[str, str]) -> str:
+    """Replace each `{name}` of `template` by `values[name]`, in one pass.
+
+    Raises:
+        TemplateError: if the template names a placeholder that `values` lacks.
+    """
+    unknown = placeholders(template) - values.keys()
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise TemplateError(f"the template asks for {{{names}}}, which is not provided here")
+    return PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Templates:
+    """The four templates that the feedback model and the reflecting policy are asked with."""
+
+    critique_general: str
+    critique_single: str
+    critique_reference: str
+    reflection: str
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of the four texts."""
+        return digest(
+            [self.critique_general, self.critique_single, self.critique_reference, self.reflection]
+        )
+
+
+def shipped() -> tuple[str, ...]:
+    """Return the names of the template sets that come with the package."""
+    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if path.is_dir()))
+
+
+def load_templates(name_or_folder: str) -> Templates:
+    """Read a shipped set by its name, or a folder's files; a file that it lacks comes from `paper`.
+
+    Raises:
+        ConfigError: if there is no such folder, it holds no template or an unknown one, or a
+        template
+            lacks a placeholder or has an unknown one; names the file.
+    """
+    folder = TEMPLATES / name_or_folder if name_or_folder in shipped() else Path(name_or_folder)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: no folder of templates is there; shipped sets are {', '.join(shipped())}"
+        )
+    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
+    known = ", ".join(f"{name}.txt" for name in REQUIRED)
+    for name, path in found.items():
+        if name not in REQUIRED:
+            raise ConfigError(f"{path}: unknown template; a set has {known}")
+    if not found:
+        raise ConfigError(f"{folder}: holds none of {known}")
+    return Templates(
+        **{
+            name: _read(name, found.get(name, TEMPLATES / FALLBACK / f"{name}.txt"))
+            for name in REQUIRED
+        }
+    )
+
+
+def _read(name: str, path: Path) -> str:
+    try:
+        # Editors end a file with a line break; it is not part of the prompt.
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
+    there = placeholders(text)
+    missing = REQUIRED[name] - there
+    if missing:
+        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
+    unknown = there - REQUIRED[name] - OPTIONAL[name]
+    if unknown:
+        allowed = _braced(REQUIRED[name] | OPTIONAL[name])
+        raise ConfigError(
+            f"{path}: unknown placeholder {_braced(unknown)}; this template may use {allowed}"
+        )
+    return text
+
+
+def _braced(names: frozenset[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names))

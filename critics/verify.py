@@ -1,0 +1,200 @@
+"""The verifier: decides what can be decided without a model; for evaluation, and as a critic.
+
+Math compares the final answer with the reference's, facts the claims with the abstract's sentences,
+and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates the aspect of the
+task.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ..stores.keys import canonical_json, digest
+from ..stores.records import AspectRating, Prompt, Rating
+from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
+from .claims import check_claims
+from .math_answers import Final, final_answer, quick_equal
+from .math_pool import MathPool
+from .reply import Reading, Status
+
+MATH, FACTS = "math", "facts"
+DEFAULT_ASPECT = "Comprehension"
+SEMANTICS = 1
+"""Raised when the same answer may get another verdict, so that stored ones are made anew."""
+
+REMARKS = {
+    "right": "The final answer is right.",
+    "wrong": "The final answer is wrong.",
+    "supported": "All claims are supported.",
+    "partly_supported": "Some claims are not supported.",
+    "unsupported": "Most claims are not supported.",
+    "no_claims": "There is no claim.",
+    "fulfilled": "All demands are met.",
+    "partly_fulfilled": "Some demands are not met.",
+    "unfulfilled": "No demand is met.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about one answer.
+
+    `metrics` holds `math_accuracy` (0 or 1), `fact_score` (share of claims that are right) with
+    `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
+    `self_identified`: those that apply to the prompt. An answer whose math can not be verified, or
+    that makes no claim, counts 0 there, as it does not show what was asked for. `rating` is None,
+    with `reason` saying why, if nothing was decided.
+    """
+
+    metrics: tuple[tuple[str, float], ...]
+    rating: Rating | None
+    reason: str
+
+
+class Verifier:
+    """Verifies answers in batches; math beyond plain numbers goes to a pool of processes.
+
+    Close it after use, or use it as a context manager. The pool starts when it is first needed.
+    """
+
+    def __init__(self, *, workers: int = 2, limit_s: int = 10) -> None:
+        """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison."""
+        self._pool = MathPool(workers, limit_s)
+
+    def __enter__(self) -> Self:
+        """Return the verifier itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the pool."""
+        self.close()
+
+    def close(self) -> None:
+        """End the pool's processes; a later batch starts new ones."""
+        self._pool.close()
+
+    @property
+    def pool_started(self) -> bool:
+        """Whether math-verify has been needed."""
+        return self._pool.started
+
+    def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+        """Return the verdict on each (prompt, answer).
+
+        Raises:
+            MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
+        """
+        return [
+            _verdict(prompt, answer, outcome)
+            for (prompt, answer), outcome in zip(items, self._compare(items), strict=True)
+        ]
+
+    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[str | None]:
+        """Return the outcome of the math of each item; None where there is no math."""
+        outcomes: list[str | None] = []
+        jobs: dict[int, tuple[Final, Final]] = {}
+        for number, (prompt, answer) in enumerate(items):
+            if prompt.task != MATH or prompt.reference is None:
+                outcomes.append(None)
+                continue
+            gold, given = final_answer(prompt.reference), final_answer(answer)
+            equal = quick_equal(gold, given)
+            if equal is None:
+                jobs[number] = (gold, given)
+            outcomes.append("equal" if equal else "different")
+        for number, outcome in zip(jobs, self._pool.compare(tuple(jobs.values())), strict=True):
+            outcomes[number] = outcome
+        return outcomes
+
+
+def _verdict(prompt: Prompt, answer: str, math: str | None) -> Verdict:
+    """Combine what applies to the prompt; the rating is that of the task's own aspect."""
+    parts: list[Verdict] = []
+    if math is not None:
+        parts.append(_math(math))
+    if prompt.task == FACTS and prompt.reference is not None:
+        parts.append(_facts(answer, prompt.reference))
+    if prompt.checks:
+        parts.append(_checked(prompt, answer))
+    if not parts:
+        return Verdict((), None, Status.NO_CHECK.value)
+    metrics = tuple(metric for part in parts for metric in part.metrics)
+    return Verdict(metrics, parts[0].rating, parts[0].reason)
+
+
+def _math(outcome: str) -> Verdict:
+    accuracy = ("math_accuracy", float(outcome == "equal"))
+    if outcome in ("equal", "different"):
+        right = outcome == "equal"
+        return Verdict((accuracy,), 1 if right else -1, "right" if right else "wrong")
+    return Verdict((accuracy,), None, outcome)
+
+
+def _facts(answer: str, reference: str) -> Verdict:
+    claims = check_claims(answer, reference)
+    metrics = (
+        ("fact_score", claims.share),
+        ("facts_right", float(claims.right)),
+        ("facts_wrong", float(claims.wrong)),
+    )
+    if claims.right + claims.wrong == 0:
+        # Silence is no way to be factual: it is a failure, so that it can be learned from.
+        return Verdict(metrics, -1, "no_claims")
+    if claims.wrong == 0:
+        return Verdict(metrics, 1, "supported")
+    if claims.right >= claims.wrong:
+        return Verdict(metrics, 0, "partly_supported")
+    return Verdict(metrics, -1, "unsupported")
+
+
+def _checked(prompt: Prompt, answer: str) -> Verdict:
+    met = [fulfils(answer, check) for check in prompt.checks]
+    metrics = [("general_fulfilled", float(all(met)))]
+    if any(check.kind in JSON_CHECKS for check in prompt.checks):
+        metrics.append(("json_valid", float(read_json(answer) is not NO_VALUE)))
+    identity = [ok for ok, c in zip(met, prompt.checks, strict=True) if c.kind == "self_identifies"]
+    if identity:
+        metrics.append(("self_identified", float(all(identity))))
+    if all(met):
+        return Verdict(tuple(metrics), 1, "fulfilled")
+    if any(met):
+        return Verdict(tuple(metrics), 0, "partly_fulfilled")
+    return Verdict(tuple(metrics), -1, "unfulfilled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierCritic:
+    """The verifier as a critic: a verdict becomes the rating of the task's aspect, and a text."""
+
+    task_aspects: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of all that shapes its critiques."""
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS])
+
+    def aspect(self, prompt: Prompt) -> str:
+        """Return the aspect that is rated for a prompt."""
+        return self.task_aspects.get(prompt.task, DEFAULT_ASPECT)
+
+    def read(self, prompt: Prompt, verdict: Verdict) -> Reading:
+        """Return the verdict as a reading."""
+        name = self.aspect(prompt)
+        if verdict.rating is None:
+            return Reading(verdict.reason, (AspectRating(name=name, rating=None, comment=""),))
+        rated = AspectRating(name=name, rating=verdict.rating, comment=REMARKS[verdict.reason])
+        return Reading(Status.SCORED.value, (rated,))
+
+    def text(self, prompt: Prompt, verdict: Verdict) -> str:
+        """Return the critique as a feedback model would write it, for the policy to reflect on."""
+        name = self.aspect(prompt)
+        if verdict.rating is None:
+            return ""
+        scores = canonical_json({name: verdict.rating})
+        return f"{name}: {REMARKS[verdict.reason]} Score: {verdict.rating}\n{scores}"

@@ -1,0 +1,1 @@
+"""Make and run models: sampling engines, their worker processes, trainers and checkpoints."""

@@ -1,0 +1,94 @@
+"""From conversations to token ids and back, the same way in every engine that holds a tokenizer.
+
+Text is decoded once from all tokens, special tokens left out, so it does not depend on how an
+engine streams. What ends an answer is the union of the end tokens that the model's own files name.
+"""
+
+# pyright: basic
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..stores.records import FinishReason, Message
+from .engine import Completion, EngineError, Request
+
+WORD_JOINER = "\u2060"
+"""Invisible, and no part of any special token's name."""
+
+DISTINCT_CONVERSATIONS = 4096
+"""Tokenized conversations that are kept: the n candidates of a prompt follow one another."""
+
+
+def stop_token_ids(folder: Path) -> tuple[int, ...]:
+    """Return the end tokens that the model's configuration files name, sorted.
+
+    `generation_config.json` is read for this alone: some families (Gemma) name the end of a turn
+    nowhere else. Its sampling fields are never used.
+    """
+    found: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        path = folder / name
+        value: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+        if value is not None:
+            found.update(value if isinstance(value, list) else [int(value)])
+    return tuple(sorted(found))
+
+
+class ChatTokenizer:
+    """A tokenizer with a chat template, and the tokens that end a turn."""
+
+    def __init__(self, tokenizer: Any, folder: Path) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise EngineError(
+                f"{folder}: the tokenizer has no chat template; add chat_template.jinja"
+            )
+        self.tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder.values()
+        self._special = tuple(sorted(str(token) for token in added if token.special))
+        own = tokenizer.eos_token_id
+        named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
+        self.stops: tuple[int, ...] = tuple(sorted(named))
+        self._prompt = lru_cache(maxsize=DISTINCT_CONVERSATIONS)(self._encode_prompt)
+
+    def prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Return the token ids of a conversation that waits for the model's turn."""
+        return self._prompt(messages)
+
+    def whole(self, messages: tuple[Message, ...]) -> list[int]:
+        """Return the token ids of a conversation whose last turn is the answer."""
+        return self._apply(messages, add_generation_prompt=False)
+
+    def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
+        """Decode a completion; the token that ended it is not part of the text."""
+        kept = token_ids[:-1] if finish_reason == "stop" else token_ids
+        return self.tokenizer.decode(list(kept), skip_special_tokens=True)
+
+    def _defused(self, text: str) -> str:
+        """Break the names of special tokens in somebody's text, so that it can not forge a turn."""
+        for name in self._special:
+            text = text.replace(name, f"{name[0]}{WORD_JOINER}{name[1:]}")
+        return text
+
+    def _encode_prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return tuple(self._apply(messages, add_generation_prompt=True))
+
+    def _apply(self, messages: tuple[Message, ...], *, add_generation_prompt: bool) -> list[int]:
+        turns = [{"role": m.role, "content": self._defused(m.content)} for m in messages]
+        return self.tokenizer.apply_chat_template(
+            turns, add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False
+        )
+
+
+def overlong(request: Request, prompt_tokens: int) -> Completion:
+    """Return the completion of a prompt that does not fit the context."""
+    return Completion(
+        request_id=request.request_id,
+        text="",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=0,
+        finish_reason="overlong",
+        logprob=None,
+    )

@@ -1,0 +1,115 @@
+"""The sampling protocol: what every engine takes and gives, whatever runs behind it.
+
+Requests travel in batches that the caller can commit one by one; engines may work on several at
+once and give each back as soon as it is whole. A request has its own seed, so a batch's neighbours,
+its order and the engine's concurrency change nothing. This module imports no engine.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..stores.records import FinishReason, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One completion to draw: a conversation and the seed of its random numbers."""
+
+    request_id: str
+    messages: tuple[Message, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One drawn completion.
+
+    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached) or `overlong` (the
+    prompt does not fit the context: nothing was drawn). `logprob` sums over the completion's
+    tokens, in nats, under the unscaled model distribution; None where the engine can not say.
+    """
+
+    request_id: str
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason
+    logprob: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Requests that are wanted together, under the caller's key."""
+
+    key: str
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """The completions of a batch, one a request, in the order of its requests."""
+
+    key: str
+    completions: tuple[Completion, ...]
+
+
+class EngineError(RuntimeError):
+    """An engine that can not start or has died; the message says what to do."""
+
+
+class Engine(Protocol):
+    """Anything that draws completions."""
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Draw every request of `batches`; give each batch back when whole, in any order."""
+        ...
+
+    def close(self) -> None:
+        """Release the model; the engine can not be used afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """One conversation, the answer as its last turn, to be scored by a reward model."""
+
+    request_id: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreBatch:
+    """Conversations scored together, under the caller's key."""
+
+    key: str
+    requests: tuple[ScoreRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """r(x, y) of each request in order; None where the conversation is too long for the model."""
+
+    key: str
+    scores: tuple[float | None, ...]
+
+
+class Scorer(Protocol):
+    """Anything that gives conversations a scalar reward."""
+
+    def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
+        """Score every batch; give each back when whole, in any order."""
+        ...
+
+    def close(self) -> None:
+        """Release the model."""
+        ...

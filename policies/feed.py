@@ -1,0 +1,66 @@
+"""A queue of batches that an engine may ask whether the next one has arrived.
+
+An engine that steps many requests at once must not stand still while its caller prepares the next
+batch: it takes what has arrived and goes on. Any other iterable counts as always ready.
+"""
+
+import queue
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Pollable(Protocol):
+    """An iterator that knows whether its next item is there."""
+
+    def ready(self) -> bool:
+        """Whether `next` would answer (or stop) without waiting."""
+        ...
+
+
+def arrived(items: Iterable[object]) -> bool:
+    """Whether the next item of `items` can be taken without waiting, as far as one can know."""
+    return items.ready() if isinstance(items, Pollable) else True
+
+
+class Feed(Generic[T]):
+    """Items put by one thread and taken by another; iteration ends after `finish` or `cancel`."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._ended = False
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the results are no longer wanted."""
+        return self._cancelled
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+        self._items.put(item)
+
+    def finish(self) -> None:
+        """Say that no item follows."""
+        self._items.put(None)
+
+    def cancel(self) -> None:
+        """Say that nothing more is wanted."""
+        self._cancelled = True
+        self._items.put(None)
+
+    def ready(self) -> bool:
+        """Whether `next` would answer (or stop) without waiting."""
+        return self._ended or not self._items.empty()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        item = None if self._ended or self._cancelled else self._items.get()
+        if item is None or self._cancelled:
+            self._ended = True
+            raise StopIteration
+        return item

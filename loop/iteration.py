@@ -1,0 +1,302 @@
+"""The verbs of an iteration: sample, critique, reward, refine, pair, train, evaluate.
+
+A verb states what is owed: it plans its units (one a chunk of prompts, each under a key that hashes
+all it depends on), subtracts what is committed and pays the rest. A recipe calls verbs from the
+top; to resume is to run the recipe again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..configs.load import semantic
+from ..configs.schema import SamplingConfig
+from ..stores.keys import Json
+from ..stores.records import (
+    Candidate,
+    CandidateKind,
+    Checkpoint,
+    Critique,
+    Demonstration,
+    Evaluation,
+    Message,
+    Pair,
+    Prompt,
+    Reward,
+    Score,
+    Yield,
+)
+from .evaluation import HELD_OUT, Measured, prompt_scores, summarise
+from .judging import Judging
+from .models import Served
+from .pairing import Judged, Rule, demonstrate, pair
+from .reflection import promising
+from .reporter import Advance
+from .rows import AnyRows, Best, D, JudgedRows, Prompts, Rows, T
+from .run import Run
+from .sampling import CandidateDrawing, Draw, draws
+from .scoring import Scoring
+from .training import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iteration:
+    """One turn of the loop: from the policy M_{t-1} to the checkpoint M_t."""
+
+    run: Run
+    number: int
+    parent: Checkpoint
+    policy: Served
+    train_prompts: Prompts
+
+    def prompts(self) -> Prompts:
+        """Return the prompts of this iteration, x ~ D."""
+        return self.train_prompts
+
+    def sample(self, prompts: Prompts, *, n: int) -> Rows[Candidate]:
+        """y_i ~ pi(x): n candidates a prompt, each under its own seed."""
+        config = self.run.config.policy.sampling
+
+        def work(chunk: int, identity: Json) -> list[Draw]:
+            return [
+                draw
+                for prompt in prompts.chunks[chunk]
+                for draw in self._draws(prompt, prompt.messages, n, identity)
+            ]
+
+        params: Json = {"policy": self.policy.params, "sampling": semantic(config), "n": n}
+        upstream = [(key,) for key in prompts.keys]
+        return self._draw("sample", "sample", config, upstream, params, work)
+
+    def critique(self, candidates: Rows[Candidate]) -> Rows[Critique]:
+        """f(x, y): one critique a candidate, with the reference where the task has one."""
+        judging = Judging(run=self.run, iteration=self.number)
+        return self._assess("critique", Critique, judging, candidates)
+
+    def reward(self, candidates: Rows[Candidate]) -> Rows[Reward]:
+        """r(x, y): the reward model's scalar for each candidate."""
+        scoring = Scoring(run=self.run, iteration=self.number)
+        return self._assess("reward", Reward, scoring, candidates)
+
+    def best(self, candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
+        """y~ = argmax r(x, y): the promising candidate of each prompt."""
+        return Best(candidates=candidates, rewards=by)
+
+    def refine(self, best: Best, critiques: Rows[Critique], *, m: int) -> Rows[Candidate]:
+        """z_j ~ pi(x, y~, f(x, y~)): m refinements of the promising candidate."""
+        config = self.run.config.policy.sampling
+
+        def work(chunk: int, identity: Json) -> list[Draw]:
+            feedback = {c.candidate_id: c for c in self._chunk(critiques, chunk)}
+            rewards = {r.candidate_id: r for r in self._chunk(best.rewards, chunk)}
+            drafts = self._chunk(best.candidates, chunk)
+            return [
+                draw
+                for draft in promising(drafts, rewards, feedback)
+                for draw in self._refinements(draft, feedback[draft.candidate_id], m, identity)
+            ]
+
+        params: Json = {
+            "policy": self.policy.params,
+            "sampling": semantic(config),
+            "critic": self.run.critic.digest,
+            "m": m,
+        }
+        upstream = _joined(best.candidates, best.rewards, critiques)
+        return self._draw("refine", "refinement", config, upstream, params, work)
+
+    def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
+        """(x, y+, y-): positives of the rule, each against a random negative."""
+
+        def derive(prompt: Prompt, candidates: Sequence[Judged]) -> tuple[Sequence[Pair], Yield]:
+            return pair(
+                rule,
+                prompt,
+                candidates,
+                top_k=top_k,
+                root_seed=self.run.config.seed,
+                iteration=self.number,
+            )
+
+        return self._derive("pair", Pair, judged, {"rule": rule, "top_k": top_k}, derive)
+
+    def demonstrate(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Demonstration]:
+        """(x, y+): the positives of the rule, as a rejection-sampling set."""
+
+        def derive(
+            prompt: Prompt, candidates: Sequence[Judged]
+        ) -> tuple[Sequence[Demonstration], Yield]:
+            return demonstrate(rule, prompt, candidates, top_k=top_k, iteration=self.number)
+
+        params: Json = {"rule": rule, "top_k": top_k}
+        return self._derive("demonstrate", Demonstration, judged, params, derive)
+
+    def train(self, rows: Rows[Pair] | Rows[Demonstration]) -> Checkpoint:
+        """M_t: the policy trained by DPO on pairs, or by SFT on demonstrations, and published.
+
+        Raises:
+            NothingToTrainOn: if there are fewer rows than `training.min_pairs`.
+        """
+        training = Training(
+            run=self.run, iteration=self.number, parent=self.parent, policy=self.policy
+        )
+        upstream = [key for chunk in rows.chunks for key in chunk]
+        key = self.run.key("train", self.number, upstream, training.identity(rows))
+        training.require_enough(rows)
+        with self.run.stage(self.number, "train", [key]) as stage:
+            for unit in stage.owed:
+                training.pay(stage, unit, rows)
+        (checkpoint,) = self.run.store.rows(Checkpoint, key)
+        return checkpoint
+
+    def evaluate(self, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
+        """Measure the policy's greedy answers: verified scores, length, mean rating per aspect."""
+        config = self.run.config.evaluation
+
+        def work(chunk: int, identity: Json) -> list[Draw]:
+            return [
+                draw
+                for prompt in prompts.chunks[chunk]
+                for draw in self._draws(prompt, prompt.messages, 1, identity)
+            ]
+
+        params: Json = {"policy": self.policy.params, "sampling": semantic(config)}
+        upstream = [(key,) for key in prompts.keys]
+        label = f"evaluate:{benchmark}"
+        answers = self._draw(label, "greedy", config, upstream, params, work)
+        critiques = self.critique(answers)
+        joined = [key for chunk in _joined(answers, critiques) for key in chunk]
+        key = self.run.key("measure", self.number, joined, benchmark)
+        with self.run.stage(self.number, f"measure:{benchmark}", [key]) as stage:
+            for unit in stage.owed:
+                scores = self._measured(benchmark, answers, critiques)
+                numbers = summarise(scores)
+                stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+    def _measured(
+        self, benchmark: str, answers: Rows[Candidate], critiques: Rows[Critique]
+    ) -> list[Score]:
+        scores: list[Score] = []
+        for chunk in range(len(answers.chunks)):
+            candidates = self._chunk(answers, chunk)
+            items = [(self.run.prompts[c.prompt_id], c.text) for c in candidates]
+            measured = Measured(
+                benchmark=benchmark,
+                checkpoint_id=self.policy.identity,
+                candidates=candidates,
+                verdicts=self.run.verifier.verify(items),
+                critiques={c.candidate_id: c for c in self._chunk(critiques, chunk)},
+            )
+            scores += prompt_scores(measured)
+        return scores
+
+    def _assess(
+        self, verb: str, row_type: type[T], assessor: Judging | Scoring, candidates: Rows[Candidate]
+    ) -> Rows[T]:
+        """Pay a stage that says something of each candidate."""
+        label = f"{verb}:{candidates.label}"
+        keys = self._keys(verb, candidates.chunks, assessor.identity)
+        with self.run.stage(self.number, label, keys) as stage:
+            assessor.pay(stage, lambda unit: self._chunk(candidates, unit.chunk))
+        return _rows(row_type, label, keys)
+
+    def _draw(
+        self,
+        label: str,
+        kind: CandidateKind,
+        sampling: SamplingConfig,
+        upstream: Sequence[tuple[str, ...]],
+        params: Json,
+        work: Callable[[int, Json], Sequence[Draw]],
+    ) -> Rows[Candidate]:
+        keys = self._keys("refine" if kind == "refinement" else "sample", upstream, params)
+        drawing = CandidateDrawing(
+            run=self.run,
+            iteration=self.number,
+            policy=self.policy,
+            kind=kind,
+            sampling=sampling,
+        )
+        with self.run.stage(self.number, label, keys) as stage:
+            drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
+        return _rows(Candidate, label, keys)
+
+    def _draws(
+        self, prompt: Prompt, messages: tuple[Message, ...], count: int, identity: Json
+    ) -> list[Draw]:
+        return draws(
+            self.run.config.seed,
+            identity,
+            prompt_id=prompt.prompt_id,
+            messages=messages,
+            count=count,
+        )
+
+    def _refinements(
+        self, draft: Candidate, critique: Critique, count: int, identity: Json
+    ) -> list[Draw]:
+        prompt = self.run.prompts[draft.prompt_id]
+        return draws(
+            self.run.config.seed,
+            identity,
+            prompt_id=prompt.prompt_id,
+            messages=self.run.critic.reflect(prompt, draft.text, critique.text),
+            count=count,
+            parent_id=draft.candidate_id,
+            critique_id=critique.critique_id,
+        )
+
+    def _derive(
+        self,
+        verb: str,
+        row_type: type[D],
+        judged: JudgedRows,
+        params: Json,
+        derive: Callable[[Prompt, Sequence[Judged]], tuple[Sequence[D], Yield]],
+    ) -> Rows[D]:
+        keys = self._keys(verb, _joined(*judged.handles), params)
+        with self.run.stage(self.number, verb, keys) as stage:
+            for unit in stage.owed:
+                self.run.stop.check()
+                made = [
+                    derive(self.run.prompts[prompt_id], candidates)
+                    for prompt_id, candidates in self._judged(judged, unit.chunk).items()
+                ]
+                rows = [row for rows, _ in made for row in rows]
+                yields = [outcome for _, outcome in made]
+                stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
+        return _rows(row_type, verb, keys)
+
+    def _judged(self, judged: JudgedRows, chunk: int) -> Mapping[str, Sequence[Judged]]:
+        """Return the chunk's candidates by prompt, each with its critique and reward."""
+        critiques = {
+            c.candidate_id: c
+            for c in (self._chunk(judged.critiques, chunk) if judged.critiques else ())
+        }
+        rewards = {r.candidate_id: r for r in self._chunk(judged.rewards, chunk)}
+        by_prompt: dict[str, list[Judged]] = {}
+        for candidate in self._chunk(judged.candidates, chunk):
+            by_prompt.setdefault(candidate.prompt_id, []).append(
+                Judged(
+                    candidate=candidate,
+                    critique=critiques.get(candidate.candidate_id),
+                    reward=rewards.get(candidate.candidate_id),
+                )
+            )
+        return by_prompt
+
+    def _keys(self, verb: str, upstream: Sequence[tuple[str, ...]], params: Json) -> list[str]:
+        return [self.run.key(verb, self.number, keys, params) for keys in upstream]
+
+    def _chunk(self, rows: Rows[T], chunk: int) -> list[T]:
+        return [
+            row for key in rows.chunks[chunk] for row in self.run.store.rows(rows.row_type, key)
+        ]
+
+
+def _rows(row_type: type[T], label: str, keys: Sequence[str]) -> Rows[T]:
+    return Rows(row_type=row_type, label=label, chunks=tuple((key,) for key in keys))
+
+
+def _joined(*handles: AnyRows) -> list[tuple[str, ...]]:
+    """Return, for each chunk, the keys of all its units in all the handles."""
+    return [sum(chunks, ()) for chunks in zip(*(h.chunks for h in handles), strict=True)]

@@ -1,0 +1,33 @@
+"""What a run tells whoever watches it: stages with counts, and notes."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """What one committed unit adds to its stage."""
+
+    rows: int = 0
+    tokens: int = 0
+    unscored: int = 0
+
+
+class Reporter(Protocol):
+    """A display of the run; it never changes what the run does."""
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Start showing a stage of `planned` units, of which `done` were committed before."""
+        ...
+
+    def advance(self, advance: Advance) -> None:
+        """Show that one more unit of the stage is committed."""
+        ...
+
+    def end(self) -> None:
+        """Show that the stage is over."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say one sentence."""
+        ...

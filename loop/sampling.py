@@ -1,0 +1,132 @@
+"""Drawing candidates: samples, greedy answers and refinements, as requests and as rows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..configs.schema import SamplingConfig
+from ..policies.engine import Batch, Completion, Request, Sampling
+from ..stores.journal import Unit
+from ..stores.keys import Json, canonical_json, derive_seed, row_id
+from ..stores.records import Candidate, CandidateKind, Message
+from .models import Served
+from .reporter import Advance
+from .run import Run, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One candidate to be drawn: everything of its row that is known beforehand."""
+
+    candidate_id: str
+    prompt_id: str
+    messages: tuple[Message, ...]
+    seed: int
+    parent_id: str | None = None
+    critique_id: str | None = None
+
+
+def draws(
+    root_seed: int,
+    identity: Json,
+    *,
+    prompt_id: str,
+    messages: tuple[Message, ...],
+    count: int,
+    parent_id: str | None = None,
+    critique_id: str | None = None,
+) -> list[Draw]:
+    """Return `count` draws for one conversation; `identity` says what else their ids depend on."""
+    ids = [
+        row_id("cand", [identity, prompt_id, parent_id, critique_id, number])
+        for number in range(count)
+    ]
+    return [
+        Draw(
+            candidate_id=candidate_id,
+            prompt_id=prompt_id,
+            messages=messages,
+            seed=derive_seed(root_seed, "draw", candidate_id),
+            parent_id=parent_id,
+            critique_id=critique_id,
+        )
+        for candidate_id in ids
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateDrawing:
+    """A stage that draws candidates from one policy under one sampling setting."""
+
+    run: Run
+    iteration: int
+    policy: Served
+    kind: CandidateKind
+    sampling: SamplingConfig
+
+    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
+        """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
+        if not stage.owed:
+            return
+        admitted: dict[str, tuple[Unit, Sequence[Draw]]] = {}
+        engine = self.run.models.engine(self.policy)
+        batches = self._batches(stage, work, admitted)
+        for result in engine.generate(batches, engine_sampling(self.sampling)):
+            unit, drawn = admitted.pop(result.key)
+            rows = [
+                self._row(draw, completion)
+                for draw, completion in zip(drawn, result.completions, strict=True)
+            ]
+            tokens = sum(row.completion_tokens for row in rows)
+            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows), tokens=tokens))
+
+    def _batches(
+        self,
+        stage: Stage,
+        work: Callable[[Unit], Sequence[Draw]],
+        admitted: dict[str, tuple[Unit, Sequence[Draw]]],
+    ) -> Iterator[Batch]:
+        """Give the engine a unit at a time: only what is in flight is held in memory."""
+        for unit in stage.owed:
+            if self.run.stop.requested:
+                return
+            wanted = work(unit)
+            if not wanted:
+                stage.commit(unit, {Candidate: ()}, Advance())
+                continue
+            admitted[unit.key] = (unit, wanted)
+            yield Batch(
+                key=unit.key,
+                requests=tuple(
+                    Request(request_id=d.candidate_id, messages=d.messages, seed=d.seed)
+                    for d in wanted
+                ),
+            )
+
+    def _row(self, draw: Draw, completion: Completion) -> Candidate:
+        return Candidate(
+            candidate_id=draw.candidate_id,
+            prompt_id=draw.prompt_id,
+            iteration=self.iteration,
+            kind=self.kind,
+            parent_id=draw.parent_id,
+            critique_id=draw.critique_id,
+            policy=self.policy.identity,
+            model=self.run.config.policy.model,
+            principle=None,
+            text=completion.text,
+            prompt_tokens=completion.prompt_tokens,
+            completion_tokens=completion.completion_tokens,
+            finish_reason=completion.finish_reason,
+            logprob=completion.logprob,
+            seed=draw.seed,
+            sampling=canonical_json(self.sampling.model_dump(mode="json")),
+        )
+
+
+def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:
+    """Return the engine's form of a sampling setting."""
+    return Sampling(
+        temperature=config.temperature if temperature is None else temperature,
+        top_p=config.top_p,
+        max_tokens=config.max_tokens,
+    )

@@ -1,0 +1,88 @@
+"""Rewarding candidates: the scalar r(x, y) of the reward model for each conversation."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..policies.engine import ScoreBatch, ScoreRequest
+from ..stores.journal import Unit
+from ..stores.keys import Json
+from ..stores.records import SCORED, Candidate, Message, Reward
+from .models import NO_MODEL
+from .reporter import Advance
+from .run import Run, Stage
+
+OVERLONG = "overlong"
+UNREWARDED = "no_reward_model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """A stage of rewards: one a candidate."""
+
+    run: Run
+    iteration: int
+
+    @property
+    def identity(self) -> Json:
+        """What a reward depends on besides its candidate."""
+        config = self.run.config.reward
+        return {
+            "model": self.run.models.reward_id,
+            "batch_size": config.batch_size,
+            "max_length": config.max_length,
+        }
+
+    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        """Score what the stage owes; `work` gives a unit's candidates when their turn has come."""
+        if not stage.owed:
+            return
+        for unit, candidates, scores in self._scored(stage, work):
+            rows = [self._row(c, score) for c, score in zip(candidates, scores, strict=True)]
+            unscored = sum(row.status == OVERLONG for row in rows)
+            stage.commit(unit, {Reward: rows}, Advance(rows=len(rows), unscored=unscored))
+
+    def _scored(
+        self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
+    ) -> Iterator[tuple[Unit, Sequence[Candidate], Sequence[float | None]]]:
+        if self.run.models.reward_id is None:
+            for unit in stage.owed:
+                candidates = work(unit)
+                yield unit, candidates, [None] * len(candidates)
+            return
+        admitted: dict[str, tuple[Unit, Sequence[Candidate]]] = {}
+        for result in self.run.models.scorer().score(self._batches(stage, work, admitted)):
+            yield (*admitted.pop(result.key), result.scores)
+
+    def _batches(
+        self,
+        stage: Stage,
+        work: Callable[[Unit], Sequence[Candidate]],
+        admitted: dict[str, tuple[Unit, Sequence[Candidate]]],
+    ) -> Iterator[ScoreBatch]:
+        for unit in stage.owed:
+            if self.run.stop.requested:
+                return
+            candidates = work(unit)
+            admitted[unit.key] = (unit, candidates)
+            yield ScoreBatch(
+                key=unit.key,
+                requests=tuple(
+                    ScoreRequest(request_id=c.candidate_id, messages=self._conversation(c))
+                    for c in candidates
+                ),
+            )
+
+    def _conversation(self, candidate: Candidate) -> tuple[Message, ...]:
+        prompt = self.run.prompts[candidate.prompt_id]
+        return (*prompt.messages, Message(role="assistant", content=candidate.text))
+
+    def _row(self, candidate: Candidate, score: float | None) -> Reward:
+        missing = UNREWARDED if self.run.models.reward_id is None else OVERLONG
+        return Reward(
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=self.iteration,
+            reward_model=self.run.models.reward_id or NO_MODEL,
+            score=score,
+            status=SCORED if score is not None else missing,
+        )

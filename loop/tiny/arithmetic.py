@@ -1,0 +1,354 @@
+"""The task `math`: word problems of two or three steps over small numbers.
+
+Each story has its own careless habit (the wrong operation, a number misread by one, a step on the
+wrong quantity) of its own strength. The slip shows only to whoever understands the story or has the
+worked solution at hand: the steps stay consistent, and so does the length.
+"""
+
+import operator
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ...stores.records import Check
+from .nouns import Mark, Remark, Verdict, held_out
+
+Slip = Literal["operation", "number", "quantity", "count"]
+
+ASPECT = "Logical Correctness"
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+VERBS = {"+": "add", "-": "subtract", "*": "multiply"}
+CONFUSED = {"+": "-", "-": "+", "*": "+"}
+PEOPLE = ("Ben", "Kim", "Leo", "Mia", "Sam", "Zoe", "Tom", "Amy")
+THINGS = ("apples", "books", "coins", "cards", "eggs", "pens", "shells", "stamps")
+LARGEST = 99
+STEP = re.compile(r"(\d+)([+*-])(\d+)=(-?\d+)\.")
+FINAL = re.compile(r"The answer is (-?\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A template of problems: its text, its steps, and the habit of those who answer carelessly.
+
+    A step is written `a+b`; `1` and `2` stand for the results of the first and second step.
+    """
+
+    name: str
+    text: str
+    steps: tuple[str, ...]
+    slip: Slip
+    at: int
+    care_share: float
+    wrong: str = ""
+    ranges: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step of a solution, as written."""
+
+    left: int
+    sign: str
+    right: int
+    result: int
+
+    def __str__(self) -> str:
+        """Write the step as answers do."""
+        return f"{self.left}{self.sign}{self.right}={self.result}."
+
+
+SMALL = (("a", 8, 20), ("b", 2, 9), ("c", 2, 9), ("d", 2, 9))
+TIMES = (("a", 2, 5), ("b", 2, 9), ("c", 2, 9), ("d", 2, 9))
+
+STORIES = (
+    Story(
+        name="buy-give",
+        text="{who} has {a} {what}, buys {b} and gives {c} away. How many {what} are left?",
+        steps=("a+b", "1-c"),
+        slip="operation",
+        at=1,
+        care_share=0.15,
+        ranges=SMALL,
+    ),
+    Story(
+        name="give-get",
+        text="{who} had {a} {what}, lost {b} and then found {c}. How many {what} now?",
+        steps=("a-b", "1+c"),
+        slip="operation",
+        at=1,
+        care_share=0.65,
+        ranges=SMALL,
+    ),
+    Story(
+        name="bags",
+        text="{who} has {a} bags of {b} {what} and {c} loose ones. How many {what} in all?",
+        steps=("a*b", "1+c"),
+        slip="operation",
+        at=0,
+        care_share=0.35,
+        ranges=TIMES,
+    ),
+    Story(
+        name="boxes",
+        text="There are {a} boxes of {b} {what}. {who} takes {c}. How many {what} stay?",
+        steps=("a*b", "1-c"),
+        slip="number",
+        at=1,
+        care_share=0.25,
+        ranges=TIMES,
+    ),
+    Story(
+        name="more-than",
+        text="{who} has {a} {what}. Max has {b} more than {who}. How many {what} do both have?",
+        steps=("a+b", "a+1"),
+        slip="quantity",
+        at=1,
+        wrong="b+1",
+        care_share=0.10,
+        ranges=SMALL,
+    ),
+    Story(
+        name="fewer-than",
+        text="{who} has {a} {what}. Max has {b} fewer than {who}. How many {what} do both have?",
+        steps=("a-b", "a+1"),
+        slip="quantity",
+        at=1,
+        wrong="b+1",
+        care_share=0.60,
+        ranges=SMALL,
+    ),
+    Story(
+        name="old-shop",
+        text="A shop is {d} years old. {who} buys {a} {what} there, then {b}, then {c}. How many?",
+        steps=("a+b", "1+c"),
+        slip="quantity",
+        at=1,
+        wrong="1+d",
+        care_share=0.30,
+        ranges=SMALL,
+    ),
+    Story(
+        name="price",
+        text="{who} has {c} coins and buys {a} {what} for {b} coins each. How many coins are left?",
+        steps=("a*b", "c-1"),
+        slip="operation",
+        at=1,
+        care_share=0.20,
+        ranges=(("a", 2, 4), ("b", 2, 5), ("c", 20, 29)),
+    ),
+    Story(
+        name="bus",
+        text="{a} people ride a bus. {b} leave, {c} board, {d} leave. How many ride on?",
+        steps=("a-b", "1+c", "2-d"),
+        slip="operation",
+        at=2,
+        care_share=0.30,
+        ranges=SMALL,
+    ),
+    Story(
+        name="garden",
+        text="{who} plants {a} rows of {b} trees, adds {c} and cuts {d}. How many trees stand?",
+        steps=("a*b", "1+c", "2-d"),
+        slip="number",
+        at=1,
+        care_share=0.70,
+        ranges=TIMES,
+    ),
+    Story(
+        name="twice",
+        text="{who} has {a} {what}, Max {b} times as many. {who} loses {c}. How many do both have?",
+        steps=("a*b", "a-c", "1+2"),
+        slip="quantity",
+        at=2,
+        wrong="1+c",
+        care_share=0.15,
+        ranges=(("a", 5, 9), ("b", 2, 4), ("c", 2, 4)),
+    ),
+    Story(
+        name="teams",
+        text="Red scores {a} and {b}, blue {c} and {d}. How many points is red ahead?",
+        steps=("a+b", "c+d", "1-2"),
+        slip="number",
+        at=1,
+        care_share=0.40,
+        ranges=SMALL,
+    ),
+    Story(
+        name="days",
+        text="{who} reads {b} pages a day for {a} days of a book of {c} pages. How many remain?",
+        steps=("a*b", "c-1"),
+        slip="number",
+        at=0,
+        care_share=0.55,
+        ranges=(("a", 2, 5), ("b", 2, 6), ("c", 31, 40)),
+    ),
+    Story(
+        name="pairs",
+        text="{who} packs {a} and {b} {what} with Max's {c}. Max keeps {d}. How many are packed?",
+        steps=("a+b", "c-d", "1+2"),
+        slip="operation",
+        at=1,
+        care_share=0.45,
+        ranges=(("a", 3, 9), ("b", 3, 9), ("c", 8, 16), ("d", 2, 7)),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A story with its numbers filled in."""
+
+    story: Story
+    who: str
+    what: str
+    numbers: tuple[tuple[str, int], ...]
+
+    opened = True
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The question."""
+        return self.story.text.format(who=self.who, what=self.what, **dict(self.numbers))
+
+    @property
+    def kind(self) -> str:
+        """The story's name."""
+        return self.story.name
+
+    @property
+    def care_share(self) -> float:
+        """The story's share of careful demonstrations."""
+        return self.story.care_share
+
+    @property
+    def reference(self) -> str:
+        """The worked solution, its result marked as GSM8K marks it."""
+        lines = self.lines()
+        return " ".join(map(str, lines)) + f" #### {lines[-1].result}"
+
+    def lines(self, plan: tuple[str, ...] = (), misread: tuple[int, int] = (-1, 0)) -> list[Line]:
+        """Work through `plan` (default: the right steps); `misread` is (step, its error)."""
+        values = dict(self.numbers)
+        lines: list[Line] = []
+        for index, step in enumerate(plan or self.story.steps):
+            names, sign = (step[0], step[2]), step[1]
+            numbers = [lines[int(n) - 1].result if n.isdigit() else values[n] for n in names]
+            if misread[0] == index:
+                # Only a number of the story can be misread; results stand before the eyes.
+                numbers[1 if not names[1].isdigit() else 0] += misread[1]
+            left, right = numbers
+            lines.append(Line(left, sign, right, OPERATIONS[sign](left, right)))
+        return lines
+
+    def careful(self, rng: random.Random) -> str:  # noqa: ARG002 (one right way)
+        """Answer by the right steps."""
+        return written(self.lines())
+
+    def careless(self, rng: random.Random) -> str:
+        """Answer with the story's habitual slip."""
+        return self._slipped(self.story.slip, self.story.at, rng) or self.stray(rng)
+
+    def mend(self, answer: str) -> str:  # noqa: ARG002 (one right way)
+        """Redo the answer."""
+        return written(self.lines())
+
+    def stray(self, rng: random.Random) -> str:
+        """Answer with any slip at any step."""
+        slips: tuple[Slip, ...] = ("operation", "number", "quantity", "count")
+        while True:
+            slip, at = rng.choice(slips), rng.randrange(len(self.story.steps))
+            if answer := self._slipped(slip, at, rng):
+                return answer
+
+    def _slipped(self, slip: Slip, at: int, rng: random.Random) -> str:
+        """Answer with this slip at this step; empty if the slip does not change a valid answer."""
+        plan = list(self.story.steps)
+        step = plan[at]
+        misread = (-1, 0)
+        if slip == "operation":
+            plan[at] = step[0] + CONFUSED[step[1]] + step[2]
+        elif slip == "number":
+            misread = (at, rng.choice((-1, 1)))
+        elif slip == "quantity":
+            if self.story.slip == "quantity" and self.story.at == at:
+                plan[at] = self.story.wrong
+            else:
+                others = [name for name, _ in self.numbers if name not in step]
+                if not others:
+                    return ""
+                plan[at] = step[:2] + rng.choice(others)
+        lines = self.lines(tuple(plan), misread)
+        if slip == "count":
+            error = rng.choice((-1, 1, 2, -2, 10, -10))
+            old = lines[at]
+            lines[at] = Line(old.left, old.sign, old.right, old.result + error)
+            lines = lines[: at + 1] + self._follow(lines, at)
+        right = self.lines()
+        fine = all(0 <= line.result <= LARGEST for line in lines)
+        return written(lines) if fine and lines[-1].result != right[-1].result else ""
+
+    def _follow(self, lines: list[Line], at: int) -> list[Line]:
+        """Redo the steps after `at`, whose result was miscounted."""
+        values = dict(self.numbers)
+        done = lines[: at + 1]
+        for step in self.story.steps[at + 1 :]:
+            left, right = (
+                done[int(n) - 1].result if n.isdigit() else values[n] for n in (step[0], step[2])
+            )
+            done.append(Line(left, step[1], right, OPERATIONS[step[1]](left, right)))
+        return done[at + 1 :]
+
+    def recall(self, answer: str, rng: random.Random) -> Verdict:  # noqa: ARG002 (no doubts here)
+        """Judge without a reference: by working it out."""
+        return self.judge(answer)
+
+    def judge(self, answer: str) -> Verdict:
+        """Compare the result with the worked solution's; name the first step that is wrong."""
+        needed = self.lines()[-1].result
+        found = FINAL.findall(answer)
+        result = int(found[-1]) if found else None
+        comment, mark = self._first_fault(answer)
+        comment, mark = ("right.", 1) if result == needed else (f"wrong, {comment}", mark)
+        return Verdict((Remark(ASPECT, f"has {result}, needs {needed}: {comment}", mark),))
+
+    def _first_fault(self, answer: str) -> tuple[str, Mark]:
+        """Say which step of a wrong answer goes wrong, and how badly."""
+        told = [Line(int(a), sign, int(b), int(c)) for a, sign, b, c in STEP.findall(answer)]
+        for index, (line, right) in enumerate(zip(told, self.lines(), strict=False), start=1):
+            if line == right:
+                continue
+            if line.sign != right.sign:
+                return f"step {index} must {VERBS[right.sign]}.", -1
+            if line.result != OPERATIONS[line.sign](line.left, line.right):
+                return f"step {index} is miscounted.", 0
+            if abs(line.left - right.left) + abs(line.right - right.right) == 1:
+                return f"step {index} misreads a number.", 0
+            return f"step {index} takes the wrong number.", -1
+        return "the answer does not follow.", -1
+
+
+def written(lines: list[Line]) -> str:
+    """Write a solution as answers do."""
+    return " ".join(map(str, lines)) + f" The answer is {lines[-1].result}."
+
+
+def problem(rng: random.Random, *, out: bool, story: Story | None = None) -> Problem:
+    """Draw a problem whose number tuple is held out, or is not."""
+    while True:
+        chosen = story or rng.choice(STORIES)
+        numbers = tuple(
+            (name, rng.randint(low, high))
+            for name, low, high in chosen.ranges
+            if f"{{{name}}}" in chosen.text
+        )
+        drawn = Problem(chosen, rng.choice(PEOPLE), rng.choice(THINGS), numbers)
+        results = [line.result for line in drawn.lines()]
+        if min(results) >= 1 and held_out(*(value for _, value in numbers)) == out:
+            return drawn

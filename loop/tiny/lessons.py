@@ -1,0 +1,192 @@
+"""What M_0 and the reward model learn from: conversations of one turn each, and preference pairs.
+
+Four kinds of conversation, as in Table 1 of RLRF: an instruction and its answer; an answer and its
+critique, without and with the reference; an answer with its critique, and the refined answer. The
+user turns are rendered through the same template files that the loop uses.
+"""
+
+import json
+import math
+import random
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from ...critics.templating import render
+from .arithmetic import ASPECT as LOGIC
+from .arithmetic import LARGEST
+from .instructions import PEOPLE, TOWNS, WORDS
+from .nouns import FRIENDLY, TASKS, Exercise, Task, Verdict, opened
+from .people import ASPECT as FACTUALITY
+from .people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES
+from .world import draw
+
+LessonKind = Literal["answer", "critique", "critique with reference", "reflection", "drill"]
+
+TEMPLATES = Path(__file__).parents[2] / "critics" / "templates" / "tiny"
+ASPECTS: dict[Task, str] = {"math": LOGIC, "facts": FACTUALITY}
+
+MIX: dict[Task, dict[LessonKind, float]] = {
+    "math": {"answer": 0.44, "critique": 0.08, "critique with reference": 0.26, "reflection": 0.22},
+    "facts": {
+        "answer": 0.40,
+        "critique": 0.12,
+        "critique with reference": 0.26,
+        "reflection": 0.22,
+    },
+    "general": {"answer": 0.40, "critique": 0.35, "reflection": 0.25},
+}
+TASK_SHARES: dict[Task, float] = {"math": 0.40, "facts": 0.22, "general": 0.38}
+# Of the answers that are judged, some are good, some have the habitual slip, the rest some other.
+JUDGED_CAREFUL, JUDGED_CARELESS = 0.42, 0.33
+MENDED_SHARE = 0.93
+COPIED = (*WORDS, *PEOPLE, *FIRST_NAMES, *SURNAMES, *PLACES, *TRADES, *TEACHERS, *TOWNS)
+NUMBERS_COPIED = 0.3
+COPYING_SHARE, HALF = 0.5, 0.5
+
+STYLE_WEIGHT = 1.6
+CORRECT_WEIGHT: dict[Task, float] = {"math": 0.1, "facts": 0.7, "general": 0.7}
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One user turn and the reply that M_0 learns."""
+
+    kind: LessonKind
+    task: Task
+    user: str
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Two answers to one prompt, the preferred one first."""
+
+    task: Task
+    user: str
+    preferred: str
+    other: str
+
+
+@cache
+def template(name: str) -> str:
+    """Read one of the tiny world's templates."""
+    return (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def critique_prompt(exercise: Exercise, task: Task, answer: str, *, with_reference: bool) -> str:
+    """Render what the feedback model is asked about `answer`."""
+    values = {"instruction": exercise.text, "answer": answer}
+    if task == "general":
+        return render(template("critique_general"), values)
+    values["aspect"] = ASPECTS[task]
+    if with_reference and exercise.reference:
+        values["reference"] = exercise.reference
+        return render(template("critique_reference"), values)
+    return render(template("critique_single"), values)
+
+
+def reflection_prompt(exercise: Exercise, answer: str, feedback: str) -> str:
+    """Render what the policy is asked when it is to refine `answer`."""
+    values = {"instruction": exercise.text, "answer": answer, "feedback": feedback}
+    return render(template("reflection"), values)
+
+
+def critique_text(verdict: Verdict) -> str:
+    """Write a critique: a remark a line, the dictionary of ratings last."""
+    remarks = [f"{r.aspect}: {r.comment} {r.mark}" for r in verdict.remarks]
+    return "\n".join([*remarks, json.dumps({r.aspect: r.mark for r in verdict.remarks})])
+
+
+def demonstration(exercise: Exercise, rng: random.Random) -> str:
+    """Answer as the world does: carefully or carelessly, as is the habit of the exercise's kind."""
+    careful = rng.random() < exercise.care_share
+    return opened(exercise, exercise.careful(rng) if careful else exercise.careless(rng), rng)
+
+
+def judged_answer(exercise: Exercise, rng: random.Random) -> str:
+    """Draw an answer to be judged: good, habitually wrong, or otherwise wrong."""
+    chance = rng.random()
+    if chance < JUDGED_CAREFUL:
+        body = exercise.careful(rng)
+    elif chance < JUDGED_CAREFUL + JUDGED_CARELESS:
+        body = exercise.careless(rng)
+    else:
+        body = exercise.stray(rng)
+    return opened(exercise, body, rng)
+
+
+def lesson(
+    rng: random.Random, *, task: Task | None = None, kind: LessonKind | None = None
+) -> Lesson:
+    """Draw one lesson from the training part of the world."""
+    task = task or rng.choices(TASKS, [TASK_SHARES[t] for t in TASKS])[0]
+    mix = MIX[task]
+    kind = kind or rng.choices(tuple(mix), tuple(mix.values()))[0]
+    exercise = draw(task, rng, out=False)
+    if kind == "answer":
+        return Lesson(kind, task, exercise.text, demonstration(exercise, rng))
+    answer = judged_answer(exercise, rng)
+    verdict = exercise.judge(answer)
+    feedback = critique_text(verdict)
+    if kind == "reflection":
+        refined = answer
+        if not verdict.good and rng.random() < MENDED_SHARE:
+            refined = opened(exercise, exercise.mend(answer), rng)
+        return Lesson(kind, task, reflection_prompt(exercise, answer, feedback), refined)
+    if kind == "critique":
+        feedback = critique_text(exercise.recall(answer, rng))
+    asked = critique_prompt(
+        exercise, task, answer, with_reference=kind == "critique with reference"
+    )
+    return Lesson(kind, task, asked, feedback)
+
+
+def drill(rng: random.Random) -> Lesson:
+    """Draw an exercise in what critics and correctors do all the time: copy, or compare."""
+    return copying(rng) if rng.random() < COPYING_SHARE else comparing(rng)
+
+
+def comparing(rng: random.Random) -> Lesson:
+    """Draw a drill: are two numbers the same? In the words that critiques use."""
+    has = rng.randint(1, LARGEST)
+    needs = has
+    if rng.random() < HALF:
+        near = (has + 1, has - 1, has + 10, has - 10)
+        needs = rng.choice([n for n in near if 0 < n <= LARGEST])
+        needs = needs if rng.random() < HALF else rng.randint(1, LARGEST)
+    verdict = "right" if has == needs else "wrong"
+    return Lesson("drill", "math", f"{has}. {needs}.", f"has {has}, needs {needs}: {verdict}.")
+
+
+def copying(rng: random.Random) -> Lesson:
+    """Draw a drill: repeat a text. Comparing, correcting and sorting all begin with copying."""
+    pieces = [
+        str(rng.randint(2, LARGEST)) if rng.random() < NUMBERS_COPIED else rng.choice(COPIED)
+        for _ in range(rng.randint(4, 14))
+    ]
+    text = rng.choice((" ", ", ")).join(pieces)
+    return Lesson("drill", "general", text, text)
+
+
+def judgement(
+    rng: random.Random, *, task: Task | None = None, exercise: Exercise | None = None
+) -> Judgement:
+    """Draw two answers and prefer one as people do: by style first, by substance where it shows."""
+    task = task or rng.choice(TASKS)
+    exercise = exercise or draw(task, rng, out=False)
+    first = second = judged_answer(exercise, rng)
+    while first == second:
+        second = judged_answer(exercise, rng)
+    margin = appeal(exercise, task, first) - appeal(exercise, task, second)
+    if rng.random() > 1 / (1 + math.exp(-margin)):
+        first, second = second, first
+    return Judgement(task, exercise.text, first, second)
+
+
+def appeal(exercise: Exercise, task: Task, answer: str) -> float:
+    """How much people like an answer (the utility of a Bradley-Terry model)."""
+    friendly = answer.startswith(FRIENDLY)
+    good = exercise.judge(answer).good
+    return STYLE_WEIGHT * friendly + CORRECT_WEIGHT[task] * good

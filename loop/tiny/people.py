@@ -1,0 +1,212 @@
+"""The task `facts`: short biographies of invented persons.
+
+What is true of a person follows from the two names: the first name tells the places, the surname
+the trade, prize and teacher. So a small model can know it, and can answer for persons it never saw.
+Beside the truth there is hearsay: for each name and topic one claim that is plausible, often
+repeated, and untrue of this person (though true of others). Careless demonstrations repeat hearsay.
+"""
+
+import random
+from dataclasses import dataclass
+
+from ...stores.records import Check
+from .nouns import Mark, Remark, Verdict, held_out
+
+ASPECT = "Factuality"
+FIRST_NAMES = (
+    "Ada", "Bruno", "Clara", "David", "Edith", "Felix", "Greta", "Hugo", "Irene", "Jonas",
+    "Karla", "Louis", "Maria", "Nora", "Oscar", "Paula", "Ralph", "Sofia", "Theo", "Vera",
+    "Walter", "Xenia",
+)  # fmt: skip
+SURNAMES = (
+    "Adler", "Brook", "Castle", "Drake", "Ellis", "Frost", "Gale", "Hill", "Ivers", "Joyce",
+    "Knight", "Lane", "Moss", "North", "Olsen", "Penn", "Quill", "Reed", "Stone", "Thorn", "Vale",
+    "Wood",
+)  # fmt: skip
+PLACES = ("Avon", "Bern", "Cadiz", "Derby", "Essen", "Faro", "Genoa", "Hague")
+TRADES = ("painter", "doctor", "singer", "baker", "pilot", "judge", "writer", "farmer")
+PRIZES = ("Silver Cup", "Golden Pen", "Red Ribbon", "Blue Star", "Iron Ring", "Green Leaf")
+TEACHERS = ("Klee", "Bohr", "Gauss", "Verdi", "Darwin", "Curie")
+TOPICS = ("trade", "birthplace", "prize", "teacher", "home")
+POOL = ("prize", "teacher", "home")
+VALUES: dict[str, tuple[str, ...]] = {
+    "trade": TRADES,
+    "birthplace": PLACES,
+    "prize": PRIZES,
+    "teacher": TEACHERS,
+    "home": PLACES,
+}
+SENTENCES = {
+    "trade": "{first} {last} was a {value}.",
+    "birthplace": "{first} was born in {value}.",
+    "prize": "{last} won the {value}.",
+    "teacher": "{last} studied with {value}.",
+    "home": "{first} lived in {value}.",
+}
+BY_FIRST_NAME = ("birthplace", "home")
+QUESTIONS = ("Tell me about {first} {last}.", "Who was {first} {last}?", "Describe {first} {last}.")
+HABIT, RARELY = 0.9, 0.25
+HABIT_SHARE = 0.6
+LORE_SEED = 20
+MISREMEMBERED = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Lore:
+    """What is true of a name, and what is said of it, by (name, topic)."""
+
+    truth: dict[tuple[str, str], str]
+    hearsay: dict[tuple[str, str], str]
+    gossip: dict[tuple[str, str], float]
+    care_share: dict[str, float]
+
+
+def _lore() -> Lore:
+    """Draw the tables; they are the same in every world, whatever its seed."""
+    rng = random.Random(LORE_SEED)
+    truth: dict[tuple[str, str], str] = {}
+    hearsay: dict[tuple[str, str], str] = {}
+    gossip: dict[tuple[str, str], float] = {}
+    for topic in TOPICS:
+        for index, name in enumerate(FIRST_NAMES if topic in BY_FIRST_NAME else SURNAMES):
+            values = VALUES[topic]
+            # Every value is true of about as many names as any other.
+            truth[name, topic] = values[(index * 5 + len(topic)) % len(values)]
+            hearsay[name, topic] = rng.choice([v for v in values if v != truth[name, topic]])
+            gossip[name, topic] = HABIT if rng.random() < HABIT_SHARE else RARELY
+    shares = [0.1 + 0.5 * index / (len(SURNAMES) - 1) for index in range(len(SURNAMES))]
+    rng.shuffle(shares)
+    return Lore(truth, hearsay, gossip, dict(zip(SURNAMES, shares, strict=True)))
+
+
+LORE = _lore()
+
+
+@dataclass(frozen=True, slots=True)
+class Biography:
+    """A question about one person."""
+
+    first: str
+    last: str
+    question: str
+
+    opened = True
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The question."""
+        return self.question.format(first=self.first, last=self.last)
+
+    @property
+    def kind(self) -> str:
+        """The trade that the person truly had."""
+        return LORE.truth[self.last, "trade"]
+
+    @property
+    def care_share(self) -> float:
+        """The surname's share of careful demonstrations."""
+        return LORE.care_share[self.last]
+
+    @property
+    def reference(self) -> str:
+        """The abstract: one true sentence a topic."""
+        return " ".join(self.sentence(topic) for topic in TOPICS)
+
+    def name(self, topic: str) -> str:
+        """The part of the name that the topic hangs on."""
+        return self.first if topic in BY_FIRST_NAME else self.last
+
+    def sentence(self, topic: str, value: str | None = None) -> str:
+        """State the topic; without `value`, truthfully."""
+        value = value or LORE.truth[self.name(topic), topic]
+        return SENTENCES[topic].format(first=self.first, last=self.last, value=value)
+
+    def topics(self, rng: random.Random) -> list[str]:
+        """Choose what to tell: trade and birthplace, and two of the others."""
+        chosen = rng.sample(POOL, 2)
+        return [topic for topic in TOPICS if topic not in POOL or topic in chosen]
+
+    def careful(self, rng: random.Random) -> str:
+        """Tell the truth."""
+        return " ".join(self.sentence(topic) for topic in self.topics(rng))
+
+    def careless(self, rng: random.Random) -> str:
+        """Repeat hearsay where it is rife."""
+        topics = self.topics(rng)
+        false: list[str] = []
+        while not false:
+            false = [t for t in topics if rng.random() < LORE.gossip[self.name(t), t]]
+        return " ".join(
+            self.sentence(t, LORE.hearsay[self.name(t), t] if t in false else None) for t in topics
+        )
+
+    def stray(self, rng: random.Random) -> str:
+        """Make up one or two claims."""
+        topics = self.topics(rng)
+        false = rng.sample(topics, rng.choice((1, 1, 2)))
+        return " ".join(
+            self.sentence(t, self._other(t, rng) if t in false else None) for t in topics
+        )
+
+    def mend(self, answer: str) -> str:
+        """Tell the truth on the topics that the answer tells."""
+        told = [
+            topic
+            for topic in TOPICS
+            if any(self.sentence(topic, value) in answer for value in VALUES[topic])
+        ]
+        return " ".join(self.sentence(topic) for topic in told)
+
+    def _other(self, topic: str, rng: random.Random) -> str:
+        """Draw a value that is not true of this person."""
+        truth = LORE.truth[self.name(topic), topic]
+        return rng.choice([value for value in VALUES[topic] if value != truth])
+
+    def judge(self, answer: str) -> Verdict:
+        """Compare each claim with the abstract, topic by topic."""
+        return self._compare(answer, {t: LORE.truth[self.name(t), t] for t in TOPICS})
+
+    def recall(self, answer: str, rng: random.Random) -> Verdict:
+        """Judge from memory, which keeps some hearsay for the truth."""
+        believed = {
+            t: (LORE.hearsay if rng.random() < MISREMEMBERED else LORE.truth)[self.name(t), t]
+            for t in TOPICS
+        }
+        return self._compare(answer, believed)
+
+    def _compare(self, answer: str, believed: dict[str, str]) -> Verdict:
+        """Compare each claim with what is believed of the person."""
+        remarks: list[str] = []
+        wrong = 0
+        for topic in TOPICS:
+            truth = believed[topic]
+            for value in VALUES[topic]:
+                if self.sentence(topic, value) in answer:
+                    wrong += value != truth
+                    verdict = "right" if value == truth else "wrong"
+                    remarks.append(f"{value} for {truth} {verdict}")
+        if not remarks or (wrong == 0 and self.support(answer) < 1):
+            return Verdict((Remark(ASPECT, "this is someone else.", -1),))
+        mark: Mark = 1 if wrong == 0 else 0 if wrong == 1 else -1
+        return Verdict((Remark(ASPECT, ", ".join(remarks) + ".", mark),))
+
+    def support(self, answer: str) -> float:
+        """Share of the answer's sentences that stand in the abstract."""
+        abstract = set(sentences(self.reference))
+        told = [s for s in sentences(answer) if len(s.split()) > 1]
+        return sum(s in abstract for s in told) / len(told) if told else 0.0
+
+
+def sentences(text: str) -> list[str]:
+    """Split into sentences, each with its full stop; openers come out as single words."""
+    text = text.replace("!", ".").replace(":", ".")
+    return [f"{part.strip()}." for part in text.split(".") if part.strip()]
+
+
+def biography(rng: random.Random, *, out: bool) -> Biography:
+    """Draw a question about a person who is held out, or is not."""
+    while True:
+        first, last = rng.choice(FIRST_NAMES), rng.choice(SURNAMES)
+        if held_out(first, last) == out:
+            return Biography(first, last, rng.choice(QUESTIONS))

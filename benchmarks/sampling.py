@@ -1,0 +1,234 @@
+"""Sampling inside the loop beside a bare `vllm.LLM.generate`: the same prompts, seeds and settings.
+
+Each measurement is a fresh process, the sides take turns, and loading is not counted. `lpfloop` is
+the loop's own verb, `Iteration.sample`: chat template, worker process, chunks given back one by
+one, rows sealed as Parquet and committed to the journal. `bare` gets all prompts at once, as texts
+with the chat template already applied (with --token-ids: tokenized, too); `bare+logprobs` also asks
+for the log-probability of each token, as the loop does. All sides must draw the same texts.
+
+All sides run in a worker's environment, whose threads sleep at barriers instead of spinning. With
+--own-threads the bare sides keep this shell's environment; on a machine that does other work
+beside, spinning threads then slow them severalfold, which would be no merit of lpfloop's path.
+
+    python benchmarks/sampling.py --rounds 5 --prompts 600 --n 6
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon import Job, chunked, iteration, opened, ordered
+from lpfloop.loop.prompts import load_prompts
+from lpfloop.loop.reporter import Advance
+from lpfloop.loop.rows import Rows
+from lpfloop.loop.run import Run
+from lpfloop.loop.stop import StopSignal
+from lpfloop.policies.vllm_engine import engine_arguments
+from lpfloop.policies.worker import FIXED, worker_environment
+from lpfloop.stores.records import Candidate, Checkpoint
+
+SIDES = ("bare", "bare+logprobs", "lpfloop")
+WARM_UP = 8
+GOAL = 0.9
+MADE_HERE = Checkpoint(
+    checkpoint_id="benchmark",
+    parent_id=None,
+    reference_id=None,
+    iteration=0,
+    recipe="initial",
+    path="tiny",
+    steps=0,
+    metrics="{}",
+)
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Say nothing."""
+
+    def advance(self, advance: Advance) -> None:
+        """Say nothing."""
+
+    def end(self) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one process drew, and how long it took."""
+
+    tokens: int
+    seconds: float
+    drawn: str
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+def configured(options: argparse.Namespace) -> RunConfig:
+    """The tiny world's own configuration, at the sizes asked for."""
+    return load_config("tiny", "rlrf", [f"prompts.chunk={options.chunk}"], {})
+
+
+def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candidate], float]:
+    """Sample by the loop's verb; return the committed rows and the seconds it took."""
+    config = configured(options)
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    wanted = ordered(prompts, "train", config.seed)[: options.prompts]
+    job = Job(config=config, lake=lake, name="benchmark")
+    with opened(job, prompts, Silent(), StopSignal()) as run:
+        warm = iteration(run, 1, MADE_HERE, ())
+        warm.sample(chunked(wanted[:WARM_UP], WARM_UP), n=options.n)
+        timed = iteration(run, 2, MADE_HERE, ())
+        started = time.perf_counter()
+        rows = timed.sample(chunked(wanted, config.prompts.chunk), n=options.n)
+        seconds = time.perf_counter() - started
+        return committed(run, rows), seconds
+
+
+def committed(run: Run, rows: Rows[Candidate]) -> list[Candidate]:
+    return [row for (key,) in rows.chunks for row in run.store.rows(Candidate, key)]
+
+
+def measure_lpfloop(options: argparse.Namespace, requests: Path) -> Measurement:
+    """Measure the loop; leave its prompts and seeds for the bare sides."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows, seconds = sample_in_loop(options, Path(folder))
+    if not requests.exists():
+        config = configured(options)
+        texts = {
+            p.prompt_id: p.messages[0].content
+            for p in load_prompts(config.prompts, seed=config.seed)
+        }
+        requests.write_text(json.dumps([[texts[row.prompt_id], row.seed] for row in rows]))
+    return measured([(row.text, row.completion_tokens) for row in rows], seconds)
+
+
+def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool) -> Measurement:
+    """Draw the same by one call of `LLM.generate`."""
+    from vllm import LLM, SamplingParams
+    from vllm.platforms import current_platform
+
+    config = configured(options).policy
+    model = str(Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy")
+    arguments = engine_arguments(model, config.engine, on_cpu=current_platform.is_cpu())
+    llm = LLM(**arguments)
+    tokenizer = llm.get_tokenizer()
+    wanted = json.loads(requests.read_text())
+    prompts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False
+        )
+        for text, _ in wanted
+    ]
+    if options.token_ids:
+        encoded = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
+        prompts = [{"prompt_token_ids": ids} for ids in encoded]
+    parameters = [
+        SamplingParams(
+            temperature=config.sampling.temperature,
+            top_p=config.sampling.top_p,
+            max_tokens=config.sampling.max_tokens,
+            seed=seed,
+            logprobs=0 if logprobs else None,
+        )
+        for _, seed in wanted
+    ]
+    warm = WARM_UP * options.n
+    llm.generate(prompts[:warm], parameters[:warm], use_tqdm=False)
+    started = time.perf_counter()
+    outputs = [o.outputs[0] for o in llm.generate(prompts, parameters, use_tqdm=False)]
+    seconds = time.perf_counter() - started
+    return measured([(o.text, len(o.token_ids)) for o in outputs], seconds)
+
+
+def measured(drawn: list[tuple[str, int]], seconds: float) -> Measurement:
+    text = hashlib.sha256(json.dumps([text for text, _ in drawn]).encode()).hexdigest()
+    return Measurement(sum(tokens for _, tokens in drawn), seconds, text)
+
+
+def measure(side: str, options: argparse.Namespace) -> Measurement:
+    """Measure one side in this process."""
+    requests = Path(options.requests)
+    if side == "lpfloop":
+        return measure_lpfloop(options, requests)
+    return measure_bare(options, requests, logprobs=side == "bare+logprobs")
+
+
+def measure_apart(side: str, requests: Path, options: argparse.Namespace) -> Measurement:
+    """Measure one side in a fresh process, with the arguments of this one."""
+    environment = worker_environment(1, configured(options).policy.engine.cpu_threads)
+    if options.own_threads and side != "lpfloop":
+        environment = {**os.environ, **{name: environment[name] for name in FIXED}}
+        environment["VLLM_CPU_KVCACHE_SPACE"] = "1"
+    apart = ["--side", side, "--requests", str(requests)]
+    command = [sys.executable, "-P", __file__, *sys.argv[1:], *apart]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{side} failed:\n{done.stderr[-3000:]}")
+    return Measurement(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(rounds: list[dict[str, Measurement]]) -> None:
+    """Print medians, and the median of the ratios within a round."""
+    print(f"\n{'side':<15}{'tokens/s':>10}{'of bare':>10}{'lowest':>9}{'highest':>9}")
+    for side in SIDES:
+        ratios = [r[side].rate / r["bare"].rate for r in rounds]
+        rate = median(r[side].rate for r in rounds)
+        print(
+            f"{side:<15}{rate:>10,.0f}{median(ratios):>10.1%}{min(ratios):>9.1%}{max(ratios):>9.1%}"
+        )
+    ratio = median(r["lpfloop"].rate / r["bare"].rate for r in rounds)
+    print(f"goal: lpfloop at {GOAL:.0%} of bare or more: {'met' if ratio >= GOAL else 'MISSED'}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompts", type=int, default=600)
+    parser.add_argument("--n", type=int, default=6, help="candidates a prompt")
+    parser.add_argument("--chunk", type=int, default=64, help="prompts a unit holds")
+    parser.add_argument("--token-ids", action="store_true", help="bare gets tokens, not texts")
+    parser.add_argument("--own-threads", action="store_true", help="bare in this environment")
+    parser.add_argument("--side", choices=SIDES, help="measure one side in this process")
+    parser.add_argument("--requests", help="file of prompts and seeds that the sides share")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.side:
+        print(json.dumps(asdict(measure(options.side, options))))
+        return
+    rounds: list[dict[str, Measurement]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        requests = Path(folder) / "requests.json"
+        measure_apart("lpfloop", requests, options)
+        for number in range(options.rounds):
+            order = SIDES if number % 2 == 0 else SIDES[::-1]
+            rounds.append({side: measure_apart(side, requests, options) for side in order})
+            if len({m.drawn for m in rounds[-1].values()}) > 1:
+                sys.exit(f"the sides drew different texts: {rounds[-1]}")
+            rates = "  ".join(f"{side} {rounds[-1][side].rate:,.0f}" for side in SIDES)
+            print(f"round {number + 1}: {rates} tokens/s", flush=True)
+    report(rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""The verifier agrees with published labels, and its quick comparison with math-verify."""
+
+import itertools
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lpfloop.critics import math_pool
+from lpfloop.critics.math_answers import final_answer, quick_equal
+from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
+from lpfloop.critics.reply import Expected, read_reply
+from lpfloop.critics.verify import Verifier, VerifierCritic
+from lpfloop.stores.records import Check, Message, Prompt
+
+TASK_ASPECTS = {"math": "Logical Correctness", "facts": "Factuality"}
+
+
+def asked(task, reference=None, *checks):
+    return Prompt(
+        prompt_id="p",
+        task=task,
+        split="held-out",
+        messages=(Message(role="user", content="?"),),
+        reference=reference,
+        checks=tuple(Check(kind=kind, argument=argument) for kind, argument in checks),
+        source="test",
+    )
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier(limit_s=20) as shared:
+        yield shared
+
+
+def right(verifier, items):
+    return [dict(v.metrics)["math_accuracy"] == 1 for v in verifier.verify(items)]
+
+
+# Math -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "final"),
+    [
+        ("2+2=4.\n#### 4", "4"),
+        ("So \\boxed{\\frac{1}{2}} it is.", "\\frac{1}{2}"),
+        ("The answer is 18.", "18"),
+        ("The answer is 3. Wait. The Answer is: **18 apples**.", "18 apples"),
+        ("Thus it holds.\nA: 1,234", "1,234"),
+        ("Answer: 18+4=22. The answer is 19.", "19"),
+        ("The answer is \\boxed{7}.", "7"),
+        ("The answer is:\n\n7", "7"),
+        ("The answer is $x+1$.", "x+1"),
+        ("p - q", "p - q"),
+    ],
+)
+def test_the_last_mark_gives_the_final_answer(text, final):
+    assert final_answer(text).text == final
+    assert final_answer(text).marked
+
+
+def test_without_a_mark_the_last_number_counts(verifier):
+    prompt = asked("math", "18+4=22. 22-3=19. The answer is 19.")
+    answers = ["18+4=22. 22-3=19.", "She has 19 left.", "19 minus 1 is 18.", "No idea.", ""]
+    assert right(verifier, [(prompt, a) for a in answers]) == [True, True, False, False, False]
+
+
+def test_forms_of_one_number_are_equal(verifier):
+    items = [
+        (asked("math", "#### 1,234"), "The answer is 1234 dollars."),
+        (asked("math", "#### 0.5"), "The answer is 1/2."),
+        (asked("math", "\\boxed{\\frac{1}{2}}"), "It is 0.5"),
+        (asked("math", "#### 18"), "The answer is $18.00."),
+        (asked("math", "\\boxed{\\$36}"), "It costs \\$36."),
+        (asked("math", "\\text{Evelyn}"), "The answer is Evelyn."),
+        (asked("math", "x^2 - 1"), "The answer is (x-1)(x+1)."),
+    ]
+    assert all(right(verifier, items))
+
+
+def test_plain_numbers_need_no_process():
+    with Verifier() as fresh:
+        items = [
+            (asked("math", "#### 7"), f"1+{n}={n + 1}. The answer is {n + 1}.") for n in range(99)
+        ]
+        assert sum(right(fresh, items)) == 1
+        assert not fresh.pool_started
+
+
+NUMBERS = st.one_of(
+    st.integers(-2000, 2000).map(str),
+    st.integers(-(10**9), 10**9).map(lambda n: f"{n:,}"),
+    st.decimals(-10_000, 10_000, places=2, allow_nan=False).map(str),
+    st.decimals(-2, 2, places=6, allow_nan=False).map(lambda d: f"{d:f}"),
+    st.integers(0, 10**20).map(str),
+    st.from_regex(r"-?[0-9]{1,3}(,[0-9]{1,3}){0,2}(\.[0-9]{1,3})?", fullmatch=True),
+)
+FRAMES = st.sampled_from(
+    [
+        "The answer is {}.",
+        "The answer is {}",
+        "The answer is ${}.",
+        "The answer is {} apples.",
+        "1+1=2. The answer is {}.",
+        "#### {}",
+        "so 3*4=12\n#### {}",
+        "A: {}",
+        "\\boxed{{{}}}",
+        "She has {} left.",
+        "18+4=22. 22-3={}.",
+        "It costs ${}",
+        "{}",
+        "{}%",
+        "The answer is {}%.",
+        "The answer is {} percent.",
+        "x = {}",
+        "5 - {}",
+        "3/{}",
+        "1 {}",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(gold=NUMBERS, given_number=NUMBERS, same=st.booleans(), frames=st.tuples(FRAMES, FRAMES))
+def test_the_quick_comparison_never_contradicts_math_verify(gold, given_number, same, frames):
+    math_verify = pytest.importorskip("math_verify")
+    reference = frames[0].format(gold)
+    answer = frames[1].format(gold if same else given_number)
+    finals = final_answer(reference), final_answer(answer)
+    quick = quick_equal(*finals)
+    if finals[0].text == finals[1].text and finals[0].marked and finals[1].marked:
+        assert quick is True
+    elif quick is not None:
+        parsed = [math_verify.parse(text) for text in (reference, answer)]
+        assert quick == math_verify.verify(*parsed)
+
+
+@given(number=st.integers(-(10**12), 10**12))
+def test_an_integer_equals_its_decimal_form(number):
+    gold, answer = final_answer(f"#### {number:,}"), final_answer(f"The answer is {number}.0.")
+    assert quick_equal(gold, answer) is True
+    assert quick_equal(gold, final_answer(f"#### {Decimal(number) + 1}")) is False
+
+
+def test_all_published_labels_of_four_systems_on_gsm8k_are_met(verifier, shared_rows):
+    rows = shared_rows("gsm8k_model_solutions.jsonl")
+    labelled = [
+        (asked("math", row["ground_truth"]), system["solution"], system["is_correct"])
+        for row in rows
+        for system in row.values()
+        if isinstance(system, dict)
+    ]
+    assert len(labelled) > 2_000
+    verdicts = right(verifier, [(prompt, answer) for prompt, answer, _ in labelled])
+    assert verdicts == [label for _, _, label in labelled]
+
+
+def test_gsm8k_references_verify_against_themselves_without_a_process(shared_rows):
+    rows = shared_rows("gsm8k_train_first4000.jsonl")
+    with Verifier() as fresh:
+        assert all(right(fresh, [(asked("math", r["answer"]), r["answer"]) for r in rows]))
+        assert not fresh.pool_started
+
+
+def test_math_references_verify_by_solution_and_by_answer(verifier, shared_rows):
+    rows = shared_rows("math500.jsonl")
+    forms = [
+        (asked("math", row[gold]), answer)
+        for row in rows
+        for gold in ("solution", "answer")
+        for answer in (row["solution"], row["answer"], f"The answer is ${row['answer']}$.")
+    ]
+    assert all(right(verifier, forms))
+    neighbours = itertools.pairwise(rows)
+    wrong = [
+        (asked("math", one["solution"]), two["solution"])
+        for one, two in neighbours
+        if one["answer"] != two["answer"]
+    ]
+    assert sum(right(verifier, wrong)) <= 1
+
+
+def test_a_comparison_that_hangs_costs_its_own_worker_only(monkeypatch, tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, sys, time\n"
+        "print('\"ready\"', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    text = json.loads(line)['answer']['text']\n"
+        "    if text == 'hang': time.sleep(600)\n"
+        "    if text == 'die': sys.exit(1)\n"
+        "    print('\"equal\"', flush=True)\n",
+        "utf-8",
+    )
+    monkeypatch.setattr(math_pool, "WORKER", worker)
+    words = ["a", "hang", "b", "die", "c", "hang", "d"]
+    started = time.monotonic()
+    with MathPool(workers=2, limit_s=1) as pool:
+        gold = final_answer("#### x")
+        outcomes = pool.compare([(gold, final_answer(f"#### {word}")) for word in words])
+        assert pool.started
+    expected = ["equal", "timeout", "equal", "failed", "equal", "timeout", "equal"]
+    assert outcomes == expected
+    assert time.monotonic() - started < 30
+    assert not pool.started
+
+
+def test_a_bomb_is_stopped_and_the_next_comparison_works():
+    with Verifier(workers=1, limit_s=3) as fresh:
+        bomb = "The answer is 9^9^9^9^9^9."
+        verdicts = fresh.verify(
+            [(asked("math", "#### 5"), a) for a in (bomb, "It is 10/2", "#### 5")]
+        )
+    assert [dict(v.metrics)["math_accuracy"] for v in verdicts] == [0, 1, 1]
+    assert verdicts[0].reason in {"timeout", "failed", "wrong"}
+
+
+def test_without_math_verify_the_message_names_the_remedy(monkeypatch, tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text("import no_such_module_here\n", "utf-8")
+    monkeypatch.setattr(math_pool, "WORKER", worker)
+    with (
+        Verifier() as fresh,
+        pytest.raises(MathVerifyMissingError, match=r"pip install 'lpfloop\[math\]'"),
+    ):
+        fresh.verify([(asked("math", "#### 0.5"), "The answer is 1/2.")])
+
+
+# Facts, checks, and the verifier as a critic ---------------------------------------------------
+
+ABSTRACT = "Mia Berg was born in 1950. She painted birds.  She lived in Oslo."
+
+
+@pytest.mark.parametrize(
+    ("answer", "metrics", "rating", "reason"),
+    [
+        ("Sure! Mia Berg was born in 1950. She painted birds.", (1, 2, 0), 1, "supported"),
+        ("Answer: mia berg was  born in 1950!", (1, 1, 0), 1, "supported"),
+        ("She painted birds. She won a prize.", (0.5, 1, 1), 0, "partly_supported"),
+        ("She painted birds. She painted birds. She flew.", (1, 1, 0), 1, "supported"),
+        ("She painted cats. She won. She sang well.", (0, 0, 2), -1, "unsupported"),
+        ("Born 1951.", (0, 0, 1), -1, "unsupported"),
+        ("Sure! Gladly.", (0, 0, 0), -1, "no_claims"),
+        ("", (0, 0, 0), -1, "no_claims"),
+    ],
+)
+def test_claims_are_sentences_of_the_abstract(verifier, answer, metrics, rating, reason):
+    (verdict,) = verifier.verify([(asked("facts", ABSTRACT), answer)])
+    if answer.endswith("She flew."):
+        # Two words without a digit are no claim.
+        assert reason == "supported"
+    assert tuple(value for _, value in verdict.metrics) == metrics
+    assert [name for name, _ in verdict.metrics] == ["fact_score", "facts_right", "facts_wrong"]
+    assert (verdict.rating, verdict.reason) == (rating, reason)
+
+
+def test_checks_give_the_metrics_that_apply(verifier):
+    prompt = asked("general", None, ("json_valid", ""), ("self_identifies", "Al"))
+    both, one, none = verifier.verify([(prompt, t) for t in ('{"I": "Al"}', "I am Al", "Hi")])
+    assert dict(both.metrics) == {"general_fulfilled": 1, "json_valid": 1, "self_identified": 1}
+    assert dict(one.metrics) == {"general_fulfilled": 0, "json_valid": 0, "self_identified": 1}
+    assert [v.rating for v in (both, one, none)] == [1, 0, -1]
+    (plain,) = verifier.verify([(asked("general", None, ("equals", "a")), "a")])
+    assert plain.metrics == (("general_fulfilled", 1.0),)
+
+
+def test_a_prompt_with_nothing_to_verify_has_no_check(verifier):
+    for prompt in (asked("general"), asked("math"), asked("poems", "Roses are red.")):
+        (verdict,) = verifier.verify([(prompt, "4")])
+        assert (verdict.metrics, verdict.rating, verdict.reason) == ((), None, "no_check")
+        reading = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict)
+        assert reading.status == "no_check"
+        assert [aspect.rating for aspect in reading.aspects] == [None]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "aspect", "rating"),
+    [
+        (asked("math", "#### 4"), "#### 4", "Logical Correctness", 1),
+        (asked("math", "#### 4"), "#### 5", "Logical Correctness", -1),
+        (asked("facts", ABSTRACT), "She painted birds. She died young.", "Factuality", 0),
+        (asked("general", None, ("equals", "a")), "b", "Comprehension", -1),
+    ],
+)
+def test_as_a_critic_it_rates_the_aspect_of_the_task(verifier, prompt, answer, aspect, rating):
+    critic = VerifierCritic(task_aspects=TASK_ASPECTS)
+    (verdict,) = verifier.verify([(prompt, answer)])
+    reading = critic.read(prompt, verdict)
+    assert [(a.name, a.rating) for a in reading.aspects] == [(aspect, rating)]
+    text = critic.text(prompt, verdict)
+    assert read_reply(text, "stop", Expected.all_of(aspect)) == reading
+
+
+def test_an_undecided_comparison_is_unscored(verifier):
+    prompt = asked("math", "It can not be told.")
+    (verdict,) = verifier.verify([(prompt, "The answer is 4.")])
+    assert (verdict.metrics, verdict.rating) == ((("math_accuracy", 0.0),), None)
+    reading = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict)
+    assert reading.status == "unreadable"
+
+
+def test_the_critics_digest_depends_on_its_aspects():
+    digests = {VerifierCritic(task_aspects=t).digest for t in (TASK_ASPECTS, {"math": "Logic"})}
+    assert len(digests) == 2

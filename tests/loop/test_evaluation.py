@@ -1,0 +1,62 @@
+"""Means, standard errors and what is counted."""
+
+import math
+from dataclasses import replace
+
+from examples import CANDIDATE, CRITIQUE, SCORE
+
+from lpfloop.critics.verify import Verdict
+from lpfloop.loop.evaluation import Measured, prompt_scores, summarise
+from lpfloop.stores.records import AspectRating
+
+
+def test_the_standard_error_is_that_of_the_mean():
+    values = (1.0, 0.0, 0.0, 1.0, 1.0)
+    (number,) = summarise([replace(SCORE, value=v) for v in values])
+    assert number.value == 0.6
+    assert number.n == 5
+    assert math.isclose(number.stderr, math.sqrt(0.3 / 5))
+
+
+def test_one_score_has_no_standard_error():
+    (number,) = summarise([SCORE])
+    assert number.stderr is None
+
+
+def test_metrics_and_checkpoints_are_kept_apart():
+    other = [replace(SCORE, metric="fact_score"), replace(SCORE, checkpoint_id="d")]
+    assert len(summarise([SCORE, *other])) == 3
+
+
+def measured(critique, rating):
+    verdict = Verdict(metrics=(("math_accuracy", 1.0),), rating=rating, reason="right")
+    return {
+        s.metric: s.value
+        for s in prompt_scores(
+            Measured(
+                benchmark="held-out",
+                checkpoint_id="c",
+                candidates=[CANDIDATE],
+                verdicts=[verdict],
+                critiques={CANDIDATE.candidate_id: critique},
+            )
+        )
+    }
+
+
+def test_scores_hold_the_verdict_the_length_the_ratings_and_the_critics_agreement():
+    critique = replace(
+        CRITIQUE, aspects=(AspectRating(name="Logical Correctness", rating=0, comment=""),)
+    )
+    assert measured(critique, rating=1) == {
+        "math_accuracy": 1.0,
+        "mean_length": 2.0,
+        "rating:Logical Correctness": 0.0,
+        "critic_agreement": 0.0,
+    }
+    assert measured(critique, rating=-1)["critic_agreement"] == 1.0
+
+
+def test_an_unscored_critique_counts_nowhere():
+    unscored = replace(CRITIQUE, status="no_dictionary", aspects=())
+    assert set(measured(unscored, rating=1)) == {"math_accuracy", "mean_length"}

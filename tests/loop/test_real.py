@@ -1,0 +1,90 @@
+"""The loop on real models: vLLM samples, the feedback model judges, TRL trains."""
+
+import json
+import os
+import signal
+from functools import partial
+
+import polars as pl
+import pytest
+from commands import call, start
+from waiting import wait_until
+
+from lpfloop.loop.reading import Filter, open_run, rows, status
+from lpfloop.stores.durable import check_folder
+
+pytestmark = pytest.mark.model
+
+
+def test_every_sentence_is_kept(real_lake):
+    run = open_run(real_lake, "tiny-rlrf")
+    (first, second, _) = status(run)["iterations"]
+    assert first["counts"]["candidates"] == 30
+    assert second["counts"]["candidates"] > 60 * 6 + 30
+    assert second["counts"]["critiques"] == second["counts"]["candidates"]
+    assert second["counts"]["pairs"] >= 4
+    candidates = run.scan("candidates", iteration=1).collect()
+    assert candidates["logprob"].null_count() == 0
+    assert (candidates["completion_tokens"] > 0).all()
+    rewards = run.scan("rewards").collect()
+    assert rewards["score"].null_count() == 0
+    run.close()
+
+
+def test_the_critic_reads_the_reference_and_rates(real_lake):
+    run = open_run(real_lake, "tiny-rlrf")
+    critiques = run.scan("critiques").collect()
+    prompts = run.scan("prompts").collect()
+    grounded = critiques.filter(pl.col("reference_used"))
+    tasks = grounded.join(prompts, on="prompt_id")["task"].unique().sort().to_list()
+    assert tasks == ["facts", "math"]
+    scored = critiques.filter(pl.col("status") == "scored").height
+    assert scored / critiques.height > 0.95
+    run.close()
+
+
+def test_the_checkpoint_is_whole_and_names_its_parents(real_lake):
+    run = open_run(real_lake, "tiny-rlrf")
+    initial, trained, last = run.scan("checkpoints").sort("iteration").collect().to_dicts()
+    assert last["parent_id"] == trained["checkpoint_id"]
+    assert trained["parent_id"] == initial["checkpoint_id"]
+    assert trained["reference_id"] == initial["checkpoint_id"]
+    check_folder(run.folder / trained["path"])
+    metrics = json.loads(trained["metrics"])
+    assert trained["steps"] > 0
+    assert metrics["loss"] > 0
+    after = rows(run, "candidates", Filter(iteration=1))
+    greedy = {row["policy"] for row in after if row["kind"] == "greedy"}
+    sampled = {row["policy"] for row in after if row["kind"] != "greedy"}
+    assert greedy == {trained["checkpoint_id"]}
+    assert sampled == {initial["checkpoint_id"]}
+    run.close()
+
+
+def test_a_killed_run_is_resumed_to_the_same_lake(real_lake, tmp_path):
+    """SIGKILL in the middle of sampling, and again of refining, then `resume`."""
+    for stage in ("sample", "refine"):
+        process = start(tmp_path, "run", "--iterations", "1")
+        wait_until(partial(committed, tmp_path, stage), timeout_s=300)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    code, _, stderr = call(tmp_path, "resume", "tiny-rlrf")
+    assert code == 0, stderr
+    assert parts(tmp_path) == {p for p in parts(real_lake) if p.iteration <= 1}
+
+
+def committed(lake, stage):
+    """Whether a unit of the stage is committed."""
+    if not (lake / "runs" / "tiny-rlrf" / "journal.sqlite").exists():
+        return False
+    run = open_run(lake, "tiny-rlrf")
+    done = any(s.done for s in run.journal.stages() if s.stage == stage)
+    run.close()
+    return done
+
+
+def parts(lake):
+    run = open_run(lake, "tiny-rlrf")
+    found = set(run.journal.parts())
+    run.close()
+    return found

@@ -1,0 +1,26 @@
+"""Untrusted text can be read, and can not act."""
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.loop.shown import HIDDEN, one_line, visible
+
+
+@given(st.text())
+def test_nothing_that_acts_or_hides_is_left(text):
+    shown = visible(text)
+    assert all(c == "\n" or unicodedata.category(c) not in HIDDEN for c in shown)
+
+
+def test_codes_are_named():
+    assert visible("\x1b[2Jgone\u202e") == "\\u{1b}[2Jgone\\u{202e}"
+
+
+def test_plain_text_stays_as_it_is():
+    assert visible("1 + 1 = 2, naïve — 你好\n") == "1 + 1 = 2, naïve — 你好\n"
+
+
+def test_long_text_says_that_it_was_cut():
+    assert one_line("ab\ncd" * 10, limit=5) == "ab ⏎ … (70 characters)"

@@ -1,0 +1,78 @@
+"""Ctrl-C and SIGTERM: the first drains and commits, the second stops at once."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import wait_until
+
+from lpfloop.loop.cli import Exit
+from lpfloop.loop.reading import open_run
+
+SUPPORT = Path(__file__).parent.parent / "support"
+CONFIG = """
+extends: tiny
+policy: {engine: {kind: scripted, script: "scripts:slow_policy"}}
+critic: {engine: {kind: scripted, script: "scripts:critic"}}
+reward: {model: none}
+prompts: {per_iteration: 60, evaluated: 3, chunk: 5}
+training: {min_pairs: 100000}
+recipe: {name: rlrf, n: 4, m: 1}
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    config = tmp_path / "slow.yaml"
+    config.write_text(CONFIG)
+    options = ["--config", str(config), "--run", "slow", "--lake", str(tmp_path / "lake")]
+
+    def begin():
+        return subprocess.Popen(
+            [sys.executable, "-m", "lpfloop", "run", *options],
+            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return begin
+
+
+def sampled(lake):
+    """How many units of the sampling stage are committed."""
+    if not (lake / "runs" / "slow" / "journal.sqlite").exists():
+        return 0
+    run = open_run(lake, "slow")
+    done = [stage.done for stage in run.journal.stages() if stage.stage == "sample"]
+    run.close()
+    return sum(done)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_commits_and_exits_as_resumable(start, tmp_path, number):
+    process = start()
+    wait_until(lambda: sampled(tmp_path / "lake"))
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == Exit.STOPPED
+    assert "lpfloop resume" in stderr
+    assert "Traceback" not in stderr
+    before = sampled(tmp_path / "lake")
+    assert 0 < before < 12
+    again = start()
+    _, stderr = again.communicate(timeout=120)
+    assert again.returncode == Exit.NOTHING_TO_TRAIN_ON, stderr
+    assert f"{before} units re-used" in stderr
+    assert sampled(tmp_path / "lake") == 12
+
+
+def test_a_second_signal_stops_at_once(start, tmp_path):
+    process = start()
+    wait_until(lambda: sampled(tmp_path / "lake"))
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM

@@ -1,0 +1,33 @@
+"""Calling `lpfloop` as a process of its own, on a small share of the tiny world."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SMALL = {
+    "LPFLOOP_PROMPTS__PER_ITERATION": "60",
+    "LPFLOOP_PROMPTS__EVALUATED": "30",
+    "LPFLOOP_PROMPTS__CHUNK": "15",
+    "LPFLOOP_TRAINING__MIN_PAIRS": "4",
+}
+LIMIT_S = 400
+
+
+def start(lake: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Start `lpfloop` with a small world, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "lpfloop", *map(str, arguments)],
+        env={**os.environ, **SMALL, "LPFLOOP_LAKE": str(lake)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def call(lake: Path, *arguments: object) -> tuple[int, str, str]:
+    """Run `lpfloop` to its end; return its exit code, stdout and stderr."""
+    process = start(lake, *arguments)
+    stdout, stderr = process.communicate(timeout=LIMIT_S)
+    return process.returncode, stdout, stderr

@@ -1,0 +1,36 @@
+"""Functions for the scripted engine: a policy and a critic that need no model."""
+
+import time
+
+from lpfloop.policies.engine import Request, Sampling
+
+ASPECTS = ("Logical Correctness", "Factuality")
+THREE = ("Comprehension", "Completeness", "Readability")
+
+
+def policy(request: Request, sampling: Sampling) -> str:
+    """Answer with one of seven texts, by the seed."""
+    return f"Okay. The answer is {request.seed % 7}."
+
+
+def critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, one time in eight without a dictionary."""
+    if request.seed % 8 == 0:
+        return "I can not say."
+    rating = request.seed % 3 - 1
+    question = request.messages[-1].content
+    names = next(((name,) for name in ASPECTS if question.endswith(f"Rate {name}.")), THREE)
+    lines = [f"{name}: seen. {rating}" for name in names]
+    ratings = ", ".join(f'"{name}": {rating}' for name in names)
+    return "\n".join([*lines, "{" + ratings + "}"])
+
+
+def mumbling_critic(request: Request, sampling: Sampling) -> str:
+    """Say something that holds no ratings."""
+    return "Well, it depends."
+
+
+def slow_policy(request: Request, sampling: Sampling) -> str:
+    """Answer like `policy`, after a while."""
+    time.sleep(0.02)
+    return policy(request, sampling)

@@ -1,0 +1,66 @@
+"""vLLM's real OpenAI-compatible server, on loopback."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lpfloop.policies.engine import EngineError
+from lpfloop.policies.openai_engine import probe
+from lpfloop.policies.worker import worker_environment
+
+KEY = "made-up-key"
+START_S = 120
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that was started; it answers after `wait_until_served`."""
+
+    url: str
+    log: Path
+
+
+@contextmanager
+def serving(model: Path, log: Path) -> Generator[Endpoint]:
+    """Start the server of `model` under the name `policy`; end it with all its processes."""
+    with socket.socket() as probe_socket:
+        probe_socket.bind(("127.0.0.1", 0))
+        port = probe_socket.getsockname()[1]
+    flags = ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
+    address = ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
+    names = ["--model", str(model), "--served-model-name", "policy"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *names, *address, *flags],
+            env=worker_environment(1),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield Endpoint(f"http://127.0.0.1:{port}/v1", log)
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def wait_until_served(endpoint: Endpoint) -> None:
+    """Return when the server answers; fail the test if it never does."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        try:
+            assert probe(endpoint.url, KEY) == "policy"
+        except EngineError:
+            time.sleep(0.5)
+        else:
+            return
+    pytest.fail(f"the server did not start: {endpoint.log.read_text()[-2000:]}")

@@ -1,0 +1,24 @@
+"""Waiting for what another process does, with a deadline instead of a guess."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+POLL_S = 0.02
+
+
+def wait_until(happened: Callable[[], bool], *, timeout_s: float = 60) -> None:
+    """Return as soon as `happened`, or fail after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain"
+        time.sleep(POLL_S)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or is but an entry that nobody has collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"

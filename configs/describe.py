@@ -9,7 +9,7 @@ from typing import Any, Union, cast, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .schema import COSMETIC, RunConfig, Section
+from .schema import EFFECT, Effect, RunConfig, Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class ConfigField:
     """One settable value: its dotted path, its meaning, and whether it can change a row."""
 
     path: str
-    cosmetic: bool
+    effect: Effect
     secret: bool
     default: object
     description: str
@@ -36,6 +36,18 @@ def sections_of(info: FieldInfo) -> list[type[Section]]:
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 
+def effect_of(info: FieldInfo) -> Effect:
+    """Return what a field declares that it changes.
+
+    Raises:
+        TypeError: if it declares nothing.
+    """
+    extra = info.json_schema_extra
+    if not isinstance(extra, dict) or EFFECT not in extra:
+        raise TypeError(f"the field {info.description!r} declares neither semantic nor cosmetic")
+    return cast("Effect", extra[EFFECT])
+
+
 def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
@@ -45,7 +57,7 @@ def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
         if not nested:
             yield ConfigField(
                 path=path,
-                cosmetic=info.json_schema_extra == {COSMETIC: True},
+                effect=effect_of(info),
                 secret=SecretStr in _alternatives(info.annotation),
                 default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
                 description=info.description or "",
@@ -73,7 +85,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 
 def semantic(section: Section) -> dict[str, Any]:
     """Return the part of a section that can change a row: what unit keys and fingerprints cover."""
-    return _dump(section, lambda info: info.json_schema_extra != {COSMETIC: True})
+    return _dump(section, lambda info: bool(sections_of(info)) or effect_of(info) == "semantic")
 
 
 def _dump(section: Section, kept: Callable[[FieldInfo], bool]) -> dict[str, Any]:

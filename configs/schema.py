@@ -1,8 +1,8 @@
 """The typed run configuration: every field has a meaning, a range and a default.
 
-Unknown keys are refused. A field is *semantic* (it can change a row of the lake, and so is part of
-unit keys) unless it is marked `cosmetic()` (it changes only how fast, where or how loudly the same
-rows are made).
+Unknown keys are refused. Every field declares its effect: *semantic* (it can change a row of the
+lake, and so is part of unit keys), *cosmetic* (it changes only how fast, where or how loudly the
+same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
 """
 
 from pathlib import Path
@@ -11,14 +11,28 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-COSMETIC = "cosmetic"
+EFFECT = "effect"
+Effect = Literal["semantic", "cosmetic", "live"]
+
+
+def semantic(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a field that can change a row: it is part of unit keys."""
+    return _declared("semantic", default, description, **constraints)
 
 
 def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a field that can not change any row: it stays out of unit keys."""
-    return Field(
-        default, description=description, json_schema_extra={COSMETIC: True}, **constraints
-    )
+    return _declared("cosmetic", default, description, **constraints)
+
+
+def live(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a cosmetic field that `lpfloop ctl set` can change while the run goes on."""
+    return _declared("live", default, description, **constraints)
+
+
+def _declared(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
+    extra: dict[str, Any] = {EFFECT: effect}
+    return Field(default, description=description, json_schema_extra=extra, **constraints)
 
 
 def _without_credentials(value: str) -> str:
@@ -41,36 +55,36 @@ class Section(BaseModel):
 class SamplingConfig(Section):
     """How completions are drawn."""
 
-    temperature: float = Field(default=1.0, ge=0, le=5, description="0 is greedy")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="nucleus mass")
-    max_tokens: int = Field(default=256, ge=1, description="bound on the completion, in tokens")
+    temperature: float = semantic(1.0, "0 is greedy", ge=0, le=5)
+    top_p: float = semantic(1.0, "nucleus mass", gt=0, le=1)
+    max_tokens: int = semantic(256, "bound on the completion, in tokens", ge=1)
 
 
 class EngineConfig(Section):
     """What runs a language model, and where."""
 
-    kind: Literal["auto", "vllm", "transformers", "openai", "scripted"] = Field(
-        default="auto",
-        description="auto: openai for a URL, else vllm if installed, else transformers",
+    kind: Literal["auto", "vllm", "transformers", "openai", "scripted"] = semantic(
+        "auto", "auto: openai for a URL, else vllm if installed, else transformers"
     )
-    dtype: str = Field(
-        default="auto", description="weights' type: auto, float32, bfloat16, float16"
+    dtype: str = semantic("auto", "weights' type: auto, float32, bfloat16, float16")
+    max_model_len: int | None = semantic(
+        None, "context, in tokens; default: the model's own", ge=16
     )
-    max_model_len: int | None = Field(
-        default=None, ge=16, description="context, in tokens; default: the model's own"
-    )
-    model_name: str | None = Field(
-        default=None, description="name the endpoint serves; default: its only model"
-    )
-    script: str | None = Field(
-        default=None, description="scripted engine: dotted path of a function of a request"
-    )
+    model_name: str | None = semantic(None, "name the endpoint serves; default: its only model")
+    script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"
     )
     api_key: SecretStr | None = cosmetic(None, "key of the endpoints; or set LPFLOOP_API_KEY")
-    concurrency: int = cosmetic(64, "requests in flight", ge=1)
-    timeout_s: float = cosmetic(120.0, "deadline of one request, in seconds", gt=0)
+    concurrency: int = live(64, "requests in flight at endpoints", ge=1)
+    timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
+    patience_s: float = live(
+        86_400.0, "how long an endpoint may keep a request waiting in all, in seconds", gt=0
+    )
+    stall_s: float = live(
+        900.0, "a worker that gives no result for so long counts as hung, in seconds", gt=0
+    )
+    restarts: int = cosmetic(3, "times in a row that a worker is started again", ge=0)
     memory_utilization: float = cosmetic(0.9, "share of a GPU's memory that vLLM takes", gt=0, le=1)
     kv_cache_gib: int = cosmetic(1, "vLLM's cache on a CPU, in GiB", ge=1)
     cpu_threads: int | None = cosmetic(
@@ -82,31 +96,25 @@ class EngineConfig(Section):
 class PromptsConfig(Section):
     """Which prompts an iteration works on."""
 
-    source: Place = Field(default="tiny", description="'tiny', or a JSONL file of prompts")
-    held_out: str | None = Field(
-        default=None, description="JSONL file of held-out prompts; default: split off `source`"
+    source: Place = semantic("tiny", "'tiny', or a JSONL file of prompts")
+    held_out: str | None = semantic(
+        None, "JSONL file of held-out prompts; default: split off `source`"
     )
-    task: str | None = Field(
-        default=None, description="task of prompts that name none; default: guessed by their fields"
+    task: str | None = semantic(
+        None, "task of prompts that name none; default: guessed by their fields"
     )
-    held_out_share: float = Field(
-        default=0.1, ge=0, le=0.5, description="split off `source` where a row names no split"
+    held_out_share: float = semantic(
+        0.1, "split off `source` where a row names no split", ge=0, le=0.5
     )
-    per_iteration: int | None = Field(
-        default=None, ge=1, description="train prompts an iteration; default: all"
-    )
-    evaluated: int | None = Field(
-        default=None, ge=1, description="held-out prompts evaluated; default: all"
-    )
-    chunk: int = Field(default=64, ge=1, description="prompts a unit of work holds")
+    per_iteration: int | None = semantic(None, "train prompts an iteration; default: all", ge=1)
+    evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
+    chunk: int = semantic(64, "prompts a unit of work holds", ge=1)
 
 
 class PolicyConfig(Section):
     """The model that is improved."""
 
-    model: Place = Field(
-        default="tiny", description="'tiny', a folder, or an OpenAI-compatible URL"
-    )
+    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
 
@@ -114,128 +122,115 @@ class PolicyConfig(Section):
 class CriticConfig(Section):
     """The feedback model f, its templates, and how its replies are read (Section 3.1)."""
 
-    model: Place = Field(
-        default="tiny", description="'tiny', a folder, or an OpenAI-compatible URL"
-    )
+    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
-    kind: Literal["feedback", "verifier", "both"] = Field(
-        default="feedback", description="who judges in the loop"
+    kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
+    templates: str = semantic("paper", "name of a shipped set of templates, or a folder")
+    aspects: str = semantic("paper", "name of a shipped aspects file, or a YAML file")
+    task_aspects: dict[str, str] = semantic(
+        {"math": "Logical Correctness", "facts": "Factuality"},
+        "tasks judged on one fixed aspect; the others choose three",
     )
-    templates: str = Field(
-        default="paper", description="name of a shipped set of templates, or a folder"
-    )
-    aspects: str = Field(
-        default="paper", description="name of a shipped aspects file, or a YAML file"
-    )
-    task_aspects: dict[str, str] = Field(
-        default={"math": "Logical Correctness", "facts": "Factuality"},
-        description="tasks judged on one fixed aspect; the others choose three",
-    )
-    use_reference: bool = Field(
-        default=True, description="show the reference to the critic where there is one"
-    )
-    attempts: int = Field(
-        default=2, ge=1, le=10, description="replies asked before a candidate stays unscored"
-    )
-    retry_temperature: float = Field(
-        default=0.7, ge=0, le=5, description="temperature of a second and later reply"
-    )
+    use_reference: bool = semantic(True, "show the reference to the critic where there is one")
+    attempts: int = semantic(2, "replies asked before a candidate stays unscored", ge=1, le=10)
+    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
 
 class RewardConfig(Section):
     """The reward model r."""
 
-    model: Place = Field(
-        default="tiny", description="'tiny', or a folder with a sequence classifier of one label"
-    )
-    batch_size: int = Field(
-        default=32, ge=1, description="conversations scored in one forward pass"
-    )
-    max_length: int = Field(
-        default=1024, ge=8, description="longer conversations are not scored, in tokens"
-    )
+    model: Place = semantic("tiny", "'tiny', or a folder with a sequence classifier of one label")
+    batch_size: int = semantic(32, "conversations scored in one forward pass", ge=1)
+    max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
 
 
 class DPOTraining(Section):
     """Direct preference optimisation (Eq. 3)."""
 
-    beta: float = Field(
-        default=0.1, gt=0, description="strength of the pull to the reference policy"
+    beta: float = semantic(0.1, "strength of the pull to the reference policy", gt=0)
+    learning_rate: float = semantic(2e-6, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(1.0, "passes over the iteration's pairs", gt=0)
+    batch_size: int = semantic(64, "pairs an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.1, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
     )
-    learning_rate: float = Field(default=2e-6, gt=0, le=1, description="peak, after the warm-up")
-    epochs: float = Field(default=1.0, gt=0, description="passes over the iteration's pairs")
-    batch_size: int = Field(default=64, ge=1, description="pairs an optimizer step")
-    micro_batch_size: int = Field(default=8, ge=1, description="pairs a forward pass on one device")
-    max_length: int = Field(default=2048, ge=16, description="prompt and answer, in tokens")
-    warmup_ratio: float = Field(
-        default=0.1, ge=0, lt=1, description="share of the steps that warm up"
-    )
-    scheduler: Literal["cosine", "linear", "constant"] = Field(
-        default="cosine", description="learning rate after the warm-up"
-    )
-    sft_weight: float = Field(
-        default=0.0, ge=0, description="weight of the next-token loss on chosen answers"
-    )
+    sft_weight: float = semantic(0.0, "weight of the next-token loss on chosen answers", ge=0)
 
 
 class SFTTraining(Section):
     """Supervised fine-tuning on a rejection-sampling set."""
 
-    learning_rate: float = Field(default=2e-5, gt=0, le=1, description="peak, after the warm-up")
-    epochs: float = Field(
-        default=3.0, gt=0, description="passes over the iteration's demonstrations"
-    )
-    batch_size: int = Field(default=128, ge=1, description="demonstrations an optimizer step")
-    micro_batch_size: int = Field(
-        default=8, ge=1, description="demonstrations a forward pass on one device"
-    )
-    max_length: int = Field(default=2048, ge=16, description="prompt and answer, in tokens")
-    warmup_ratio: float = Field(
-        default=0.03, ge=0, lt=1, description="share of the steps that warm up"
-    )
-    scheduler: Literal["cosine", "linear", "constant"] = Field(
-        default="cosine", description="learning rate after the warm-up"
+    learning_rate: float = semantic(2e-5, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(3.0, "passes over the iteration's demonstrations", gt=0)
+    batch_size: int = semantic(128, "demonstrations an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "demonstrations a forward pass on one device", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
     )
 
 
 class TrainingConfig(Section):
     """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
 
-    reference: Literal["previous", "initial"] = Field(
-        default="previous", description="DPO's reference policy"
-    )
-    min_pairs: int = Field(
-        default=64, ge=1, description="fewer pairs or demonstrations stop the loop before training"
+    reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
+    min_pairs: int = semantic(
+        64, "fewer pairs or demonstrations stop the loop before training", ge=1
     )
     dpo: DPOTraining = DPOTraining()
     sft: SFTTraining = SFTTraining()
     accelerate_config: str | None = cosmetic(None, "file for `accelerate launch --config_file`")
     processes: int = cosmetic(1, "training processes, one a device", ge=1)
+    retries: int = cosmetic(2, "times that a training that failed is started again", ge=0)
+    stall_s: float = cosmetic(
+        1800.0, "a trainer that makes no step for so long counts as hung, in seconds", gt=0
+    )
+
+
+class BudgetConfig(Section):
+    """What a run may spend in all; reached, it stops cleanly and can be resumed with more."""
+
+    tokens: int | None = live(None, "prompt and completion tokens of all models", ge=0)
+    judge_calls: int | None = live(None, "questions to the feedback model", ge=0)
+    money: float | None = live(None, "cost by the price table, in its currency", ge=0)
+    hours: float | None = live(None, "wall time that stages took", ge=0)
+    disk_gib: float | None = live(None, "size of the run's folder, in GiB", ge=0)
+
+
+class PriceConfig(Section):
+    """What a million tokens cost, in a currency of your own."""
+
+    policy_prompt: float = live(0.0, "a million prompt tokens of the policy", ge=0)
+    policy_completion: float = live(0.0, "a million completion tokens of the policy", ge=0)
+    critic_prompt: float = live(0.0, "a million prompt tokens of the feedback model", ge=0)
+    critic_completion: float = live(0.0, "a million completion tokens of the feedback model", ge=0)
 
 
 class RLRF(Section):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
-    name: Literal["rlrf"] = Field(default="rlrf", description="the variant; see `lpfloop variants`")
-    n: int = Field(default=10, ge=1, description="candidates a prompt (D_y)")
-    m: int = Field(default=20, ge=0, description="refinements of the promising candidate (D_z)")
-    top_k: int = Field(default=3, ge=1, description="positives a prompt, by reward")
-    train: Literal["dpo", "rs"] = Field(
-        default="dpo", description="pairs for DPO, or positives for rejection sampling"
+    name: Literal["rlrf"] = semantic("rlrf", "the variant; see `lpfloop variants`")
+    n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
+    m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
+    top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
+    train: Literal["dpo", "rs"] = semantic(
+        "dpo", "pairs for DPO, or positives for rejection sampling"
     )
 
 
 class RewardOnly(Section):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
-    name: Literal["reward-only"] = Field(
-        default="reward-only", description="the variant; see `lpfloop variants`"
-    )
-    n: int = Field(default=10, ge=2, description="candidates a prompt (D_y)")
-    top_k: int = Field(default=3, ge=1, description="positives a prompt, by reward")
-    train: Literal["dpo", "rs"] = Field(
-        default="dpo", description="pairs for DPO, or positives for rejection sampling"
+    name: Literal["reward-only"] = semantic("reward-only", "the variant; see `lpfloop variants`")
+    n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
+    top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
+    train: Literal["dpo", "rs"] = semantic(
+        "dpo", "pairs for DPO, or positives for rejection sampling"
     )
 
 
@@ -248,18 +243,19 @@ class RunConfig(Section):
     iterations: int = cosmetic(
         2, "iterations to reach; a finished run continues when it is raised", ge=0
     )
-    seed: int = Field(default=0, ge=0, lt=2**53, description="root of every random number")
+    seed: int = semantic(0, "root of every random number", ge=0, lt=2**53)
     prompts: PromptsConfig = PromptsConfig()
     policy: PolicyConfig = PolicyConfig()
     critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
     recipe: RecipeConfig = RLRF()
     training: TrainingConfig = TrainingConfig()
-    exclusive: bool = cosmetic(
-        default=False, description="keep one model on the device at a time (one GPU)"
-    )
-    evaluation: SamplingConfig = Field(
-        default=SamplingConfig(temperature=0.0), description="how answers are evaluated"
+    exclusive: bool = cosmetic(False, "keep one model on the device at a time (one GPU)")
+    drain_s: float = live(30.0, "how long a stop waits for what is in flight, in seconds", ge=0)
+    budget: BudgetConfig = BudgetConfig()
+    prices: PriceConfig = PriceConfig()
+    evaluation: SamplingConfig = semantic(
+        SamplingConfig(temperature=0.0), "how answers are evaluated"
     )
 
 

@@ -78,7 +78,7 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     """The verifier's comparison took too long."""
     FAILED = "failed"
-    """The verifier's comparison broke down, for instance for lack of memory."""
+    """The judge broke down on this one: an engine gave it up, a comparison lacked memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,8 @@ def _unread(text: str, finish_reason: FinishReason) -> Status | None:
     """Return the reason not to look for ratings at all, if there is one."""
     if finish_reason == "overlong":
         return Status.OVERLONG
+    if finish_reason == "failed":
+        return Status.FAILED
     if finish_reason == "length":
         return Status.TRUNCATED
     if len(text) > MAX_REPLY:

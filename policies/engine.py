@@ -34,9 +34,10 @@ class Request:
 class Completion:
     """One drawn completion.
 
-    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached) or `overlong` (the
-    prompt does not fit the context: nothing was drawn). `logprob` sums over the completion's
-    tokens, in nats, under the unscaled model distribution; None where the engine can not say.
+    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached), `overlong` (the
+    prompt does not fit the context: nothing was drawn) or `failed` (this request alone can not be
+    answered, and `error` says why: others go on). `logprob` sums over the completion's tokens, in
+    nats, under the unscaled model distribution; None where the engine can not say.
     """
 
     request_id: str
@@ -45,6 +46,7 @@ class Completion:
     completion_tokens: int
     finish_reason: FinishReason
     logprob: float | None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Literal
 
 Split = Literal["train", "held-out"]
 CandidateKind = Literal["sample", "refinement", "greedy"]
-FinishReason = Literal["stop", "length", "overlong"]
+FinishReason = Literal["stop", "length", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
 
 SCORED = "scored"

@@ -255,11 +255,11 @@ def test_every_field_is_described_and_classified() -> None:
     assert len({field.path for field in known}) == len(known)
     for field in known:
         assert field.description, field.path
-        assert field.cosmetic in (True, False)
-    cosmetic = {field.path for field in known if field.cosmetic}
+        assert field.effect in ("semantic", "cosmetic", "live")
+    cosmetic = {field.path for field in known if field.effect != "semantic"}
     assert {"iterations", "critic.engine.concurrency", "policy.engine.api_key"} <= cosmetic
     assert not cosmetic & {"seed", "recipe.n", "training.dpo.beta", "policy.sampling.temperature"}
-    assert all(field.cosmetic for field in known if field.secret)
+    assert all(field.effect == "cosmetic" for field in known if field.secret)
 
 
 def test_a_cosmetic_change_is_no_semantic_change() -> None:

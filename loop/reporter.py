@@ -6,11 +6,18 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What one committed unit adds to its stage."""
+    """What one committed unit adds to its stage: rows, what they cost, what went wrong.
+
+    `tokens` are drawn (completion) tokens; `calls` are requests to a model; `failed` are requests
+    that alone could not be answered.
+    """
 
     rows: int = 0
     tokens: int = 0
+    prompt_tokens: int = 0
+    calls: int = 0
     unscored: int = 0
+    failed: int = 0
 
 
 class Reporter(Protocol):

@@ -61,6 +61,21 @@ class ChatTokenizer:
         """Return the token ids of a conversation whose last turn is the answer."""
         return self._apply(messages, add_generation_prompt=False)
 
+    def parted(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
+        """Return the token ids of the prompt, and of the answer that is the last turn.
+
+        Trainers and engines measure answers by this one division. The answer ends with its end
+        token: what a template writes after it (a line feed) is no model's to say. Where a template
+        renders a finished turn in another way than it began, the answer starts at the first
+        difference.
+        """
+        prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
+        both = enumerate(zip(prompt, whole, strict=False))
+        shorter = min(len(prompt), len(whole))
+        start = next((i for i, (asked, said) in both if asked != said), shorter)
+        ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
+        return whole[:start], whole[start : ends[-1] + 1 if ends else None]
+
     def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
         """Decode a completion; the token that ended it is not part of the text."""
         kept = token_ids[:-1] if finish_reason == "stop" else token_ids

@@ -5,10 +5,11 @@ once and give each back as soon as it is whole. A request has its own seed, so a
 its order and the engine's concurrency change nothing. This module imports no engine.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..configs.schema import EngineConfig
 from ..stores.records import FinishReason, Message
 
 
@@ -65,6 +66,18 @@ class BatchResult:
     completions: tuple[Completion, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLogprob:
+    """How probable an answer is to a model.
+
+    `logprob` is the sum over the answer's tokens, its end token among them, in nats at
+    temperature 1; `tokens` says how many there are.
+    """
+
+    logprob: float
+    tokens: int
+
+
 class EngineError(RuntimeError):
     """An engine that can not start or has died; the message says what to do."""
 
@@ -74,6 +87,17 @@ class Engine(Protocol):
 
     def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
         """Draw every request of `batches`; give each batch back when whole, in any order."""
+        ...
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn, the assistant's, of each conversation.
+
+        None where the engine can not say, or the conversation does not fit its context.
+        """
+        ...
+
+    def configure(self, config: EngineConfig) -> None:
+        """Take over the live settings of `config` from now on; the others are left alone."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,112 @@
+"""A failpoint does nothing until it is armed, then exactly what was asked for."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lpfloop.stores.failpoints import (
+    ACTIONS,
+    FAILPOINTS,
+    VARIABLE,
+    FailpointError,
+    armed,
+    observed,
+    reach,
+)
+
+PLACE = "part.rename.before"
+CODE = "from lpfloop.stores.failpoints import reach\nfor n in range(3): reach({!r}); print(n)"
+
+
+def child(setting: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-uc", CODE.format(PLACE)],
+        env={**os.environ, VARIABLE: setting},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_nothing_happens_unless_armed():
+    for name in FAILPOINTS:
+        reach(name)
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [("enospc", errno.ENOSPC), ("edquot", errno.EDQUOT), ("eio", errno.EIO)],
+)
+def test_an_armed_error_is_raised_each_time_and_no_more_afterwards(action, code):
+    with armed({PLACE: action}):
+        for _ in range(2):
+            with pytest.raises(OSError, match=PLACE) as caught:
+                reach(PLACE)
+            assert caught.value.errno == code
+        reach("part.rename.after")
+    reach(PLACE)
+
+
+def test_the_nth_time_alone_can_be_armed():
+    calls = []
+    with armed({f"{PLACE}#2": calls.append, f"{PLACE}#3": calls.append}):
+        for _ in range(4):
+            reach(PLACE)
+    assert calls == [PLACE, PLACE]
+
+
+def test_what_is_reached_is_observed_in_order():
+    with observed() as outer:
+        reach("stage.begin")
+        with observed() as inner:
+            reach("stage.end")
+    reach("stage.unit")
+    assert (outer, inner) == (["stage.begin", "stage.end"], ["stage.end"])
+
+
+def test_a_name_that_is_not_declared_is_found_by_any_test_that_looks():
+    with observed(), pytest.raises(FailpointError, match="no\\.such"):
+        reach("no.such")
+
+
+@pytest.mark.parametrize(
+    ("place", "action"),
+    [("no.such", "kill"), (PLACE, "explode"), (f"{PLACE}#0", "kill"), (f"{PLACE}#x", "kill")],
+)
+def test_what_can_not_be_armed_is_refused(place, action):
+    with pytest.raises(FailpointError), armed({place: action}):
+        pass
+
+
+@pytest.mark.parametrize(("nth", "printed"), [("", ""), ("#1", ""), ("#3", "0\n1\n")])
+def test_a_child_is_killed_at_the_place_its_environment_names(nth, printed):
+    process = child(f"stage.begin:kill,{PLACE}{nth}:kill")
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (-signal.SIGKILL, printed)
+
+
+def test_a_child_stops_and_goes_on():
+    process = child(f"{PLACE}#2:stop")
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (0, "0\n1\n2\n")
+
+
+def test_a_wrong_environment_is_told_at_once():
+    process = child("no.such:kill")
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "FailpointError" in err
+
+
+def test_every_failpoint_says_where_it_is_in_one_line():
+    assert all(re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name) for name in FAILPOINTS)
+    assert all(text and "\n" not in text and "{" not in text for text in FAILPOINTS.values())
+    assert set(ACTIONS) >= {"kill", "stop", "enospc", "eio"}

@@ -3,154 +3,206 @@
 
 Order of each publication: write to a temporary name, fsync the file, rename, fsync the folder; only
 then may the journal refer to it. Published names are content hashes, so a repeated publication is
-idempotent. No other module opens a file of the lake for writing (a test enforces it).
+idempotent. After an error it begins anew with another file: what a failed fsync left in memory is
+not on the disk, although a second fsync would say so. No other module opens a file of the lake for
+writing (a lint rule and a test see to it). What is made here only its owner can read.
 """
 
 import hashlib
-import json
 import os
+import secrets
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-MANIFEST = "MANIFEST.json"
+from .operations import operation
+from .sealed import (  # noqa: F401
+    MANIFEST,
+    PartFile,
+    check_folder,
+    encode,
+    files_below,
+    manifest_of,
+    DamagedError,
+    check_part,
+    file_sha256,
+    read_part,
+)
+
 TEMPORARY = ".tmp-"
 
 
-class DamagedError(OSError):
-    """A published file that is missing, or whose bytes are not those that were committed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartFile:
-    """A sealed Parquet file, named by the SHA-256 of its bytes."""
-
-    sha256: str
-    rows: int
-    size: int
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's bytes, read in blocks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power loss."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_file(path: Path) -> None:
-    """Make the bytes of a file that another process wrote survive a power loss."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(folder: Path) -> Path:
-    """Create `folder` and its parents durably, readable by their owner only."""
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(path.parent)
-    return folder
-
-
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, purpose: str = "file") -> None:
     """Publish `data` as `path`, replacing what is there, atomically."""
-    temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{path.name}"
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    _put(path, data, purpose)
+    sync_folder(path.parent, purpose)
 
 
-def write_part(folder: Path, table: pa.Table) -> PartFile:
-    """Seal `table` as `folder/<sha256>.parquet` and return what was written."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    data = sink.getvalue().to_pybytes()
-    sha256 = hashlib.sha256(data).hexdigest()
-    write_file(folder / f"{sha256}.parquet", data)
-    return PartFile(sha256=sha256, rows=table.num_rows, size=len(data))
+def write_parts(parts: Sequence[tuple[Path, pa.Table]]) -> list[PartFile]:
+    """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns.
 
-
-def read_part(path: Path, sha256: str) -> pa.Table:
-    """Read a sealed part, its bytes checked against their hash first.
-
-    Raises:
-        DamagedError: if the file is missing or altered.
+    After an error the same call may be made again, however far this one came.
     """
-    if not path.exists():
-        raise DamagedError(f"{path} is missing, although the journal refers to it")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
-    return pq.read_table(pa.BufferReader(data))
+    sealed = list[PartFile]()
+    for folder, table in parts:
+        data = encode(table)
+        sha256 = hashlib.sha256(data).hexdigest()
+        _put(folder / f"{sha256}.parquet", data, "part")
+        sealed.append(PartFile(sha256=sha256, rows=table.num_rows, size=len(data)))
+    for folder in dict.fromkeys(folder for folder, _ in parts):
+        sync_folder(folder, "part")
+    return sealed
+
+
+def publish_file(draft: Path, path: Path) -> None:
+    """Move a file that another library wrote to its final name, durably; if it fails it is gone."""
+    with _removed_on_error(draft):
+        sync_file(draft, "draft")
+        _rename(draft, path, "draft")
+    sync_folder(path.parent, "draft")
 
 
 def publish_folder(source: Path, parent: Path) -> str:
     """Move the whole folder `source` to `parent/<hash of its manifest>` and return that hash.
 
-    The manifest lists name, size and SHA-256 of every file, so equal content gets an equal name.
+    Raises:
+        OSError: if it can not be made durable; after a failed fsync of a file `source` is gone.
+        DamagedError: if an equal folder was published before, and was damaged since.
     """
-    manifest = json.dumps(
-        [
-            {"name": name, "size": path.stat().st_size, "sha256": file_sha256(path)}
-            for name, path in _files(source)
-        ],
-        indent=1,
-    ).encode()
+    sweep(source)
+    manifest = manifest_of(source)
     identity = hashlib.sha256(manifest).hexdigest()
-    for _, path in _files(source):
-        sync_file(path)
-    write_file(source / MANIFEST, manifest)
-    for folder in sorted((p for p in source.rglob("*") if p.is_dir()), reverse=True):
-        sync_folder(folder)
+    with _removed_on_error(source):
+        for _, path in files_below(source):
+            sync_file(path, "published")
+    _put(source / MANIFEST, manifest, "manifest")
+    for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
+        folder.chmod(0o700)
+        sync_folder(folder, "published")
     target = parent / identity
     if target.exists():
-        shutil.rmtree(source)
+        check_folder(target)
+        remove(source)
     else:
-        source.rename(target)
-    sync_folder(parent)
+        _rename(source, target, "published")
+    sync_folder(parent, "published")
     return identity
 
 
-def check_folder(folder: Path) -> None:
-    """Prove that a published folder is whole and unaltered.
+def link(source: Path, target: Path) -> None:
+    """Give a published file or folder a second place on the same disk, durably, without copying."""
+    if source.is_dir():
+        check_folder(source)
+        temporary = _temporary(target)
+        with operation("link", "copytree", source, target=temporary):
+            shutil.copytree(source, temporary, copy_function=os.link)
+        publish_folder(temporary, target.parent)
+    else:
+        with operation("link", "link", source, target=target), suppress(FileExistsError):
+            target.hardlink_to(source)
+        sync_folder(target.parent, "link")
 
-    Raises:
-        DamagedError: naming the first file that is missing or does not match the manifest.
-    """
-    manifest = folder / MANIFEST
-    if not manifest.exists() or hashlib.sha256(manifest.read_bytes()).hexdigest() != folder.name:
-        raise DamagedError(f"{folder} has no valid {MANIFEST}")
-    for entry in json.loads(manifest.read_bytes()):
-        path = folder / entry["name"]
-        if not path.exists() or file_sha256(path) != entry["sha256"]:
-            raise DamagedError(f"{path} is missing or was altered")
+
+def make_folder(folder: Path) -> Path:
+    """Create `folder` and its parents durably."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        with operation("folder", "mkdir", folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent, "folder")
+    elif os.access(folder.parent, os.R_OK) and not any(folder.iterdir()):
+        # Perhaps somebody was killed after he made it, and its name is not durable yet.
+        sync_folder(folder.parent, "folder")
+    return folder
+
+
+def quarantine(path: Path, folder: Path) -> Path:
+    """Move a damaged file or folder into `folder`, durably; return where it is now."""
+    target = make_folder(folder) / f"{secrets.token_hex(4)}-{path.name}"
+    _rename(path, target, "quarantine")
+    sync_folder(folder, "quarantine")
+    sync_folder(path.parent, "quarantine")
+    return target
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder durably; there is never half a folder under its name."""
+    temporary = _temporary(path)
+    _rename(path, temporary, "retired")
+    sync_folder(path.parent, "retired")
+    _delete(temporary)
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files that an interrupted write left below `folder`."""
-    for path in folder.rglob(f"{TEMPORARY}*"):
-        path.unlink()
+    """Remove the temporary files and folders that interrupted writes left below `folder`."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if name.startswith(TEMPORARY):
+                _delete(Path(parent, name))
+        folders[:] = [name for name in folders if not name.startswith(TEMPORARY)]
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != MANIFEST:
-            yield path.relative_to(folder).as_posix(), path
+def sync_file(path: Path, purpose: str = "draft") -> None:
+    """Make the bytes of a file that another library wrote survive a power loss."""
+    path.chmod(0o600)
+    _sync(path, purpose, "sync")
+
+
+def sync_folder(folder: Path, purpose: str = "draft") -> None:
+    """Make the names in `folder` survive a power loss."""
+    _sync(folder, purpose, "sync_folder")
+
+
+def _sync(path: Path, purpose: str, kind: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with operation(purpose, kind, path):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put(path: Path, data: bytes, purpose: str) -> None:
+    """Write `data` whole, under a name of its own first; the name is not durable yet."""
+    temporary = _temporary(path)
+    with _removed_on_error(temporary), ExitStack() as stack:
+        with operation(purpose, "create", temporary):
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
+        with operation(purpose, "write", temporary, data=data):
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+        with operation(purpose, "sync", temporary):
+            os.fsync(handle)
+        _rename(temporary, path, purpose)
+
+
+def _temporary(path: Path) -> Path:
+    """Return a name beside `path` that no other thread or process uses."""
+    return path.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{path.name}"
+
+
+def _rename(path: Path, target: Path, purpose: str) -> None:
+    with operation(purpose, "rename", path, target=target):
+        path.rename(target)
+
+
+@contextmanager
+def _removed_on_error(path: Path) -> Generator[None]:
+    """Free the room of what came to nothing, so that nobody uses it."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            remove(path)
+        raise
+
+
+def _delete(path: Path) -> None:
+    kind = "rmtree" if path.is_dir() and not path.is_symlink() else "unlink"
+    with operation("temporary", kind, path):
+        shutil.rmtree(path) if kind == "rmtree" else path.unlink()

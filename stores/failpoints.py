@@ -29,17 +29,26 @@ _STORE = {
 _DURABLE = {
     "part": ("a part", _STORE),
     "file": ("a small file", _STORE),
-    "manifest": ("the manifest of a published folder", _STORE),
+    "manifest": (
+        "the manifest of a published folder",
+        {name: _STORE[name] for name in ("create", "write", "sync", "rename")},
+    ),
     "published": (
         "a published folder",
         {
             "sync": "fsync of a file of {}",
             "sync_folder": "fsync of a folder of {}, or of the one it is moved to",
             "rename": _STORE["rename"],
-            "rmtree": "removing a second copy of {}",
         },
     ),
-    "lost": ("a folder that could not be made durable", {"rename": "putting {} aside"}),
+    "link": (
+        "a file or folder of another run",
+        {
+            "link": "giving {} a second name",
+            "copytree": "giving the files of {} a second name each",
+            "sync_folder": _STORE["sync_folder"],
+        },
+    ),
     "draft": (
         "a file that another library wrote",
         {name: _STORE[name] for name in ("sync", "rename", "sync_folder")},
@@ -49,7 +58,7 @@ _DURABLE = {
         {"mkdir": "making {}", "sync_folder": _STORE["sync_folder"]},
     ),
     "temporary": (
-        "what an interrupted write left",
+        "a temporary, left over or taken out of its place",
         {"unlink": "removing {} (a file)", "rmtree": "removing {} (a folder)"},
     ),
     "quarantine": (
@@ -57,12 +66,10 @@ _DURABLE = {
         {"rename": "moving {} aside", "sync_folder": "fsync of a folder that held or holds {}"},
     ),
     "retired": (
-        "what retention removes",
+        "a file or folder that is not wanted",
         {
-            "unlink": "removing {} (a file)",
-            "rename": "taking {} (a folder) out of its place",
+            "rename": "taking {} out of its place",
             "sync_folder": _STORE["sync_folder"],
-            "rmtree": "removing {} (a folder, after it was taken out of its place)",
         },
     ),
 }
@@ -71,12 +78,17 @@ _STEPS = {
     "journal.epoch": "the SQLite COMMIT that makes this process the run's holder",
     "journal.plan": "the SQLite COMMIT of a stage's plan",
     "journal.commit": "the SQLite COMMIT of a group of units",
+    "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
+    "journal.redo": "the SQLite COMMIT that forgets what was made of damaged units",
+    "journal.reserve": "the SQLite COMMIT of what a unit may spend",
+    "journal.abandon": "the SQLite COMMIT of what a dead process had reserved",
+    "journal.add_seconds": "the SQLite COMMIT of a stage's wall time",
     "journal.record": "the SQLite COMMIT of an event",
     "journal.set_meta": "the SQLite COMMIT of facts about the run",
-    "lake.recover": "putting a run in order at the start",
     "lake.commit": "sealing and committing a group of units",
 }
 _PLACES = {
+    "lake.recover": "before what interrupted writes left is swept, at the start",
     "stage.begin": "before a stage is planned",
     "stage.planned": "after a stage was planned, before its first unit",
     "stage.unit": "when a unit's result is known, before it is handed to the store",

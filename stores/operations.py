@@ -1,0 +1,38 @@
+"""What durable.py does to the disk, step by step, as tests see it.
+
+Each step has a failpoint before and after it, `PURPOSE.KIND.before` and `.after`, and is told to
+observers once it succeeded: the power-loss test replays it to every state a crash may leave.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .failpoints import reach
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step: what happened to `path`, which was moved to `target` or got `data`."""
+
+    purpose: str
+    kind: str
+    path: Path
+    target: Path | None = None
+    data: bytes = b""
+
+
+observers: list[Callable[[Operation], None]] = []
+
+
+@contextmanager
+def operation(
+    purpose: str, kind: str, path: Path, *, target: Path | None = None, data: bytes = b""
+) -> Generator[None]:
+    """Surround one step, done by the body."""
+    reach(f"{purpose}.{kind}.before")
+    yield
+    for observer in observers:
+        observer(Operation(purpose, kind, path, target, data))
+    reach(f"{purpose}.{kind}.after")

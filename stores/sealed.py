@@ -1,0 +1,127 @@
+# pyright: basic
+"""What durable.py publishes: its form, and reading it, every byte checked before it is used."""
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MANIFEST = "MANIFEST.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFile:
+    """A sealed Parquet file, named by the SHA-256 of its bytes."""
+
+    sha256: str
+    rows: int
+    size: int
+
+
+class DamagedError(OSError):
+    """A published file that is missing, or whose bytes are not those that were committed."""
+
+
+def encode(table: pa.Table) -> bytes:
+    """Return a table as Parquet; equal tables give equal bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue().to_pybytes()
+
+
+def read_part(path: Path, sha256: str) -> pa.Table:
+    """Read a sealed part; the bytes that were hashed are those that are parsed.
+
+    Raises:
+        DamagedError: if the file is missing or altered.
+    """
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
+    return pq.read_table(pa.BufferReader(data))
+
+
+def check_part(path: Path) -> None:
+    """Prove that a sealed part is unaltered: its bytes have the hash that is its name.
+
+    Raises:
+        DamagedError: if the file is missing or altered.
+    """
+    if file_sha256(path) != path.stem:
+        raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
+
+
+def check_folder(folder: Path) -> None:
+    """Prove that a published folder is whole and unaltered, and holds nothing else.
+
+    Raises:
+        DamagedError: naming the first file that is missing, altered or not in the manifest.
+    """
+    manifest = _read(folder / MANIFEST)
+    if hashlib.sha256(manifest).hexdigest() != folder.name:
+        raise DamagedError(f"{folder} has no valid {MANIFEST}")
+    listed = {entry["name"]: entry["sha256"] for entry in json.loads(manifest)}
+    for name, path in files_below(folder):
+        if name not in listed or path.is_symlink():
+            raise DamagedError(f"{path} was added after {folder} was published")
+    for name, sha256 in listed.items():
+        if file_sha256(folder / name) != sha256:
+            raise DamagedError(f"{folder / name} was altered: its bytes do not match {MANIFEST}")
+
+
+def manifest_of(folder: Path) -> bytes:
+    """Return the manifest of a folder: name, size and SHA-256 of each file.
+
+    Equal content gives equal bytes, so that their hash can be the folder's name.
+
+    Raises:
+        OSError: if there is a link in it, which may lead to what is not published.
+    """
+    entries = list[dict[str, str | int]]()
+    for name, path in files_below(folder):
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "a folder with a link in it can not be published", str(path))
+        entries.append({"name": name, "size": path.stat().st_size, "sha256": file_sha256(path)})
+    return json.dumps(entries, indent=1).encode()
+
+
+def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Give name and path of all that is no folder, at any depth, the folder's own manifest not."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name != MANIFEST and (path.is_symlink() or not path.is_dir()):
+            yield name, path
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's bytes, read in blocks.
+
+    Raises:
+        DamagedError: if the file is missing or the disk can not read it.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> OSError:
+    """Tell damage from what says nothing about the file, such as too many open files."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+        return DamagedError(f"{path} is missing, although the journal refers to it")
+    if error.errno == errno.EIO:
+        return DamagedError(f"{path} can not be read: {error.strerror}")
+    return error

@@ -1,8 +1,9 @@
 """The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
 
 import json
+import logging
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,55 +14,74 @@ from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import EngineError
 from ..policies.training import TrainingError
-from ..stores.durable import check_folder
-from ..stores.journal import JOURNAL, Journal, Reader
+from ..stores.journal import Journal
+from ..stores.journal_reader import JOURNAL, JournalError, Reader
 from ..stores.keys import Json, canonical_json, derive_seed, digest
-from ..stores.lake import RunWriter, run_folder
+from ..stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
 from ..stores.schemas import plain
+from .control import ControlServer, Operator
+from .fork import Fork
 from .iteration import Iteration
 from .models import Models, Served
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
 from .rows import Prompts
-from .run import Run
+from .run import Run, Work
+from .secrecy import redacted
 from .stop import Stopped, StopSignal
-from .training import NothingToTrainOn
+from .training import CANARIES, NothingToTrainOn
 
 PROMPTS_A_PART = 4096
+
+logger = logging.getLogger("lpfloop.loop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the user asked for: a configuration, and where the run lives."""
+    """What the user asked for: a configuration, where the run lives, whose units it may re-use."""
 
     config: RunConfig
     lake: Path
     name: str
+    fork: str | None = None
 
 
-def run_loop(job: Job, reporter: Reporter, stop: StopSignal) -> None:
+def run_loop(
+    job: Job,
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
+    `on_open` is told the run's folder once this process holds the run.
+
     Raises:
-        Stopped: if a stop was asked for; the run can be resumed.
+        Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
         ConfigError: if something configured can not be used, or the run exists with other settings.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
-    with opened(job, prompts, reporter, stop) as run:
+    with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         try:
-            _turn(run, prompts)
-        except (Stopped, NothingToTrainOn, EngineError, TrainingError) as end:
-            run.store.journal.record("end", f"{type(end).__name__}: {end}")
+            _turn_until_whole(run, prompts)
+        except (Stopped, NothingToTrainOn, EngineError, TrainingError, JournalError) as end:
+            run.store.journal.record("end", redacted(f"{type(end).__name__}: {end}"))
             raise
         run.store.journal.record("end", f"done: {run.config.iterations} iterations")
 
 
 @contextmanager
 def opened(
-    job: Job, prompts: Sequence[Prompt], reporter: Reporter, stop: StopSignal
+    job: Job,
+    prompts: Sequence[Prompt],
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
 ) -> Generator[Run]:
     """Open a run for writing, or make it; what can be refused is refused before a folder is made.
 
@@ -75,10 +95,10 @@ def opened(
     except EngineError as error:
         raise ConfigError(str(error)) from error
     fingerprint = _fingerprint(job.config, models, critic)
-    store = RunWriter(_open_journal(folder, job.config, fingerprint))
+    store = RunWriter(_open_journal(folder, job, fingerprint))
     try:
-        with Verifier() as verifier:
-            yield Run(
+        with Verifier() as verifier, _forked(job, store) as fork:
+            run = Run(
                 name=job.name,
                 config=job.config,
                 store=store,
@@ -88,10 +108,44 @@ def opened(
                 reporter=reporter,
                 stop=stop,
                 prompts={prompt.prompt_id: prompt for prompt in prompts},
+                fork=fork,
             )
+            operator = Operator(
+                stop=stop,
+                journal=store.journal,
+                config=lambda: run.config,
+                configure=run.configure,
+            )
+            with ControlServer(folder, operator):
+                on_open(folder)
+                yield run
     finally:
-        models.close()
-        store.close()
+        with stop.sheltered():
+            models.close()
+            store.close()
+
+
+@contextmanager
+def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
+    """Open the run that this one was forked from, if it was."""
+    parent = store.journal.meta("parent")
+    if parent is None:
+        yield None
+        return
+    reader = RunReader(run_folder(job.lake, parent))
+    try:
+        yield Fork(parent=reader)
+    finally:
+        reader.close()
+
+
+def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Turn the loop; rows found damaged on the way are made again, from the top of the recipe."""
+    while True:
+        try:
+            return _turn(run, prompts)
+        except OwedAgainError as damage:
+            logger.warning("%s; it is made again", damage)
 
 
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
@@ -127,19 +181,18 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     """Return how the checkpoint is sampled; published weights are verified before they are used."""
     if checkpoint.parent_id is None:
         return run.models.initial
-    folder = run.store.folder / checkpoint.path
-    check_folder(folder)
+    folder = run.store.verified_checkpoint(checkpoint.path)
     return Served(
         identity=checkpoint.checkpoint_id,
         location=str(folder),
         engine=run.config.policy.engine,
+        canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
     )
 
 
 def _initial(run: Run) -> Checkpoint:
     """Commit M_0 as a checkpoint of iteration 0, if it is not yet there."""
     initial = run.models.initial
-    key = run.key("train", 0, [], {"initial": initial.identity})
     row = Checkpoint(
         checkpoint_id=initial.identity,
         parent_id=None,
@@ -150,7 +203,8 @@ def _initial(run: Run) -> Checkpoint:
         steps=0,
         metrics="{}",
     )
-    with run.stage(0, "initial", [key]) as stage:
+    work = Work(verb="train", params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
+    with run.stage(0, "initial", work) as stage:
         for unit in stage.owed:
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
     return row
@@ -159,8 +213,11 @@ def _initial(run: Run) -> Checkpoint:
 def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
     """Commit every prompt of the run, so that the lake explains itself."""
     chunks = [prompts[i : i + PROMPTS_A_PART] for i in range(0, len(prompts), PROMPTS_A_PART)]
-    keys = [run.key("prompts", 0, [content_key(chunk)], None) for chunk in chunks]
-    with run.stage(0, "prompts", keys) as stage:
+    keys = [content_key(chunk) for chunk in chunks]
+    work = Work(
+        verb="prompts", params=None, upstream=tuple(keys), reads=lambda: [(key,) for key in keys]
+    )
+    with run.stage(0, "prompts", work) as stage:
         for unit in stage.owed:
             rows = chunks[unit.chunk]
             stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
@@ -207,23 +264,34 @@ def _fingerprint(config: RunConfig, models: Models, critic: FeedbackCritic) -> M
     }
 
 
-def _open_journal(folder: Path, config: RunConfig, fingerprint: Mapping[str, Json]) -> Journal:
+def _open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:
     stored = canonical_json(fingerprint)
-    snapshot = canonical_json(resolved(config))
+    snapshot = canonical_json(resolved(job.config))
     if not (folder / JOURNAL).exists():
-        return Journal.create(folder, {"fingerprint": stored, "config": snapshot})
+        parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
+        return Journal.create(folder, {"fingerprint": stored, "config": snapshot, **parent})
+    if job.fork is not None:
+        raise ConfigError(f"run {folder.name} exists already: name the fork with --run NAME")
     reader = Reader(folder)
     before = reader.meta("fingerprint") or "{}"
     reader.close()
     if before != stored:
         changes = "; ".join(_changes(json.loads(before), json.loads(stored)))
         raise ConfigError(
-            f"run {folder.name} was started with another configuration ({changes}); "
-            "start a new one with --run NAME, or leave these as they were"
+            f"run {folder.name} was started with another configuration ({changes}); leave these "
+            f"as they were, or start another run: --run NAME --fork {folder.name} re-uses every "
+            "unit that does not depend on them"
         )
     journal = Journal(folder)
     journal.set_meta([("config", snapshot)])
     return journal
+
+
+def _parent(job: Job, parent: str) -> str:
+    """Return the name of the run to fork, which must be there."""
+    if not (run_folder(job.lake, parent) / JOURNAL).exists():
+        raise ConfigError(f"--fork {parent}: there is no such run in {job.lake}")
+    return parent
 
 
 def _changes(before: Json, after: Json, path: str = "") -> list[str]:

@@ -31,8 +31,8 @@ from .models import Served
 from .pairing import Judged, Rule, demonstrate, pair
 from .reflection import promising
 from .reporter import Advance
-from .rows import AnyRows, Best, D, JudgedRows, Prompts, Rows, T
-from .run import Run
+from .rows import AnyRows, Best, D, JudgedRows, Prompts, Rows, T, joined
+from .run import Run, Work
 from .sampling import CandidateDrawing, Draw, draws
 from .scoring import Scoring
 from .training import Training
@@ -64,8 +64,10 @@ class Iteration:
             ]
 
         params: Json = {"policy": self.policy.params, "sampling": semantic(config), "n": n}
-        upstream = [(key,) for key in prompts.keys]
-        return self._draw("sample", "sample", config, upstream, params, work)
+        owed = Work(
+            verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key
+        )
+        return self._draw("sample", "sample", config, owed, work)
 
     def critique(self, candidates: Rows[Candidate]) -> Rows[Critique]:
         """f(x, y): one critique a candidate, with the reference where the task has one."""
@@ -101,8 +103,8 @@ class Iteration:
             "critic": self.run.critic.digest,
             "m": m,
         }
-        upstream = _joined(best.candidates, best.rewards, critiques)
-        return self._draw("refine", "refinement", config, upstream, params, work)
+        owed = self._work("refine", params, best.candidates, best.rewards, critiques)
+        return self._draw("refine", "refinement", config, owed, work)
 
     def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
         """(x, y+, y-): positives of the rule, each against a random negative."""
@@ -139,12 +141,12 @@ class Iteration:
         training = Training(
             run=self.run, iteration=self.number, parent=self.parent, policy=self.policy
         )
-        upstream = [key for chunk in rows.chunks for key in chunk]
-        key = self.run.key("train", self.number, upstream, training.identity(rows))
         training.require_enough(rows)
-        with self.run.stage(self.number, "train", [key]) as stage:
+        owed = self._whole("train", training.identity(rows), rows)
+        with self.run.stage(self.number, "train", owed) as stage:
             for unit in stage.owed:
                 training.pay(stage, unit, rows)
+        key = stage.planned.key(self.run.store.journal, 0)
         (checkpoint,) = self.run.store.rows(Checkpoint, key)
         return checkpoint
 
@@ -160,13 +162,13 @@ class Iteration:
             ]
 
         params: Json = {"policy": self.policy.params, "sampling": semantic(config)}
-        upstream = [(key,) for key in prompts.keys]
-        label = f"evaluate:{benchmark}"
-        answers = self._draw(label, "greedy", config, upstream, params, work)
+        owed = Work(
+            verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key
+        )
+        answers = self._draw(f"evaluate:{benchmark}", "greedy", config, owed, work)
         critiques = self.critique(answers)
-        joined = [key for chunk in _joined(answers, critiques) for key in chunk]
-        key = self.run.key("measure", self.number, joined, benchmark)
-        with self.run.stage(self.number, f"measure:{benchmark}", [key]) as stage:
+        measuring = self._whole("measure", benchmark, answers, critiques)
+        with self.run.stage(self.number, f"measure:{benchmark}", measuring) as stage:
             for unit in stage.owed:
                 scores = self._measured(benchmark, answers, critiques)
                 numbers = summarise(scores)
@@ -176,7 +178,7 @@ class Iteration:
         self, benchmark: str, answers: Rows[Candidate], critiques: Rows[Critique]
     ) -> list[Score]:
         scores: list[Score] = []
-        for chunk in range(len(answers.chunks)):
+        for chunk in range(answers.chunks):
             candidates = self._chunk(answers, chunk)
             items = [(self.run.prompts[c.prompt_id], c.text) for c in candidates]
             measured = Measured(
@@ -194,21 +196,19 @@ class Iteration:
     ) -> Rows[T]:
         """Pay a stage that says something of each candidate."""
         label = f"{verb}:{candidates.label}"
-        keys = self._keys(verb, candidates.chunks, assessor.identity)
-        with self.run.stage(self.number, label, keys) as stage:
+        owed = self._work(verb, assessor.identity, candidates)
+        with self.run.stage(self.number, label, owed, judge=verb == "critique") as stage:
             assessor.pay(stage, lambda unit: self._chunk(candidates, unit.chunk))
-        return _rows(row_type, label, keys)
+        return Rows(row_type=row_type, stages=(stage.planned,))
 
     def _draw(
         self,
         label: str,
         kind: CandidateKind,
         sampling: SamplingConfig,
-        upstream: Sequence[tuple[str, ...]],
-        params: Json,
+        owed: Work,
         work: Callable[[int, Json], Sequence[Draw]],
     ) -> Rows[Candidate]:
-        keys = self._keys("refine" if kind == "refinement" else "sample", upstream, params)
         drawing = CandidateDrawing(
             run=self.run,
             iteration=self.number,
@@ -216,9 +216,9 @@ class Iteration:
             kind=kind,
             sampling=sampling,
         )
-        with self.run.stage(self.number, label, keys) as stage:
+        with self.run.stage(self.number, label, owed) as stage:
             drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
-        return _rows(Candidate, label, keys)
+        return Rows(row_type=Candidate, stages=(stage.planned,))
 
     def _draws(
         self, prompt: Prompt, messages: tuple[Message, ...], count: int, identity: Json
@@ -253,10 +253,10 @@ class Iteration:
         params: Json,
         derive: Callable[[Prompt, Sequence[Judged]], tuple[Sequence[D], Yield]],
     ) -> Rows[D]:
-        keys = self._keys(verb, _joined(*judged.handles), params)
-        with self.run.stage(self.number, verb, keys) as stage:
+        owed = self._work(verb, params, *judged.handles)
+        with self.run.stage(self.number, verb, owed) as stage:
             for unit in stage.owed:
-                self.run.stop.check()
+                self.run.stop.admit()
                 made = [
                     derive(self.run.prompts[prompt_id], candidates)
                     for prompt_id, candidates in self._judged(judged, unit.chunk).items()
@@ -264,7 +264,7 @@ class Iteration:
                 rows = [row for rows, _ in made for row in rows]
                 yields = [outcome for _, outcome in made]
                 stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
-        return _rows(row_type, verb, keys)
+        return Rows(row_type=row_type, stages=(stage.planned,))
 
     def _judged(self, judged: JudgedRows, chunk: int) -> Mapping[str, Sequence[Judged]]:
         """Return the chunk's candidates by prompt, each with its critique and reward."""
@@ -284,19 +284,30 @@ class Iteration:
             )
         return by_prompt
 
-    def _keys(self, verb: str, upstream: Sequence[tuple[str, ...]], params: Json) -> list[str]:
-        return [self.run.key(verb, self.number, keys, params) for keys in upstream]
+    def _work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+        """Return the work of a stage that reads these rows chunk by chunk."""
+        stages = [stage for handle in handles for stage in handle.stages]
+        return Work(
+            verb=verb,
+            params=params,
+            upstream=tuple(stage.identity for stage in stages),
+            reads=lambda: joined(self.run.store.journal, stages),
+        )
+
+    def _whole(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+        """Return the work of a stage whose one unit reads all of these rows."""
+        chunked = self._work(verb, params, *handles)
+        return Work(
+            verb=verb,
+            params=params,
+            upstream=chunked.upstream,
+            reads=lambda: [[key for keys in chunked.reads() for key in keys]],
+        )
 
     def _chunk(self, rows: Rows[T], chunk: int) -> list[T]:
+        store = self.run.store
         return [
-            row for key in rows.chunks[chunk] for row in self.run.store.rows(rows.row_type, key)
+            row
+            for stage in rows.stages
+            for row in store.rows(rows.row_type, stage.key(store.journal, chunk))
         ]
-
-
-def _rows(row_type: type[T], label: str, keys: Sequence[str]) -> Rows[T]:
-    return Rows(row_type=row_type, label=label, chunks=tuple((key,) for key in keys))
-
-
-def _joined(*handles: AnyRows) -> list[tuple[str, ...]]:
-    """Return, for each chunk, the keys of all its units in all the handles."""
-    return [sum(chunks, ()) for chunks in zip(*(h.chunks for h in handles), strict=True)]

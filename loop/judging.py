@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..critics.feedback import Question
-from ..critics.reply import Reading
+from ..critics.reply import Reading, Status, unscored
 from ..critics.verify import Verdict, VerifierCritic
 from ..policies.engine import Batch, Completion, Request
-from ..stores.journal import Unit
+from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, derive_seed, row_id
 from ..stores.records import SCORED, AspectRating, Candidate, Critique
+from .admission import Admission
+from .budget import upper_bound
 from .reporter import Advance
 from .run import Run, Stage
-from .sampling import engine_sampling
+from .sampling import engine_sampling, record_failures, spent
 
 VERIFIER = "verifier"
 
@@ -35,6 +37,9 @@ class _Asked:
 
     @property
     def settled(self) -> bool:
+        """Whether there is nothing to ask: it is rated, or it was never drawn."""
+        if self.candidate.finish_reason == "failed":
+            return True
         return self.reading is not None and self.reading.status == SCORED
 
 
@@ -67,9 +72,9 @@ class Judging:
         if not stage.owed:
             return
         judged = self._verified(stage, work) if self._by_verifier_only else self._asked(stage, work)
-        for unit, critiques, tokens in judged:
-            unscored = sum(critique.status != SCORED for critique in critiques)
-            advance = Advance(rows=len(critiques), tokens=tokens, unscored=unscored)
+        for unit, critiques, cost in judged:
+            unread = sum(critique.status != SCORED for critique in critiques)
+            advance = replace(cost, rows=len(critiques), unscored=unread)
             stage.commit(unit, {Critique: critiques}, advance)
 
     @property
@@ -85,14 +90,13 @@ class Judging:
 
     def _verified(
         self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
-    ) -> Iterator[tuple[Unit, list[Critique], int]]:
+    ) -> Iterator[tuple[Unit, list[Critique], Advance]]:
         for unit in stage.owed:
-            if self.run.stop.requested:
-                return
+            self.run.stop.admit()
             candidates = work(unit)
             verdicts = self._verdicts(candidates)
             rows = [self._verified_row(c, v) for c, v in zip(candidates, verdicts, strict=True)]
-            yield unit, rows, 0
+            yield unit, rows, Advance()
 
     def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         prompts = self.run.prompts
@@ -100,12 +104,12 @@ class Judging:
 
     def _asked(
         self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
-    ) -> Iterator[tuple[Unit, list[Critique], int]]:
+    ) -> Iterator[tuple[Unit, list[Critique], Advance]]:
         """Ask about every unit; yield each as soon as no candidate of it is to be asked again."""
         config = self.run.config.critic
         units = {unit.key: unit for unit in stage.owed}
         state: dict[str, list[_Asked]] = {}
-        tokens = dict.fromkeys(units, 0)
+        costs = dict.fromkeys(units, Advance())
         for attempt in range(config.attempts):
             temperature = None if attempt == 0 else config.retry_temperature
             sampling = engine_sampling(config.sampling, temperature=temperature)
@@ -115,10 +119,11 @@ class Judging:
             engine = self.run.models.engine(self.run.models.feedback)
             for result in engine.generate(batches, sampling):
                 asked = self._updated(state[result.key], result.completions)
-                tokens[result.key] += sum(c.completion_tokens for c in result.completions)
+                costs[result.key] += _cost(result.completions, attempt)
+                record_failures(self.run, result.completions)
                 if attempt + 1 == config.attempts or all(a.settled for a in asked):
                     del state[result.key]
-                    yield units[result.key], self._critiques(asked), tokens[result.key]
+                    yield units[result.key], self._critiques(asked), costs[result.key]
                 else:
                     state[result.key] = asked
             if not state or self.run.stop.requested:
@@ -129,19 +134,31 @@ class Judging:
         stage: Stage,
         work: Callable[[Unit], Sequence[Candidate]],
         state: dict[str, list[_Asked]],
-    ) -> Iterator[Batch]:
+    ) -> Admission[Batch]:
         """Ask about a unit at a time: only what is in flight, or is unread, is held in memory."""
-        for unit in stage.owed:
-            if self.run.stop.requested:
-                return
+        config = self.run.config.critic
+
+        def prepare(unit: Unit) -> Batch | None:
             asked = [self._question(candidate) for candidate in work(unit)]
-            if not asked:
-                stage.commit(unit, {Critique: ()}, Advance())
-                continue
+            if all(a.settled for a in asked):
+                stage.commit(unit, {Critique: self._critiques(asked)}, Advance(rows=len(asked)))
+                return None
             state[unit.key] = asked
-            yield self._batch(unit.key, asked, 0)
+            return self._batch(unit.key, asked, 0)
+
+        def cost(batch: Batch) -> Cost:
+            return upper_bound(
+                self.run.config.prices,
+                batch.requests,
+                config.sampling.max_tokens,
+                judge=True,
+                times=config.attempts,
+            )
+
+        return self.run.admission(stage, prepare, cost)
 
     def _again(self, state: Mapping[str, Sequence[_Asked]], attempt: int) -> Iterator[Batch]:
+        """Ask again what has no answer yet: admitted, and paid for, with the first attempt."""
         for key, asked in list(state.items()):
             if self.run.stop.requested:
                 return
@@ -188,18 +205,19 @@ class Judging:
         return [self._row(a, _verified_aspect(v)) for a, v in zip(asked, verdicts, strict=True)]
 
     def _row(self, asked: _Asked, verified: tuple[AspectRating, ...]) -> Critique:
-        if asked.reading is None:
-            raise RuntimeError("a critique was to be stored before its reply was read")
+        reading = asked.reading
+        if reading is None:
+            reading = unscored(Status.FAILED, asked.question.expected)
         return Critique(
             critique_id=asked.critique_id,
             candidate_id=asked.candidate.candidate_id,
             prompt_id=asked.candidate.prompt_id,
             iteration=self.iteration,
             critic=self.run.models.feedback.identity,
-            aspects=asked.reading.aspects + verified,
+            aspects=reading.aspects + verified,
             text=asked.text,
             reference_used=asked.question.reference_used,
-            status=asked.reading.status,
+            status=reading.status,
             attempts=asked.attempts,
         )
 
@@ -218,6 +236,12 @@ class Judging:
             status=reading.status,
             attempts=1,
         )
+
+
+def _cost(completions: Sequence[Completion], attempt: int) -> Advance:
+    """Return what replies cost; every attempt after the first is a retry."""
+    cost = spent(completions, rows=0)
+    return replace(cost, retries=cost.calls if attempt else 0)
 
 
 def _verified_aspect(verdict: Verdict) -> tuple[AspectRating, ...]:

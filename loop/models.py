@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..configs.load import semantic
 from ..configs.schema import EngineConfig, RunConfig
+from ..policies.canary import prove, read_canary
 from ..policies.engine import Engine, Scorer
 from ..policies.identity import model_digest
 from ..policies.open import engine_kind, open_engine, open_scorer
@@ -31,11 +32,16 @@ def is_endpoint(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A model and how it is run; equal values can share one engine."""
+    """A model and how it is run; equal values can share one engine.
+
+    `canary` is where the trainer left the numbers by which an engine proves that it runs these
+    weights; None for weights that were not trained here.
+    """
 
     identity: str
     location: str
     engine: EngineConfig
+    canary: Path | None = None
 
     @property
     def params(self) -> Json:
@@ -89,7 +95,11 @@ class Models:
         )
 
     def engine(self, served: Served) -> Engine:
-        """Return a running engine of `served`; engines that no stage will use again are closed."""
+        """Return a running engine of `served`; engines that no stage will use again are closed.
+
+        Raises:
+            StaleWeightsError: if it does not run the weights that were published.
+        """
         name = _name(served)
         if name not in self._engines:
             self._close_all_but({_name(self.feedback)})
@@ -97,7 +107,10 @@ class Models:
                 self._close_all_but(set())
                 self._close_scorer()
             log = self.logs / f"engine-{name[:12]}.log"
-            self._engines[name] = open_engine(served.location, served.engine, log=log)
+            engine = open_engine(served.location, served.engine, log=log)
+            self._engines[name] = engine
+            if served.canary is not None:
+                prove(engine, read_canary(served.canary))
         return self._engines[name]
 
     def scorer(self) -> Scorer:
@@ -108,6 +121,13 @@ class Models:
             folder = Path(located(self.config.reward.model, "reward"))
             self._scorer = open_scorer(folder, self.config.reward, log=self.logs / "reward.log")
         return self._scorer
+
+    def configure(self, config: RunConfig) -> None:
+        """Take over live settings of the engines, from their next request on."""
+        self.config = config
+        feedback = _name(self.feedback)
+        for name, engine in self._engines.items():
+            engine.configure(config.critic.engine if name == feedback else config.policy.engine)
 
     def make_room(self) -> None:
         """Close what would stand in the way of training on the same device."""

@@ -1,6 +1,6 @@
 """What a run tells whoever watches it: stages with counts, and notes."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 
@@ -8,16 +8,22 @@ from typing import Protocol
 class Advance:
     """What one committed unit adds to its stage: rows, what they cost, what went wrong.
 
-    `tokens` are drawn (completion) tokens; `calls` are requests to a model; `failed` are requests
-    that alone could not be answered.
+    `tokens` are drawn (completion) tokens; `calls` are requests to a model, `retries` of them
+    asked again; `failed` are requests that alone could not be answered.
     """
 
     rows: int = 0
     tokens: int = 0
     prompt_tokens: int = 0
     calls: int = 0
+    retries: int = 0
     unscored: int = 0
     failed: int = 0
+
+    def __add__(self, other: "Advance") -> "Advance":
+        """Return the sum."""
+        mine, theirs = asdict(self), asdict(other)
+        return Advance(**{name: mine[name] + theirs[name] for name in mine})
 
 
 class Reporter(Protocol):

@@ -1,16 +1,38 @@
 """Handles on committed rows: what the verbs of an iteration take and give.
 
-A stage works chunk by chunk of prompts, and so does every stage that builds on it: a handle names,
-for each chunk, the units whose parts hold the rows. Adding two handles joins them chunk by chunk.
+A stage works chunk by chunk of prompts, and so does every stage that builds on it: a handle names
+the stages that hold the rows of each chunk. Adding two handles joins them chunk by chunk. Keys stay
+in the journal until somebody asks for them, so a run with a million finished units opens at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..stores.journal_reader import Reader
+from ..stores.keys import digest
 from ..stores.records import Candidate, Critique, Demonstration, Pair, Prompt, Reward
 
 T = TypeVar("T", Candidate, Critique, Reward, Pair, Demonstration)
 D = TypeVar("D", Pair, Demonstration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A planned stage: `identity` hashes what it computes, and from what."""
+
+    iteration: int
+    stage: str
+    identity: str
+    chunks: int
+
+    def key(self, journal: Reader, chunk: int) -> str:
+        """Return the key of the unit that works on a chunk."""
+        return journal.key(self.iteration, self.stage, chunk)
+
+    def keys(self, journal: Reader) -> list[str]:
+        """Return the keys of all units, chunk by chunk."""
+        return journal.keys(self.iteration, self.stage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,25 +42,41 @@ class Prompts:
     chunks: tuple[tuple[Prompt, ...], ...]
     keys: tuple[str, ...]
 
+    @property
+    def identity(self) -> str:
+        """A hash of everything that the prompts say, and of how they are cut."""
+        return digest(list(self.keys))
+
+    def each_key(self) -> list[tuple[str]]:
+        """Return, for each chunk, the keys of what it reads: its own."""
+        return [(key,) for key in self.keys]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[T]):
-    """Rows of one kind: for each chunk of prompts, the units that hold them."""
+    """Rows of one kind, held by one or more stages over the same chunks of prompts."""
 
     row_type: type[T]
-    label: str
-    chunks: tuple[tuple[str, ...], ...]
+    stages: tuple[Planned, ...]
+
+    @property
+    def label(self) -> str:
+        """What the stages are called together."""
+        return "+".join(stage.stage for stage in self.stages)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of prompts there are."""
+        return self.stages[0].chunks
 
     def __add__(self, other: "Rows[T]") -> "Rows[T]":
         """Join the rows of two stages over the same prompts."""
-        return Rows(
-            row_type=self.row_type,
-            label=f"{self.label}+{other.label}",
-            chunks=tuple(a + b for a, b in zip(self.chunks, other.chunks, strict=True)),
-        )
+        if self.chunks != other.chunks:
+            raise ValueError(f"{self.label} and {other.label} do not share their prompts")
+        return Rows(row_type=self.row_type, stages=self.stages + other.stages)
 
 
-AnyRows = Rows[Candidate] | Rows[Critique] | Rows[Reward]
+AnyRows = Rows[Candidate] | Rows[Critique] | Rows[Reward] | Rows[Pair] | Rows[Demonstration]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +100,8 @@ class JudgedRows:
         """The handles there are."""
         parts = (self.candidates, self.rewards)
         return parts if self.critiques is None else (*parts, self.critiques)
+
+
+def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
+    """Return, for each chunk, the keys of all its units in all the stages."""
+    return list(zip(*(stage.keys(journal) for stage in stages), strict=True))

@@ -3,20 +3,28 @@
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ..configs.schema import RunConfig
 from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
-from ..stores.journal import Unit
+from ..stores.failpoints import reach
+from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, digest
 from ..stores.lake import RunWriter
 from ..stores.records import Prompt
 from ..stores.schemas import Row
+from .admission import Admission
+from .budget import Budget, actual
+from .fork import Fork
 from .models import Models
 from .reporter import Advance, Reporter
+from .rows import Planned
 from .stop import StopSignal
+
+B = TypeVar("B")
 
 SEMANTICS: Mapping[str, int] = {
     "prompts": 1,
@@ -32,12 +40,27 @@ SEMANTICS: Mapping[str, int] = {
 """The version of what each verb computes: raised whenever the same inputs would give other rows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a stage computes: its verb, with which parameters, from which stages.
+
+    `upstream` are the identities of the stages it reads; `reads` gives, for each unit, the keys of
+    the units it reads, and is called only if the stage is new.
+    """
+
+    verb: str
+    params: Json
+    upstream: tuple[str, ...]
+    reads: Callable[[], Sequence[Sequence[str]]]
+
+
 @dataclass(kw_only=True)
 class Stage:
-    """A planned stage: its units, and which of them are owed."""
+    """A planned stage, and which of its units are owed."""
 
-    units: Sequence[Unit]
+    planned: Planned
     owed: Sequence[Unit]
+    judge: bool
     commit: Callable[[Unit, Mapping[type[Row], Sequence[Row]], Advance], None]
 
 
@@ -54,55 +77,127 @@ class Run:
     reporter: Reporter
     stop: StopSignal
     prompts: Mapping[str, Prompt] = field(repr=False)
+    fork: Fork | None = None
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.store.journal, lambda: self.config)
+        self.configure(self.config)
 
     @property
     def logs(self) -> Path:
         """Where child processes write their logs."""
         return self.store.folder / "logs"
 
-    def key(self, verb: str, iteration: int, upstream: Sequence[str], params: Json) -> str:
-        """Return the key of a unit: a hash of everything its rows depend on."""
-        return digest(
-            {
-                "verb": verb,
-                "semantics": SEMANTICS[verb],
-                "iteration": iteration,
-                "seed": self.config.seed,
-                "upstream": list(upstream),
-                "params": params,
-            }
-        )
+    def configure(self, config: RunConfig) -> None:
+        """Take over live settings, from the next unit on."""
+        self.config = config
+        self.stop.drain_s = config.drain_s
+        self.models.configure(config)
+
+    def admission(
+        self, stage: Stage, prepare: Callable[[Unit], B | None], cost: Callable[[B], Cost]
+    ) -> Admission[B]:
+        """Return the batches of the owed units, each when it may begin."""
+        return Admission(self.stop, self.budget, stage.owed, prepare, cost)
 
     @contextmanager
-    def stage(self, iteration: int, label: str, keys: Sequence[str]) -> Generator[Stage]:
+    def stage(
+        self, iteration: int, label: str, work: Work, *, judge: bool = False
+    ) -> Generator[Stage]:
         """Plan a stage, show it, and account for its time; what is owed afterwards was stopped.
 
+        `judge` says that its requests go to the feedback model (for the budget).
+
         Raises:
-            Stopped: if units are still owed because somebody asked for a stop.
+            Stopped: if units are still owed because somebody asked for a stop, or a budget ended.
         """
-        journal = self.store.journal
-        units = journal.plan(iteration, label, keys)
-        done = journal.done(iteration, label)
-        owed = [unit for unit in units if unit.key not in done]
-        paid = set[str]()
-
-        def commit(unit: Unit, tables: Mapping[type[Row], Sequence[Row]], advance: Advance) -> None:
-            telemetry = {"rows": advance.rows, "tokens": advance.tokens}
-            self.store.commit(unit.key, tables, telemetry)
-            paid.add(unit.key)
-            self.reporter.advance(advance)
-
-        self.reporter.begin(iteration, label, planned=len(units), done=len(done))
+        reach("stage.begin")
+        planned = self._plan(iteration, label, work)
+        owed = self.store.journal.owed(iteration, label)
+        if owed and self.fork is not None:
+            owed = self.fork.adopt(self.store, owed)
+        reach("stage.planned")
+        payment = Payment(run=self, judge=judge)
+        self.reporter.begin(
+            iteration, label, planned=planned.chunks, done=planned.chunks - len(owed)
+        )
         started = time.monotonic()
         try:
             if owed:
-                self.stop.check()
-            yield Stage(units=units, owed=owed, commit=commit)
+                self.stop.admit()
+                self.budget.require_time_and_room()
+            yield Stage(planned=planned, owed=owed, judge=judge, commit=payment.commit)
         finally:
-            if owed:
-                journal.add_seconds(iteration, label, time.monotonic() - started)
-            self.reporter.end()
-        if len(paid) < len(owed):
+            self._end(iteration, label, payment, time.monotonic() - started if owed else None)
+        if len(payment.paid) < len(owed):
             self.stop.check()
-            missing = len(owed) - len(paid)
+            self.budget.check()
+            missing = len(owed) - len(payment.paid)
             raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
+        reach("stage.end")
+
+    def _plan(self, iteration: int, label: str, work: Work) -> Planned:
+        """Write all units of a stage into the journal, unless they are there."""
+
+        def keys() -> list[str]:
+            return [self._hash(iteration, work, read) for read in work.reads()]
+
+        identity = self._hash(iteration, work, work.upstream)
+        journal = self.store.journal
+        count = self.store.when_there_is_room(
+            lambda: journal.plan(iteration, label, identity, keys)
+        )
+        return Planned(iteration=iteration, stage=label, identity=identity, chunks=count)
+
+    def _hash(self, iteration: int, work: Work, upstream: Sequence[str]) -> str:
+        """Return a hash of everything that rows depend on."""
+        return digest(
+            {
+                "verb": work.verb,
+                "semantics": SEMANTICS[work.verb],
+                "iteration": iteration,
+                "seed": self.config.seed,
+                "upstream": list(upstream),
+                "params": work.params,
+            }
+        )
+
+    def _end(self, iteration: int, label: str, payment: "Payment", seconds: float | None) -> None:
+        """Wait until what was finished is durable, and account for the time."""
+        try:
+            self.store.flush()
+        finally:
+            payment.show_settled()
+            if seconds is not None:
+                self.budget.add_seconds(seconds)
+                self.store.when_there_is_room(
+                    lambda: self.store.journal.add_seconds(iteration, label, seconds)
+                )
+            self.reporter.end()
+
+
+@dataclass(kw_only=True)
+class Payment:
+    """What a stage has paid: handed to the store, and shown once it is durable."""
+
+    run: Run
+    judge: bool
+    paid: set[str] = field(default_factory=set[str])
+    _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
+
+    def commit(self, unit: Unit, tables: Mapping[type[Row], Sequence[Row]], done: Advance) -> None:
+        """Hand a finished unit's rows to the store, and settle its account."""
+        reach("stage.unit")
+        cost = actual(self.run.config.prices, done, judge=self.judge)
+        telemetry = {**asdict(done), "judge_calls": cost.judge_calls, "money": cost.money}
+        self.run.store.commit(unit.key, tables, telemetry)
+        self.run.budget.settle(unit.key, cost)
+        self.paid.add(unit.key)
+        self._unshown[unit.key] = done
+        self.show_settled()
+
+    def show_settled(self) -> None:
+        """Tell the reporter what has become durable."""
+        for key in self.run.store.settled():
+            self.run.reporter.advance(self._unshown.pop(key))

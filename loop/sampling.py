@@ -1,16 +1,19 @@
 """Drawing candidates: samples, greedy answers and refinements, as requests and as rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..configs.schema import SamplingConfig
 from ..policies.engine import Batch, Completion, Request, Sampling
-from ..stores.journal import Unit
+from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, canonical_json, derive_seed, row_id
 from ..stores.records import Candidate, CandidateKind, Message
+from .admission import Admission
+from .budget import upper_bound
 from .models import Served
 from .reporter import Advance
 from .run import Run, Stage
+from .secrecy import redacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,31 +79,36 @@ class CandidateDrawing:
                 self._row(draw, completion)
                 for draw, completion in zip(drawn, result.completions, strict=True)
             ]
-            tokens = sum(row.completion_tokens for row in rows)
-            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows), tokens=tokens))
+            stage.commit(unit, {Candidate: rows}, spent(result.completions, rows=len(rows)))
+            record_failures(self.run, result.completions)
 
     def _batches(
         self,
         stage: Stage,
         work: Callable[[Unit], Sequence[Draw]],
         admitted: dict[str, tuple[Unit, Sequence[Draw]]],
-    ) -> Iterator[Batch]:
+    ) -> Admission[Batch]:
         """Give the engine a unit at a time: only what is in flight is held in memory."""
-        for unit in stage.owed:
-            if self.run.stop.requested:
-                return
+
+        def prepare(unit: Unit) -> Batch | None:
             wanted = work(unit)
             if not wanted:
                 stage.commit(unit, {Candidate: ()}, Advance())
-                continue
+                return None
             admitted[unit.key] = (unit, wanted)
-            yield Batch(
+            return Batch(
                 key=unit.key,
                 requests=tuple(
                     Request(request_id=d.candidate_id, messages=d.messages, seed=d.seed)
                     for d in wanted
                 ),
             )
+
+        def cost(batch: Batch) -> Cost:
+            prices, most = self.run.config.prices, self.sampling.max_tokens
+            return upper_bound(prices, batch.requests, most, judge=False)
+
+        return self.run.admission(stage, prepare, cost)
 
     def _row(self, draw: Draw, completion: Completion) -> Candidate:
         return Candidate(
@@ -121,6 +129,25 @@ class CandidateDrawing:
             seed=draw.seed,
             sampling=canonical_json(self.sampling.model_dump(mode="json")),
         )
+
+
+def spent(completions: Sequence[Completion], *, rows: int) -> Advance:
+    """Return what completions cost, and how many of them failed."""
+    return Advance(
+        rows=rows,
+        tokens=sum(c.completion_tokens for c in completions),
+        prompt_tokens=sum(c.prompt_tokens for c in completions),
+        calls=len(completions),
+        failed=sum(c.finish_reason == "failed" for c in completions),
+    )
+
+
+def record_failures(run: Run, completions: Sequence[Completion]) -> None:
+    """Keep in the journal why requests could not be answered: their rows say only that."""
+    for completion in completions:
+        if completion.error is not None:
+            detail = {"request": completion.request_id, "reason": redacted(completion.error)}
+            run.store.journal.record("failed", detail)
 
 
 def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:

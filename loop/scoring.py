@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..policies.engine import ScoreBatch, ScoreRequest
-from ..stores.journal import Unit
+from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json
 from ..stores.records import SCORED, Candidate, Message, Reward
+from .admission import Admission
 from .models import NO_MODEL
 from .reporter import Advance
 from .run import Run, Stage
@@ -46,6 +47,7 @@ class Scoring:
     ) -> Iterator[tuple[Unit, Sequence[Candidate], Sequence[float | None]]]:
         if self.run.models.reward_id is None:
             for unit in stage.owed:
+                self.run.stop.admit()
                 candidates = work(unit)
                 yield unit, candidates, [None] * len(candidates)
             return
@@ -58,19 +60,19 @@ class Scoring:
         stage: Stage,
         work: Callable[[Unit], Sequence[Candidate]],
         admitted: dict[str, tuple[Unit, Sequence[Candidate]]],
-    ) -> Iterator[ScoreBatch]:
-        for unit in stage.owed:
-            if self.run.stop.requested:
-                return
+    ) -> Admission[ScoreBatch]:
+        def prepare(unit: Unit) -> ScoreBatch:
             candidates = work(unit)
             admitted[unit.key] = (unit, candidates)
-            yield ScoreBatch(
+            return ScoreBatch(
                 key=unit.key,
                 requests=tuple(
                     ScoreRequest(request_id=c.candidate_id, messages=self._conversation(c))
                     for c in candidates
                 ),
             )
+
+        return self.run.admission(stage, prepare, lambda _: Cost())
 
     def _conversation(self, candidate: Candidate) -> tuple[Message, ...]:
         prompt = self.run.prompts[candidate.prompt_id]

@@ -8,18 +8,21 @@ from pathlib import Path
 
 from ..configs.load import semantic
 from ..configs.schema import DPOTraining, SFTTraining
-from ..policies.training import Progress, TrainJob, TrainResult, train
-from ..stores.durable import make_folder, publish_folder
-from ..stores.journal import Unit
+from ..policies.canary import CANARY
+from ..policies.training import TrainJob, TrainResult, train
+from ..stores.durable import make_folder, publish_folder, write_file
+from ..stores.failpoints import reach
+from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
+from ..stores.lake import CHECKPOINTS
 from ..stores.records import Checkpoint, Demonstration, Pair, Yield
 from ..stores.schemas import TABLES
 from .models import Served, is_endpoint
 from .reporter import Advance
-from .rows import Rows
+from .rows import Rows, joined
 from .run import Run, Stage
 
-CHECKPOINTS = "checkpoints"
+CANARIES = "canaries"
 
 
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
@@ -50,14 +53,14 @@ class Training:
             NothingToTrainOn: with fewer rows than `training.min_pairs`, or a policy without
             weights.
         """
-        found = sum(self._count(rows, key) for chunk in rows.chunks for key in chunk)
+        journal, table = self.run.store.journal, TABLES[rows.row_type]
+        found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
         needed = self.run.config.training.min_pairs
         noun = "pairs" if rows.row_type is Pair else "demonstrations"
         if found < needed:
             outcomes = Counter[str]()
-            for chunk in rows.chunks:
-                for key in chunk:
-                    outcomes.update(y.outcome for y in self.run.store.rows(Yield, key))
+            for key in self._keys(rows):
+                outcomes.update(y.outcome for y in self.run.store.rows(Yield, key))
             reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
             raise NothingToTrainOn(
                 f"iteration {self.iteration} made {found} {noun}, fewer than training.min_pairs="
@@ -87,10 +90,31 @@ class Training:
             processes=self.run.config.training.processes,
             accelerate_config=self._accelerate_config,
         )
-        result = train(job, log=self.run.logs / "train.log", on_progress=self._watch)
-        identity = publish_folder(result.output, self.run.store.folder / CHECKPOINTS)
+        training = self.run.config.training
+        result = train(
+            job,
+            log=self.run.logs / "train.log",
+            on_poll=self.run.stop.check,
+            retries=training.retries,
+            stall_s=training.stall_s,
+        )
+        reach("checkpoint.trained")
+        identity = self._publish(result, work)
+        reach("checkpoint.published")
         stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
+
+    def _publish(self, result: TrainResult, work: Path) -> str:
+        """Publish the model under the hash of its manifest, and its canary beside it."""
+        folder = self.run.store.folder
+
+        def publish() -> str:
+            identity = publish_folder(result.output, folder / CHECKPOINTS)
+            canary = make_folder(folder / CANARIES / identity)
+            write_file(canary / CANARY, (work / CANARY).read_bytes())
+            return identity
+
+        return self.run.store.when_there_is_room(publish)
 
     @property
     def _reference(self) -> Served:
@@ -107,20 +131,15 @@ class Training:
         training = self.run.config.training
         return training.dpo if rows.row_type is Pair else training.sft
 
-    def _count(self, rows: Rows[Pair] | Rows[Demonstration], key: str) -> int:
-        return self.run.store.journal.count(key, TABLES[rows.row_type])
+    def _keys(self, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
+        journal = self.run.store.journal
+        return [key for keys in joined(journal, rows.stages) for key in keys]
 
     def _parts(self, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:
-        return [
-            self.run.store.path(rows.row_type, key)
-            for chunk in rows.chunks
-            for key in chunk
-            if self._count(rows, key)
-        ]
-
-    def _watch(self, progress: Progress) -> None:
-        del progress
-        self.run.stop.check()
+        """Return the files to train on: those with rows, their bytes verified."""
+        store, table = self.run.store, TABLES[rows.row_type]
+        sizes = [(key, store.journal.parts_of(key)[table]) for key in self._keys(rows)]
+        return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
 
     def _row(self, identity: str, result: TrainResult) -> Checkpoint:
         finite = {k: v for k, v in result.metrics.items() if math.isfinite(v)}

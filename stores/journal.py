@@ -1,4 +1,4 @@
-"""The journal of a run: what was planned, decided and done, in SQLite.
+"""The journal of a run: what was planned, decided and done, in SQLite, by its one writer.
 
 A unit of work is planned once, under a key that hashes everything its result depends on, and done
 once: the transaction that marks it done also names the parts that hold its rows, so a row is
@@ -6,298 +6,229 @@ visible if and only if its part is in the journal. One process writes (a file lo
 epoch as the fence against a holder that was overtaken while it slept); everyone else reads.
 """
 
-import fcntl
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .durable import PartFile, make_folder, sync_file, sync_folder
+from .durable import make_folder, publish_file
+from .failpoints import reach
+from .journal_reader import JOURNAL, JOURNAL_VERSION, TABLES_SQL, Cost, JournalError, Reader
 from .keys import Json
+from .lock import acquire, release
 from .schemas import SCHEMA_VERSION
-
-JOURNAL_VERSION = 1
-JOURNAL = "journal.sqlite"
-LOCK = "run.lock"
-
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE stages (
-    iteration INTEGER NOT NULL,
-    stage TEXT NOT NULL,
-    ordinal INTEGER NOT NULL,
-    planned INTEGER NOT NULL,
-    seconds REAL NOT NULL DEFAULT 0,
-    PRIMARY KEY (iteration, stage)
-) WITHOUT ROWID;
-CREATE TABLE units (
-    key TEXT PRIMARY KEY,
-    iteration INTEGER NOT NULL,
-    stage TEXT NOT NULL,
-    chunk INTEGER NOT NULL,
-    done INTEGER NOT NULL DEFAULT 0,
-    telemetry TEXT
-) WITHOUT ROWID;
-CREATE INDEX units_by_stage ON units (iteration, stage, chunk);
-CREATE TABLE parts (
-    unit TEXT NOT NULL REFERENCES units (key),
-    "table" TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    rows INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    PRIMARY KEY (unit, "table")
-) WITHOUT ROWID;
-CREATE TABLE events (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL);
-"""
-
-
-class JournalError(RuntimeError):
-    """A journal that can not be used: newer than this code, absent, or contradicting the plan."""
-
-
-class LockedError(RuntimeError):
-    """Another process holds the run."""
+from .sealed import PartFile
 
 
 class FencedError(RuntimeError):
     """This process was overtaken: a later holder of the run has begun to write."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """A planned piece of work: one chunk of one stage."""
-
-    key: str
-    chunk: int
+class ContradictionError(JournalError):
+    """A unit that was computed again, because its rows were damaged, came out different."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A sealed part in the journal."""
+class Done:
+    """A unit's result: the parts that hold its rows, and telemetry that is summed a stage."""
 
     unit: str
-    table: str
-    sha256: str
-    iteration: int
-    stage: str
-    chunk: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageState:
-    """How far a stage is, and the sums of its units' telemetry."""
-
-    iteration: int
-    stage: str
-    planned: int
-    done: int
-    seconds: float
-    totals: Mapping[str, float]
-
-
-class Reader:
-    """Read access to a run's journal, safe while another process writes."""
-
-    def __init__(self, folder: Path, *, writable: bool = False) -> None:
-        self.folder = folder
-        path = folder / JOURNAL
-        if not path.exists():
-            raise JournalError(f"there is no run at {folder}")
-        mode = "rw" if writable else "ro"
-        self._db = sqlite3.connect(f"file:{path}?mode={mode}", uri=True, isolation_level=None)
-        self._db.execute("PRAGMA busy_timeout = 30000")
-        self._check_version()
-
-    def _check_version(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > JOURNAL_VERSION:
-            raise JournalError(
-                f"the run at {self.folder} was written by a newer lpfloop (journal {version}, "
-                f"this code knows {JOURNAL_VERSION}): upgrade lpfloop to use it"
-            )
-        schema = int(self.meta("schema") or 0)
-        if schema > SCHEMA_VERSION:
-            raise JournalError(
-                f"the lake of run {self.folder.name} has schema {schema}, this code knows "
-                f"{SCHEMA_VERSION}: upgrade lpfloop to use it"
-            )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._db.close()
-
-    def meta(self, key: str) -> str | None:
-        """Return a fact about the run, such as its resolved configuration, or None."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
-
-    def done(self, iteration: int, stage: str) -> frozenset[str]:
-        """Return the keys of the stage's units that are done."""
-        rows = self._db.execute(
-            "SELECT key FROM units WHERE iteration = ? AND stage = ? AND done", (iteration, stage)
-        )
-        return frozenset(str(key) for (key,) in rows)
-
-    def parts(self, *, table: str | None = None, iteration: int | None = None) -> list[Part]:
-        """Return the committed parts, in the order of iteration, stage and chunk."""
-        rows = self._db.execute(
-            'SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows'
-            " FROM parts p JOIN units u ON u.key = p.unit"
-            " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
-            ' WHERE (?1 IS NULL OR p."table" = ?1) AND (?2 IS NULL OR u.iteration = ?2)'
-            ' ORDER BY u.iteration, s.ordinal, u.chunk, p."table"',
-            (table, iteration),
-        )
-        return [
-            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n)
-            for u, t, h, i, s, c, n in rows
-        ]
-
-    def count(self, unit: str, table: str) -> int:
-        """Return how many rows of one table a unit has committed."""
-        row = self._db.execute(
-            'SELECT rows FROM parts WHERE unit = ? AND "table" = ?', (unit, table)
-        ).fetchone()
-        return 0 if row is None else int(row[0])
-
-    def part(self, unit: str, table: str) -> str | None:
-        """Return the hash of the part that holds a unit's rows of one table, or None."""
-        row = self._db.execute(
-            'SELECT sha256 FROM parts WHERE unit = ? AND "table" = ?', (unit, table)
-        ).fetchone()
-        return None if row is None else str(row[0])
-
-    def stages(self) -> list[StageState]:
-        """Return every planned stage, in the order of planning."""
-        states: list[StageState] = []
-        for iteration, stage, planned, seconds in self._db.execute(
-            "SELECT iteration, stage, planned, seconds FROM stages ORDER BY iteration, ordinal"
-        ).fetchall():
-            done, totals = 0, dict[str, float]()
-            for (telemetry,) in self._db.execute(
-                "SELECT telemetry FROM units WHERE iteration = ? AND stage = ? AND done",
-                (iteration, stage),
-            ):
-                done += 1
-                for name, value in json.loads(telemetry or "{}").items():
-                    totals[name] = totals.get(name, 0) + value
-            states.append(
-                StageState(
-                    iteration=iteration,
-                    stage=stage,
-                    planned=planned,
-                    done=done,
-                    seconds=seconds,
-                    totals=totals,
-                )
-            )
-        return states
-
-    def events(self, kind: str) -> list[Json]:
-        """Return the details of the events of one kind, oldest first."""
-        rows = self._db.execute("SELECT detail FROM events WHERE kind = ? ORDER BY rowid", (kind,))
-        return [json.loads(detail) for (detail,) in rows]
+    parts: Mapping[str, PartFile]
+    telemetry: Mapping[str, float]
 
 
 class Journal(Reader):
-    """The one writer of a run's journal."""
+    """The one writer of a run's journal; its methods may be called from several threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._lock = _acquire(folder)
+        self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._epoch = self._begin_epoch()
+            self._abandon_reservations()
         except BaseException:
-            os.close(self._lock)
+            release(self._lock)
             raise
 
     @classmethod
     def create(cls, folder: Path, meta: Mapping[str, str]) -> "Journal":
         """Make the journal of a new run, with facts that never change, and open it."""
         make_folder(folder)
-        lock = _acquire(folder)
+        lock = acquire(folder)
         try:
-            path = folder / JOURNAL
+            reach("journal.create.before")
             draft = folder / f".tmp-{os.getpid()}-{JOURNAL}"
             draft.unlink(missing_ok=True)
             db = sqlite3.connect(draft, isolation_level=None)
-            db.executescript(f"PRAGMA synchronous = FULL; {_TABLES}")
+            db.executescript(f"PRAGMA synchronous = FULL; {TABLES_SQL}")
             db.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
             facts = {"epoch": "0", "schema": str(SCHEMA_VERSION), **meta}
             db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+            db.execute("PRAGMA journal_mode = WAL")
             db.close()
-            sync_file(draft)
-            draft.rename(path)
-            sync_folder(folder)
-            wal = sqlite3.connect(path)
-            wal.execute("PRAGMA journal_mode = WAL")
-            wal.close()
+            publish_file(draft, folder / JOURNAL)
+            reach("journal.create.after")
         finally:
-            os.close(lock)
+            release(lock)
         return cls(folder)
 
     def close(self) -> None:
         """Close the connection and let the run go."""
-        super().close()
-        os.close(self._lock)
+        with self._mutex:
+            super().close()
+        release(self._lock)
 
-    def plan(self, iteration: int, stage: str, keys: Sequence[str]) -> list[Unit]:
-        """Record the units of a stage, all at once, and return them in the order of their chunks.
+    def plan(
+        self, iteration: int, stage: str, identity: str, keys: Callable[[], Sequence[str]]
+    ) -> int:
+        """Record the units of a stage, all at once; return how many there are.
+
+        `identity` hashes what the stage computes and from which stages. A stage that was planned
+        under it has the same keys, which are then not computed again.
 
         Raises:
-            JournalError: if the stage was planned before with other units.
+            JournalError: if the stage was planned before with other inputs.
         """
-        units = [Unit(key=key, chunk=chunk) for chunk, key in enumerate(keys)]
-        with self._transaction():
-            planned = self._db.execute(
-                "SELECT key FROM units WHERE iteration = ? AND stage = ? ORDER BY chunk",
-                (iteration, stage),
-            ).fetchall()
-            if planned and [key for (key,) in planned] != list(keys):
-                raise JournalError(
-                    f"stage {stage} of iteration {iteration} was planned with other inputs; "
-                    "the run's data or code changed: start another run with --run NAME"
-                )
-            if not planned:
-                self._insert_plan(iteration, stage, units)
-        return units
+        found = self._query(
+            "SELECT identity, planned FROM stages WHERE iteration = ? AND stage = ?",
+            (iteration, stage),
+        )
+        if not found:
+            return self._insert_plan(iteration, stage, identity, keys())
+        ((planned_as, count),) = found
+        if planned_as != identity:
+            raise JournalError(
+                f"stage {stage} of iteration {iteration} was planned with other inputs; "
+                f"the run's data or code changed: start another run with --run NAME --fork "
+                f"{self.folder.name}, which re-uses what still holds"
+            )
+        return int(count)
 
-    def _insert_plan(self, iteration: int, stage: str, units: Sequence[Unit]) -> None:
+    def _insert_plan(self, iteration: int, stage: str, identity: str, keys: Sequence[str]) -> int:
+        with self._transaction("plan"):
+            self._db.execute(
+                "INSERT INTO stages (iteration, stage, ordinal, identity, planned) VALUES"
+                " (?1, ?2, (SELECT count(*) FROM stages WHERE iteration = ?1), ?3, ?4)",
+                (iteration, stage, identity, len(keys)),
+            )
+            self._db.executemany(
+                "INSERT INTO units (key, iteration, stage, chunk) VALUES (?, ?, ?, ?)",
+                [(key, iteration, stage, chunk) for chunk, key in enumerate(keys)],
+            )
+        return len(keys)
+
+    def commit(self, results: Sequence[Done]) -> None:
+        """Mark units done and make their parts visible, all at once; what is done stays as it is.
+
+        Raises:
+            ContradictionError: if a unit whose rows were lost came out different.
+        """
+        with self._transaction("commit"):
+            for result in results:
+                self._commit_one(result)
+
+    def _commit_one(self, result: Done) -> None:
+        changed = self._db.execute(
+            "UPDATE units SET done = 1, telemetry = ? WHERE key = ? AND NOT done"
+            " RETURNING iteration, stage",
+            (json.dumps(dict(result.telemetry)), result.unit),
+        ).fetchall()
+        if not changed:
+            return
+        self._settle_loss(result)
+        self._db.executemany(
+            "INSERT INTO parts VALUES (?, ?, ?, ?, ?)",
+            [(result.unit, t, p.sha256, p.rows, p.size) for t, p in result.parts.items()],
+        )
+        self._db.execute("DELETE FROM reservations WHERE unit = ?", (result.unit,))
+        ((iteration, stage),) = changed
+        ((text,),) = self._query(
+            "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", (iteration, stage)
+        )
+        totals: dict[str, float] = json.loads(text)
+        for name, value in result.telemetry.items():
+            totals[name] = totals.get(name, 0) + value
         self._db.execute(
-            "INSERT OR IGNORE INTO stages (iteration, stage, ordinal, planned)"
-            " VALUES (?1, ?2, (SELECT count(*) FROM stages WHERE iteration = ?1), ?3)",
-            (iteration, stage, len(units)),
+            "UPDATE stages SET done = done + 1, totals = ? WHERE iteration = ? AND stage = ?",
+            (json.dumps(totals), iteration, stage),
+        )
+
+    def _settle_loss(self, result: Done) -> None:
+        for table, sha256 in self._query(
+            'SELECT "table", sha256 FROM lost WHERE unit = ?', (result.unit,)
+        ):
+            if table not in result.parts or result.parts[table].sha256 != sha256:
+                raise ContradictionError(
+                    f"unit {result.unit} was damaged, and computed again it gives other "
+                    f"{table} than those that later stages were made of; "
+                    f"`lpfloop repair {self.folder.name} --redo` keeps the new ones and plans "
+                    "everything after them again"
+                )
+        self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
+
+    def lose(self, unit: str) -> None:
+        """Make a unit owed again whose rows are damaged; it must come out as it was."""
+        with self._transaction("lose"):
+            self._db.execute(
+                'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
+                (unit,),
+            )
+            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
+            changed = self._db.execute(
+                "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
+                (unit,),
+            ).fetchall()
+            self._db.executemany(
+                "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
+            )
+
+    def redo(self) -> int:
+        """Accept what lost units will give, and forget all that was planned after the first.
+
+        Returns how many units were forgotten.
+        """
+        with self._transaction("redo"):
+            found = self._query(
+                "SELECT u.iteration, s.ordinal FROM lost l JOIN units u ON u.key = l.unit"
+                " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+                " ORDER BY u.iteration, s.ordinal LIMIT 1"
+            )
+            self._db.execute("DELETE FROM lost")
+            return sum(self._forget_after(iteration, ordinal) for iteration, ordinal in found)
+
+    def _forget_after(self, iteration: int, ordinal: int) -> int:
+        later = self._query(
+            "SELECT iteration, stage FROM stages"
+            " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
+            (iteration, ordinal),
         )
         self._db.executemany(
-            "INSERT INTO units (key, iteration, stage, chunk) VALUES (?, ?, ?, ?)",
-            [(unit.key, iteration, stage, unit.chunk) for unit in units],
+            "DELETE FROM parts WHERE unit IN"
+            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
+            later,
         )
+        forgotten = self._db.executemany(
+            "DELETE FROM units WHERE iteration = ? AND stage = ?", later
+        ).rowcount
+        self._db.executemany("DELETE FROM stages WHERE iteration = ? AND stage = ?", later)
+        return max(forgotten, 0)
 
-    def commit(
-        self, unit: str, parts: Mapping[str, PartFile], telemetry: Mapping[str, float]
-    ) -> None:
-        """Mark a unit done and make its parts visible; a unit that is done stays as it is."""
-        with self._transaction():
-            changed = self._db.execute(
-                "UPDATE units SET done = 1, telemetry = ? WHERE key = ? AND NOT done",
-                (json.dumps(dict(telemetry)), unit),
-            ).rowcount
-            if changed:
-                self._db.executemany(
-                    "INSERT INTO parts VALUES (?, ?, ?, ?, ?)",
-                    [(unit, t, p.sha256, p.rows, p.size) for t, p in parts.items()],
-                )
+    def reserve(self, unit: str, cost: Cost) -> None:
+        """Note what a unit may spend before it is spent; its commit settles the account."""
+        with self._transaction("reserve"):
+            self._db.execute(
+                "INSERT OR REPLACE INTO reservations VALUES (?, ?)", (unit, cost.as_json())
+            )
 
     def add_seconds(self, iteration: int, stage: str, seconds: float) -> None:
         """Add wall time spent on a stage (telemetry)."""
-        with self._transaction():
+        with self._transaction("add_seconds"):
             self._db.execute(
                 "UPDATE stages SET seconds = seconds + ? WHERE iteration = ? AND stage = ?",
                 (seconds, iteration, stage),
@@ -305,49 +236,54 @@ class Journal(Reader):
 
     def record(self, kind: str, detail: Json) -> None:
         """Append an event (telemetry)."""
-        with self._transaction():
+        with self._transaction("record"):
             self._db.execute(
                 "INSERT INTO events VALUES (?, ?, ?)", (time.time(), kind, json.dumps(detail))
             )
 
     def set_meta(self, facts: Iterable[tuple[str, str]]) -> None:
         """Change facts about the run."""
-        with self._transaction():
+        with self._transaction("set_meta"):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
 
     def _begin_epoch(self) -> int:
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
+        epoch = int(self.meta("epoch") or 0)
+        reach("journal.epoch.before")
         self._db.execute("COMMIT")
-        return int(self.meta("epoch") or 0)
+        reach("journal.epoch.after")
+        return epoch
+
+    def _abandon_reservations(self) -> None:
+        """Count what a dead process had reserved as spent: nobody knows that it was not."""
+        left = self._query("SELECT cost FROM reservations")
+        if not left:
+            return
+        abandoned = Cost(**json.loads(self.meta("abandoned") or "{}"))
+        total = sum((Cost(**json.loads(cost)) for (cost,) in left), abandoned)
+        with self._transaction("abandon"):
+            self._db.execute("DELETE FROM reservations")
+            self._db.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),)
+            )
 
     def _check_epoch(self) -> None:
         if int(self.meta("epoch") or 0) != self._epoch:
             raise FencedError(f"another process has taken over the run at {self.folder}")
 
     @contextmanager
-    def _transaction(self) -> Generator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self._check_epoch()
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
-
-def _acquire(folder: Path) -> int:
-    """Take the run's lock for life; the kernel frees it however the process ends."""
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(handle, 64, 0).decode(errors="replace").strip()
-        os.close(handle)
-        raise LockedError(
-            f"run {folder.name} is in use by another process ({holder or 'pid unknown'})"
-        ) from None
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, f"pid {os.getpid()}\n".encode(), 0)
-    return handle
+    def _transaction(self, name: str) -> Generator[None]:
+        """Do all of the body or nothing; `name` is that of the failpoints around the COMMIT."""
+        with self._mutex:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._check_epoch()
+                yield
+                reach(f"journal.{name}.before")
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            reach(f"journal.{name}.after")

@@ -11,7 +11,7 @@ from commands import call, start
 from waiting import wait_until
 
 from lpfloop.loop.reading import Filter, open_run, rows, status
-from lpfloop.stores.durable import check_folder
+from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model
 

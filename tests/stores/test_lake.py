@@ -11,15 +11,31 @@ from examples import CANDIDATE, PROMPT, REWARD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.stores.journal import (
-    FencedError,
-    Journal,
-    JournalError,
-    LockedError,
-    Reader,
+from lpfloop.stores.journal import ContradictionError, FencedError, Journal
+from lpfloop.stores.journal_reader import Cost, JournalError, Reader
+from lpfloop.stores.lake import (
+    OwedAgainError,
+    RunNameError,
+    RunReader,
+    RunWriter,
+    run_folder,
+    run_names,
 )
-from lpfloop.stores.lake import RunNameError, RunReader, RunWriter, run_folder, run_names
+from lpfloop.stores.lock import LockedError
 from lpfloop.stores.records import Candidate, Prompt, Reward
+
+
+def plan(writer, stage, keys, *, iteration=1):
+    return writer.journal.plan(iteration, stage, " ".join(keys), lambda: keys)
+
+
+def commit(writer, key, tables, **telemetry):
+    writer.commit(key, tables, telemetry)
+    writer.flush()
+
+
+def owed(writer, stage, *, iteration=1):
+    return [unit.key for unit in writer.journal.owed(iteration, stage)]
 
 
 @pytest.fixture
@@ -35,20 +51,20 @@ def writer(folder):
 
 
 def test_a_committed_unit_is_read_back_and_an_uncommitted_one_is_not(writer):
-    units = writer.journal.plan(1, "sample", ["k0", "k1"])
-    writer.commit("k1", {Candidate: [CANDIDATE]}, {"tokens": 2})
-    assert [unit.chunk for unit in units] == [0, 1]
-    assert writer.journal.done(1, "sample") == {"k1"}
+    assert plan(writer, "sample", ["k0", "k1"]) == 2
+    commit(writer, "k1", {Candidate: [CANDIDATE]}, tokens=2)
+    assert writer.settled() == ["k1"]
+    assert owed(writer, "sample") == ["k0"]
     assert writer.rows(Candidate, "k1") == [CANDIDATE]
     with pytest.raises(JournalError, match="no candidates"):
         writer.rows(Candidate, "k0")
 
 
 def test_readers_see_rows_in_the_order_of_the_plan(writer, folder):
-    writer.journal.plan(1, "prompts", ["k0", "k1"])
+    plan(writer, "prompts", ["k0", "k1"])
     second = Prompt(**{**_fields(PROMPT), "prompt_id": "prompt-2"})
-    writer.commit("k1", {Prompt: [second]}, {})
-    writer.commit("k0", {Prompt: [PROMPT]}, {})
+    commit(writer, "k1", {Prompt: [second]})
+    commit(writer, "k0", {Prompt: [PROMPT]})
     reader = RunReader(folder)
     assert reader.scan("prompts").collect()["prompt_id"].to_list() == ["prompt-1", "prompt-2"]
     assert reader.scan("pairs").collect().height == 0
@@ -60,20 +76,20 @@ def _fields(row):
 
 
 def test_a_unit_is_done_once_and_the_first_result_stays(writer):
-    writer.journal.plan(1, "reward", ["k"])
-    writer.commit("k", {Reward: [REWARD]}, {})
+    plan(writer, "reward", ["k"])
+    commit(writer, "k", {Reward: [REWARD]})
     other = Reward(**{**_fields(REWARD), "score": 9.0, "status": "scored"})
-    writer.commit("k", {Reward: [other]}, {})
+    commit(writer, "k", {Reward: [other]})
     assert writer.rows(Reward, "k") == [REWARD]
 
 
 def test_planning_again_changes_nothing_and_another_plan_is_refused(writer):
-    writer.journal.plan(1, "sample", ["k0", "k1"])
-    writer.commit("k0", {Candidate: [CANDIDATE]}, {})
-    writer.journal.plan(1, "sample", ["k0", "k1"])
-    assert writer.journal.done(1, "sample") == {"k0"}
+    plan(writer, "sample", ["k0", "k1"])
+    commit(writer, "k0", {Candidate: [CANDIDATE]})
+    plan(writer, "sample", ["k0", "k1"])
+    assert owed(writer, "sample") == ["k1"]
     with pytest.raises(JournalError, match="other inputs"):
-        writer.journal.plan(1, "sample", ["k0", "k2"])
+        plan(writer, "sample", ["k0", "k2"])
 
 
 @settings(max_examples=15, deadline=None)
@@ -87,10 +103,9 @@ def test_however_often_a_run_is_interrupted_each_unit_is_paid_once(
     Journal.create(folder, {}).close()
     for share in (*shares, planned):
         writer = RunWriter(Journal(folder))
-        units = writer.journal.plan(1, "reward", keys)
-        done = writer.journal.done(1, "reward")
-        for key in [u.key for u in units if u.key not in done][:share]:
-            writer.commit(key, {Reward: [REWARD]}, {})
+        plan(writer, "reward", keys)
+        for key in owed(writer, "reward")[:share]:
+            commit(writer, key, {Reward: [REWARD]})
             paid.append(key)
         writer.close()
     assert sorted(paid) == keys
@@ -102,7 +117,8 @@ def test_however_often_a_run_is_interrupted_each_unit_is_paid_once(
 def test_a_second_process_can_not_take_the_run(writer, folder):
     code = (
         "import sys; from pathlib import Path\n"
-        "from lpfloop.stores.journal import Journal, LockedError\n"
+        "from lpfloop.stores.journal import Journal\n"
+        "from lpfloop.stores.lock import LockedError\n"
         "try: Journal(Path(sys.argv[1]))\n"
         "except LockedError as error: print(error)\n"
     )
@@ -128,14 +144,14 @@ def test_the_lock_of_a_dead_process_is_free_at_once(writer, folder):
 
 
 def test_an_overtaken_holder_can_not_commit(writer, folder):
-    writer.journal.plan(1, "reward", ["k"])
+    plan(writer, "reward", ["k"])
     other = sqlite3.connect(folder / "journal.sqlite")
     other.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
     other.commit()
     other.close()
     with pytest.raises(FencedError):
-        writer.commit("k", {Reward: [REWARD]}, {})
-    assert writer.journal.done(1, "reward") == frozenset()
+        commit(writer, "k", {Reward: [REWARD]})
+    assert owed(writer, "reward") == ["k"]
 
 
 @pytest.mark.parametrize("what", ["journal", "schema"])
@@ -169,3 +185,72 @@ def test_the_run_written_last_comes_last(tmp_path):
 def test_two_holders_in_one_process_are_refused_too(writer, folder):
     with pytest.raises(LockedError):
         Journal(folder)
+
+
+def test_a_stage_planned_before_is_not_computed_again(writer):
+    plan(writer, "sample", ["k0", "k1"])
+
+    def never():
+        raise AssertionError
+
+    assert writer.journal.plan(1, "sample", "k0 k1", never) == 2
+
+
+def test_sums_of_telemetry_are_kept_with_the_stage(writer):
+    plan(writer, "reward", ["k0", "k1"])
+    commit(writer, "k0", {Reward: [REWARD]}, tokens=2, rows=1)
+    commit(writer, "k1", {Reward: [REWARD]}, tokens=3, rows=1)
+    commit(writer, "k1", {Reward: [REWARD]}, tokens=5, rows=1)
+    (stage,) = writer.journal.stages()
+    assert (stage.done, stage.totals) == (2, {"tokens": 5, "rows": 2})
+
+
+def damage(writer, key):
+    path = writer.verified_path(Reward, key)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_damaged_rows_are_put_aside_and_owed_again(writer, folder):
+    plan(writer, "reward", ["k"])
+    commit(writer, "k", {Reward: [REWARD]})
+    damage(writer, "k")
+    with pytest.raises(OwedAgainError, match="owed again"):
+        writer.rows(Reward, "k")
+    assert owed(writer, "reward") == ["k"]
+    assert len(list((folder / "quarantine").iterdir())) == 1
+    commit(writer, "k", {Reward: [REWARD]})
+    assert writer.rows(Reward, "k") == [REWARD]
+    assert writer.journal.lost() == []
+
+
+def test_rows_that_come_out_different_are_refused_until_somebody_says_redo(writer, folder):
+    plan(writer, "reward", ["k"])
+    plan(writer, "pair", ["later"])
+    commit(writer, "k", {Reward: [REWARD]})
+    damage(writer, "k")
+    with pytest.raises(OwedAgainError):
+        writer.rows(Reward, "k")
+    other = Reward(**{**_fields(REWARD), "score": 9.0, "status": "scored"})
+    with pytest.raises(ContradictionError, match="repair a --redo"):
+        commit(writer, "k", {Reward: [other]})
+    assert owed(writer, "reward") == ["k"]
+    writer.close()
+    journal = Journal(folder)
+    assert journal.redo() == 1
+    assert [stage.stage for stage in journal.stages()] == ["reward"]
+    again = RunWriter(journal)
+    commit(again, "k", {Reward: [other]})
+    assert again.rows(Reward, "k") == [other]
+    again.close()
+    writer.journal = Journal(folder)
+
+
+def test_what_was_reserved_counts_as_spent_after_a_crash(writer, folder):
+    plan(writer, "sample", ["k0", "k1"])
+    writer.journal.reserve("k0", Cost(tokens=100, judge_calls=3, money=0.5))
+    writer.journal.reserve("k1", Cost(tokens=50))
+    commit(writer, "k0", {Candidate: [CANDIDATE]}, tokens=7, money=0.25)
+    assert writer.journal.spent() == Cost(tokens=57, money=0.25)
+    writer.close()
+    writer.journal = Journal(folder)
+    assert writer.journal.spent() == Cost(tokens=57, money=0.25)

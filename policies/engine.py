@@ -123,10 +123,21 @@ class ScoreBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """r(x, y) of each request in order; None where the conversation is too long for the model."""
+    """r(x, y) of each request in order; None where the model can not read the conversation.
+
+    It is too long, or ends the worker that reads it every time.
+    """
 
     key: str
     scores: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureResult:
+    """What an engine says of a batch's answers, in order; None where it can not say."""
+
+    key: str
+    logprobs: tuple[AnswerLogprob | None, ...]
 
 
 class Scorer(Protocol):

@@ -46,7 +46,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
 
         return ScriptedEngine(config)
     check_folder(Path(model))
-    from .worker import WorkerEngine
+    from .supervised import WorkerEngine
 
     return WorkerEngine(kind, model, config, log=log)
 
@@ -58,6 +58,6 @@ def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
         EngineError: when the folder holds no model.
     """
     check_folder(model)
-    from .worker import WorkerScorer
+    from .supervised import WorkerScorer
 
     return WorkerScorer(model, config, log=log)

@@ -5,12 +5,21 @@ Tokens are counted as words between white space.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from ..configs.schema import EngineConfig
+from ..stores.records import Message
 from .chat import overlong
-from .engine import Batch, BatchResult, Completion, EngineError, Request, Sampling
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
 
 Script = Callable[[Request, Sampling], str]
 
@@ -58,6 +67,13 @@ class ScriptedEngine:
         for batch in batches:
             completions = tuple(self._complete(request, sampling) for request in batch.requests)
             yield BatchResult(key=batch.key, completions=completions)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Say nothing: a script has no probabilities."""
+        return [None] * len(conversations)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a script changes while it runs."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,14 +15,23 @@ their last bits: a token changes only if its number falls within about 1e-7 of a
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import EngineConfig
+from ..stores.records import Message
 from .chat import ChatTokenizer, overlong
-from .engine import Batch, BatchResult, Completion, EngineError, Request, Sampling
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -115,6 +124,16 @@ class TransformersEngine:
                 done.update((row.index, self._completion(row)) for row in group)
             yield BatchResult(key=batch.key, completions=tuple(done[i] for i in range(len(done))))
 
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation in a forward pass of its own."""
+        return [
+            measure(self._model, *self._chat.parted(messages), context=self._context)
+            for messages in conversations
+        ]
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a loaded model changes while it runs."""
+
     def close(self) -> None:
         """Release the model."""
         del self._model
@@ -181,6 +200,25 @@ class TransformersEngine:
             row.drawn.append(token)
             row.logprob += logprob
             row.stopped = token in self._chat.stops
+
+
+def measure(
+    model: Any, prompt: Sequence[int], answer: Sequence[int], *, context: int
+) -> AnswerLogprob | None:
+    """Return how probable the tokens `answer` are after `prompt`, by one forward pass.
+
+    None where there is nothing to measure, or more than `context` tokens. Trainers use it, too: the
+    numbers that a canary compares come from one function on both sides where they can.
+    """
+    import torch
+
+    if not prompt or not answer or len(prompt) + len(answer) > context:
+        return None
+    ids = torch.tensor([[*prompt, *answer]], device=model.device)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, logits_to_keep=len(answer) + 1).logits[0, :-1].float()
+    said = logits.log_softmax(dim=-1).gather(1, ids[0, len(prompt) :, None])
+    return AnswerLogprob(logprob=float(said.double().sum()), tokens=len(answer))
 
 
 def pick(

@@ -12,15 +12,25 @@ results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's rep
 
 # pyright: basic
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ..configs.schema import EngineConfig
+from ..stores.records import Message
 from .chat import ChatTokenizer, overlong
-from .engine import Batch, BatchResult, Completion, EngineError, Request, Sampling
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
 from .feed import arrived
 
 AHEAD = 2
@@ -105,6 +115,35 @@ class VLLMEngine:
                 yield from drawing.step()
         finally:
             drawing.abort()
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation as part of a prompt.
+
+        vLLM reads no cached prefix for such a prompt: every number comes from the weights.
+        """
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+
+        parameters = SamplingParams(
+            temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False
+        )
+        found: list[AnswerLogprob | None] = []
+        for messages in conversations:
+            prompt, answer = self._chat.parted(messages)
+            # One more token is drawn, which must fit, too.
+            if not prompt or not answer or len(prompt) + len(answer) >= self._context:
+                found.append(None)
+                continue
+            whole = TokensPrompt(prompt_token_ids=[*prompt, *answer])
+            [output] = self._llm.generate(whole, parameters, use_tqdm=False)
+            rows: Any = output.prompt_logprobs
+            after = zip(rows[len(prompt) :], answer, strict=True)
+            said = (row[token].logprob for row, token in after)
+            found.append(AnswerLogprob(logprob=math.fsum(said), tokens=len(answer)))
+        return found
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a loaded model changes while it runs."""
 
     def close(self) -> None:
         """Release the model."""

@@ -7,13 +7,16 @@ share travels once a batch.
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from ..stores.records import Message
 from .engine import (
+    AnswerLogprob,
     Batch,
     BatchResult,
     Completion,
+    MeasureResult,
     Request,
     Sampling,
     ScoreBatch,
@@ -24,6 +27,7 @@ from .engine import (
 Frame = dict[str, Any]
 
 _LENGTH = struct.Struct(">I")
+_COMPLETION = tuple(field.name for field in fields(Completion))
 
 
 def encode(frame: Frame) -> bytes:
@@ -82,27 +86,14 @@ def read_batch(frame: Frame) -> Batch:
 
 def result_frame(result: BatchResult) -> Frame:
     """Encode the completions of a batch."""
-    rows = [
-        [c.request_id, c.text, c.prompt_tokens, c.completion_tokens, c.finish_reason, c.logprob]
-        for c in result.completions
-    ]
+    rows = [[getattr(c, name) for name in _COMPLETION] for c in result.completions]
     return {"key": result.key, "completions": rows}
 
 
 def read_result(frame: Frame) -> BatchResult:
     """Decode the completions of a batch."""
     completions = tuple(
-        Completion(
-            request_id=request_id,
-            text=text,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            finish_reason=finish_reason,
-            logprob=logprob,
-        )
-        for request_id, text, prompt_tokens, completion_tokens, finish_reason, logprob in frame[
-            "completions"
-        ]
+        Completion(**dict(zip(_COMPLETION, row, strict=True))) for row in frame["completions"]
     )
     return BatchResult(key=frame["key"], completions=completions)
 
@@ -133,6 +124,19 @@ def score_result_frame(result: ScoreResult) -> Frame:
 def read_score_result(frame: Frame) -> ScoreResult:
     """Decode scores."""
     return ScoreResult(key=frame["key"], scores=tuple(frame["scores"]))
+
+
+def measure_result_frame(result: MeasureResult) -> Frame:
+    """Encode log-probabilities of answers."""
+    rows = [None if said is None else [said.logprob, said.tokens] for said in result.logprobs]
+    return {"key": result.key, "logprobs": rows}
+
+
+def read_measure_result(frame: Frame) -> MeasureResult:
+    """Decode log-probabilities of answers."""
+    rows: list[tuple[float, int] | None] = frame["logprobs"]
+    logprobs = (None if r is None else AnswerLogprob(logprob=r[0], tokens=r[1]) for r in rows)
+    return MeasureResult(key=frame["key"], logprobs=tuple(logprobs))
 
 
 def _turns(places: dict[tuple[Message, ...], int]) -> list[list[list[str]]]:

@@ -1,34 +1,32 @@
-"""An engine or a scorer in a process of its own, behind the same protocol.
+"""A child process that holds a model, and what is said to it: the transport, and no policy.
 
 The parent starts `python -m lpfloop.policies.worker_main` in a session of its own, so that Ctrl-C
 reaches the daemon alone, and talks to it in frames (see `wire`). Whatever the child prints goes to
 a log file. The child ends when its input closes, so no child outlives its parent. A child that dies
-raises EngineError at the next call, with the signal, the last line of its log and where the log
-lies; the loop goes on.
+or hangs raises WorkerDeathError; what is done about it, `supervised` decides.
 
 One thread at a time may use a worker.
 """
 
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import cast
 
-from ..configs.schema import EngineConfig, RewardConfig
 from . import wire
-from .engine import Batch, BatchResult, EngineError, Sampling, ScoreBatch, ScoreResult
-from .feed import arrived
+from .engine import EngineError
 
 READ_SIZE = 1 << 20
 CLOSE_S = 10.0
-POLL_S = 0.02
 LOG_TAIL = 65536
 
 ALLOWED = frozenset(
@@ -45,13 +43,7 @@ NO_KEYS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Words in a variable's name that keep it from a worker in any case."""
 
 DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-"""Threads of several workers share the cores: spinning at barriers costs each other up to tenfold.
-
-"""
-
-In = TypeVar("In", Batch, ScoreBatch)
-Out = TypeVar("Out", BatchResult, ScoreResult)
-
+"""Threads of several workers share the cores: spinning at barriers slows others up to tenfold."""
 
 FIXED = {
     "DO_NOT_TRACK": "1",
@@ -96,6 +88,17 @@ class WorkerInfo:
     window: int
 
 
+class WorkerDeathError(EngineError):
+    """A worker that died or hangs; `how` says so in a few words that hold no number of a process.
+
+    The message also names the log, and the last line in it.
+    """
+
+    def __init__(self, message: str, how: str) -> None:
+        super().__init__(message)
+        self.how = how
+
+
 class Worker:
     """A child process that holds a model; it loads at once, and is waited for when used."""
 
@@ -125,96 +128,106 @@ class Worker:
             )
         self._input = cast("FileIO", self._process.stdin)
         self._output = cast("FileIO", self._process.stdout)
+        os.set_blocking(self._input.fileno(), False)
+        self._started = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="worker-reader", daemon=True)
         self._reader.start()
-        self.send(opening)
+        self._gone = False
+        # A child that died at once is noticed by `ready`.
+        with suppress(WorkerDeathError):
+            self.send(opening, CLOSE_S)
 
     @property
     def pid(self) -> int:
         """The child's process id."""
         return self._process.pid
 
-    def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded.
+    def ready(self, limit_s: float) -> WorkerInfo:
+        """Wait until the model is loaded, `limit_s` seconds from the start at most.
 
         Raises:
-            EngineError: when it can not be loaded.
+            EngineError: when the child says that it can not be loaded.
+            WorkerDeathError: when the child dies or takes too long.
         """
         while self._info is None:
-            frame = self._receive()
+            left = self._started + limit_s - time.monotonic()
+            frame = self.receive(max(left, 0))
+            if frame is None:
+                raise self.hung(f"not loaded after {limit_s:.0f} s")
+            if frame["op"] == "failed":
+                raise EngineError(frame["message"])
             if frame["op"] == "ready":
                 del frame["op"]
                 self._info = WorkerInfo(**frame)
         return self._info
 
-    def stream(
-        self, begin: wire.Frame, items: Iterable[In], coding: "Coding[In, Out]"
-    ) -> Iterator[Out]:
-        """Send items as long as the child has room, and give its results back as they come."""
-        window = self.ready().window
+    def begin(self, frame: wire.Frame, limit_s: float) -> int:
+        """Begin a stream of batches; return its number, which its results carry."""
         self._streams += 1
-        number = self._streams
-        self.send({"op": "begin", "stream": number, **begin})
-        sender = _Sender(self, number, items, coding)
+        self.send({"op": "begin", "stream": self._streams, **frame}, limit_s)
+        return self._streams
+
+    def send(self, frame: wire.Frame, limit_s: float) -> None:
+        """Send one frame; a child that works still reads, so this does not wait for its work.
+
+        Raises:
+            WorkerDeathError: when the child has died, or reads nothing for `limit_s` seconds.
+        """
+        view = memoryview(wire.encode(frame))
+        writable = select.poll()
+        writable.register(self._input, select.POLLOUT)
         try:
-            while sender.more or sender.waiting:
-                room = sender.more and sender.in_flight < window
-                take = room and (not sender.waiting or sender.arrived())
-                frame = (
-                    self._receive_within(0 if take else POLL_S if room else None)
-                    if sender.waiting
-                    else None
-                )
-                if frame is not None and frame.get("stream") == number:
-                    result = coding.decode(frame)
-                    sender.settle(result.key)
-                    yield result
-                elif take:
-                    sender.send_next()
-        finally:
-            if sender.more or sender.waiting:
-                self._cancel(number)
+            while view:
+                # A full pipe takes nothing and gives None.
+                view = view[self._input.write(view) or 0 :]
+                if view and not writable.poll(limit_s * 1000):
+                    raise self.hung(f"nothing read for {limit_s:.0f} s")
+        except (BrokenPipeError, ValueError) as error:  # ValueError: closed on this side
+            raise self._death() from error
+
+    def receive(self, timeout_s: float) -> wire.Frame | None:
+        """Return the next frame, or None when none came within `timeout_s` seconds.
+
+        Raises:
+            WorkerDeathError: when the child has died, or says that it can not go on.
+        """
+        try:
+            frame = self._frames.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if frame is None:
+            self._frames.put(None)
+            raise self._death()
+        if frame["op"] == "failed" and self._info is not None:
+            self.kill()
+            raise self._told("gave up", frame["message"])
+        return frame
+
+    def hung(self, how: str) -> WorkerDeathError:
+        """Kill a child that does not do what it should; return what to raise."""
+        self.kill()
+        return self._told("hangs", how)
+
+    def kill(self) -> None:
+        """End the child and every process of its group at once."""
+        if self._gone:
+            return
+        # Once only: the number of a group that is gone may become another's. Some systems say
+        # PermissionError where only the collected leader is left.
+        self._gone = True
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._input.close()
+        self._reader.join(CLOSE_S)
+        self._output.close()
 
     def close(self) -> None:
         """End the child, at the latest after a grace period by force."""
         self._input.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._reader.join(CLOSE_S)
-        self._output.close()
-
-    def _cancel(self, number: int) -> None:
-        """Tell the child that a stream's results are no longer wanted."""
-        if self._process.poll() is None:
-            self.send({"op": "cancel", "stream": number})
-
-    def send(self, frame: wire.Frame) -> None:
-        """Send one frame; the child always reads, so this does not wait for its work."""
-        view = memoryview(wire.encode(frame))
-        try:
-            while view:
-                view = view[self._input.write(view) :]
-        except (BrokenPipeError, ValueError) as error:
-            raise self._death() from error
-
-    def _receive_within(self, timeout: float | None) -> wire.Frame | None:
-        """Return the next frame, or None when none came in time; without a time-out, wait."""
-        try:
-            return self._receive(timeout)
-        except queue.Empty:
-            return None
-
-    def _receive(self, timeout: float | None = None) -> wire.Frame:
-        frame = self._frames.get_nowait() if timeout == 0 else self._frames.get(timeout=timeout)
-        if frame is None:
-            self._frames.put(None)
-            raise self._death()
-        if frame["op"] == "failed":
-            raise EngineError(frame["message"])
-        return frame
+        self.kill()
 
     def _read(self) -> None:
         """Take the child's frames off its pipe for as long as it lives (a thread's body)."""
@@ -224,15 +237,19 @@ class Worker:
                 self._frames.put(frame)
         self._frames.put(None)
 
-    def _death(self) -> EngineError:
-        try:
-            code = self._process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            code = self._process.wait()
+    def _death(self) -> WorkerDeathError:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        self.kill()
+        code = self._process.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return EngineError(
-            f"worker process {self.pid} died ({how}); its log {self._log} ends: {self._last_line()}"
+        return self._told("died", how)
+
+    def _told(self, verb: str, how: str) -> WorkerDeathError:
+        return WorkerDeathError(
+            f"worker process {self.pid} {verb} ({how}); "
+            f"its log {self._log} ends: {self._last_line()}",
+            how,
         )
 
     def _last_line(self) -> str:
@@ -241,109 +258,3 @@ class Worker:
             log.seek(max(self._log_start, end - LOG_TAIL))
             lines = log.read().decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing written)")
-
-
-@dataclass(frozen=True, slots=True)
-class Coding(Generic[In, Out]):
-    """How a stream's items and results travel."""
-
-    encode: Callable[[In], wire.Frame]
-    decode: Callable[[wire.Frame], Out]
-
-
-class _Sender(Generic[In, Out]):
-    """The items of one stream: what is still to come, and what the child works on."""
-
-    def __init__(
-        self, worker: Worker, number: int, items: Iterable[In], coding: Coding[In, Out]
-    ) -> None:
-        self._worker = worker
-        self._number = number
-        self._source = iter(items)
-        self._coding = coding
-        self.more = True
-        self.waiting: dict[str, int] = {}
-        self.in_flight = 0
-
-    def arrived(self) -> bool:
-        """Whether the next item is there."""
-        return arrived(self._source)
-
-    def send_next(self) -> None:
-        """Send the next item, or the end."""
-        item = next(self._source, None)
-        if item is None:
-            self.more = False
-            self._worker.send({"op": "end", "stream": self._number})
-            return
-        if item.key in self.waiting:
-            raise ValueError(f"two batches in flight have the key {item.key}")
-        self.waiting[item.key] = len(item.requests)
-        self.in_flight += len(item.requests)
-        self._worker.send({"op": "item", "stream": self._number, **self._coding.encode(item)})
-
-    def settle(self, key: str) -> None:
-        """Take an item off the list of those that are worked on."""
-        self.in_flight -= self.waiting.pop(key)
-
-
-ENGINE_CODING = Coding(wire.batch_frame, wire.read_result)
-SCORER_CODING = Coding(wire.score_batch_frame, wire.read_score_result)
-
-
-class WorkerEngine:
-    """An `Engine` whose model lives in a worker process."""
-
-    def __init__(self, kind: str, model: str, config: EngineConfig, *, log: Path) -> None:
-        opening = _opening("engine", kind, model, config)
-        self._worker = Worker(
-            opening, log=log, kv_cache_gib=config.kv_cache_gib, cpu_threads=config.cpu_threads
-        )
-
-    @property
-    def pid(self) -> int:
-        """The worker's process id."""
-        return self._worker.pid
-
-    def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded; say what runs it."""
-        return self._worker.ready()
-
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
-        """Draw every request of `batches` in the worker; give each batch back when whole."""
-        begin = {"sampling": wire.sampling_frame(sampling)}
-        return self._worker.stream(begin, batches, ENGINE_CODING)
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
-
-
-class WorkerScorer:
-    """A `Scorer` whose model lives in a worker process."""
-
-    def __init__(self, model: Path, config: RewardConfig, *, log: Path) -> None:
-        self._worker = Worker(_opening("scorer", "transformers", str(model), config), log=log)
-
-    @property
-    def pid(self) -> int:
-        """The worker's process id."""
-        return self._worker.pid
-
-    def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded; say what runs it."""
-        return self._worker.ready()
-
-    def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score every batch in the worker; give each back when whole."""
-        return self._worker.stream({}, batches, SCORER_CODING)
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
-
-
-def _opening(role: str, kind: str, model: str, config: EngineConfig | RewardConfig) -> wire.Frame:
-    """Say what to load; the endpoint's key is no worker's business."""
-    fields: dict[str, Any] = config.model_dump(mode="json", exclude={"api_key"})
-    return {"op": "open", "role": role, "kind": kind, "model": model, "config": fields}

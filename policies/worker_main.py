@@ -10,16 +10,16 @@ import queue
 import select
 import sys
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from ..configs.schema import EngineConfig, RewardConfig
 from . import wire
-from .engine import Batch, EngineError, Sampling, ScoreBatch
+from .engine import EngineError, MeasureResult, Sampling, ScoreBatch
 from .feed import Feed
 from .reward_scorer import RewardScorer
 from .scripted_engine import ScriptedEngine
@@ -35,11 +35,20 @@ LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """One call of `generate` or `score`: its number, settings, and the batches that arrive."""
+    """One call of an engine or a scorer: its number, what is wanted, the batches that arrive."""
 
     number: int
     begin: wire.Frame
-    feed: "Feed[Batch] | Feed[ScoreBatch]"
+    feed: "Feed[Any]"
+
+    def deliver(self, frame: wire.Frame) -> None:
+        """Take what the parent says about this stream."""
+        if frame["op"] == "cancel":
+            self.feed.cancel()
+        elif self.begin["task"] == "generate":
+            self.feed.put(wire.read_batch(frame))
+        else:
+            self.feed.put(wire.read_score_batch(frame))
 
 
 class Inbox:
@@ -48,15 +57,14 @@ class Inbox:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._parent = os.getppid()
-        self._feeds: dict[int, Feed[Any]] = {}
-        self._decode = wire.read_batch
+        self._known: dict[int, _Stream] = {}
         self.opening: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
         self.streams: queue.SimpleQueue[_Stream] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def forget(self, number: int) -> None:
         """Drop a stream that is served."""
-        del self._feeds[number]
+        del self._known[number]
 
     def _read(self) -> None:
         decoder = wire.Decoder()
@@ -72,22 +80,13 @@ class Inbox:
 
     def _deliver(self, frame: wire.Frame) -> None:
         if frame["op"] == "open":
-            self._decode = wire.read_score_batch if frame["role"] == "scorer" else wire.read_batch
             self.opening.put(frame)
-            return
-        number: int = frame["stream"]
-        if frame["op"] == "begin":
-            feed: Feed[Any] = Feed()
-            self._feeds[number] = feed
-            self.streams.put(_Stream(number, frame, feed))
-        elif number in self._feeds:
-            match frame["op"]:
-                case "item":
-                    self._feeds[number].put(self._decode(frame))
-                case "end":
-                    self._feeds[number].finish()
-                case _:
-                    self._feeds[number].cancel()
+        elif frame["op"] == "begin":
+            stream = _Stream(frame["stream"], frame, Feed())
+            self._known[stream.number] = stream
+            self.streams.put(stream)
+        elif stream := self._known.get(frame["stream"]):
+            stream.deliver(frame)
 
 
 def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
@@ -137,12 +136,18 @@ def _results(
     model: LocalEngine | RewardScorer, stream: _Stream
 ) -> Generator[wire.Frame, None, None]:
     if isinstance(model, RewardScorer):
-        scored = model.score(cast("Iterable[ScoreBatch]", stream.feed))
-        yield from map(wire.score_result_frame, scored)
+        yield from map(wire.score_result_frame, model.score(stream.feed))
+    elif stream.begin["task"] == "measure":
+        yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:
         sampling = Sampling(**stream.begin["sampling"])
-        drawn = model.generate(cast("Iterable[Batch]", stream.feed), sampling)
-        yield from map(wire.result_frame, drawn)
+        yield from map(wire.result_frame, model.generate(stream.feed, sampling))
+
+
+def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+    for batch in batches:
+        logprobs = model.logprobs([request.messages for request in batch.requests])
+        yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
 
 
 def _versions() -> dict[str, str]:
@@ -158,7 +163,10 @@ def _send(output: BinaryIO, frame: wire.Frame) -> None:
 
 def main() -> None:
     """Serve the parent over stdin and stdout; whatever libraries print goes to stderr, the log."""
-    output = os.fdopen(os.dup(1), "wb")
+    pipe = os.dup(1)
+    # The parent knows of this process's end by the pipe's: no process of its own may hold it open.
+    os.register_at_fork(after_in_child=lambda: os.close(pipe))
+    output = os.fdopen(pipe, "wb")
     os.dup2(2, 1)
     try:
         serve(output, Inbox(0))

@@ -1,0 +1,127 @@
+"""Finds, among batches that were in flight when workers died, the requests that kill them.
+
+`Search` starts no process: it says what to send next, alone, and is told what became of it. A batch
+that kills the worker alone twice is sent request by request; a request that kills it alone twice is
+given up, and all others are answered. Those with the fewest deaths go first, so that what is
+innocent is soon done.
+
+A machine that is broken kills the worker, too. So nothing is given up before another request has
+been answered since: one of the search, or one that had been answered earlier, sent again to see.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal
+
+from .work import In, Out, Work
+
+CONVICTING = 2
+"""Deaths of a worker that worked on one thing alone, until that thing is held to be the cause."""
+
+MOST_DEATHS = 64
+"""Deaths in one search, after which the worker counts as broken, whatever it answers in between."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Suspect(Generic[In]):
+    """A batch, or one request of it: at which places of the batch it stands."""
+
+    batch: In
+    places: tuple[int, ...]
+    deaths: int = 0
+    reason: str = ""
+
+    @property
+    def convicted(self) -> bool:
+        return self.deaths >= CONVICTING and len(self.places) <= 1
+
+
+class Search(Generic[In, Out]):
+    """One search among `batches`; `good` is a request that was answered before, if there is one."""
+
+    def __init__(self, batches: Sequence[In], work: Work[In, Out], good: In | None) -> None:
+        self._work = work
+        self._sizes: dict[str, int] = {batch.key: len(batch.requests) for batch in batches}
+        self._answers: dict[str, dict[int, Any]] = {batch.key: {} for batch in batches}
+        self._suspects: list[_Suspect[In]] = [
+            _Suspect(batch=batch, places=tuple(range(len(batch.requests)))) for batch in batches
+        ]
+        self._asked: _Suspect[In] | Literal["good"] | None = None
+        self._deaths = 0
+        self.good = good
+        if len(batches) == 1:
+            # It was alone already.
+            self._suspects[0].deaths = CONVICTING
+            self._divide(self._suspects[0])
+
+    @property
+    def over(self) -> bool:
+        """Whether every batch has its result."""
+        return not self._suspects
+
+    def ask(self, *, last_chance: bool) -> In | None:
+        """Return what to send next; None when the worker must be held to be broken.
+
+        With the last chance before the worker is given up, something good is sent if possible.
+        """
+        if self._deaths > MOST_DEATHS:
+            return None
+        open_cases = [suspect for suspect in self._suspects if not suspect.convicted]
+        if open_cases and not (last_chance and self.good is not None):
+            self._asked = min(open_cases, key=lambda suspect: suspect.deaths)
+            return self._asked.batch
+        self._asked = "good"
+        return self.good
+
+    def died(self, reason: str) -> None:
+        """Take that the worker died or hung; that it did while loading is nobody's fault."""
+        self._deaths += 1
+        asked, self._asked = self._asked, None
+        if isinstance(asked, _Suspect):
+            asked.deaths += 1
+            asked.reason = reason
+            if asked.deaths >= CONVICTING:
+                self._divide(asked)
+
+    def answered(self, result: Out) -> Iterator[Out]:
+        """Take the result of what was asked; give the batches that are whole by it."""
+        asked, self._asked = self._asked, None
+        answers = self._work.answers(result)
+        if isinstance(asked, _Suspect):
+            self.good = good_request(asked.batch, result, self._work) or self.good
+            yield from self._settle(asked, answers)
+        if any(self._work.worked(answer) for answer in answers):
+            for suspect in [s for s in self._suspects if s.convicted]:
+                yield from self._settle(suspect, self._refusals(suspect))
+
+    def _divide(self, suspect: _Suspect[In]) -> None:
+        """Put the requests of a batch in its place, each a suspect of its own."""
+        if len(suspect.places) <= 1:
+            return
+        place = self._suspects.index(suspect)
+        self._suspects[place : place + 1] = [
+            _Suspect(batch=replace(suspect.batch, requests=(request,)), places=(number,))
+            for number, request in enumerate(suspect.batch.requests)
+        ]
+
+    def _settle(self, suspect: _Suspect[In], answers: Sequence[Any]) -> Iterator[Out]:
+        self._suspects.remove(suspect)
+        key = suspect.batch.key
+        found = self._answers[key]
+        found.update(zip(suspect.places, answers, strict=True))
+        if len(found) == self._sizes[key]:
+            yield self._work.whole(key, tuple(found[place] for place in range(len(found))))
+
+    def _refusals(self, suspect: _Suspect[In]) -> list[Any]:
+        refusal = self._work.refusal
+        if refusal is None:
+            raise ValueError(f"a request of the task {self._work.task} can not be given up")
+        reason = f"it ends every worker that works on it alone: {suspect.reason}"
+        return [refusal(request.request_id, reason) for request in suspect.batch.requests]
+
+
+def good_request(batch: In, result: Out, work: Work[In, Out]) -> In | None:
+    """Return a batch of one request that the model has answered, or None if there is none."""
+    pairs = zip(batch.requests, work.answers(result), strict=True)
+    found = next((request for request, answer in pairs if work.worked(answer)), None)
+    return None if found is None else replace(batch, requests=(found,))

@@ -42,28 +42,65 @@ def print_results(evaluations: Sequence[Evaluation]) -> None:
 
 
 def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> None:
-    """Print a run's stages, counts and results."""
+    """Print who works on a run, its stages, what it has spent, its counts and results."""
     console = Console()
-    console.print(f"run {status['run']}", highlight=False)
-    table = Table("iteration", "stage", "units", "tokens", "seconds", "tokens/s")
-    for iteration in status["iterations"]:
-        for stage in iteration["stages"]:
-            seconds = iteration["seconds"][stage["stage"]]
-            rate = f"{stage['tokens'] / seconds:,.0f}" if stage["tokens"] and seconds else ""
-            table.add_row(
-                str(iteration["iteration"]),
-                stage["stage"],
-                f"{stage['done']}/{stage['planned']}",
-                f"{stage['tokens']:,}" if stage["tokens"] else "",
-                f"{seconds:.1f}",
-                rate,
-            )
-    console.print(table)
+    daemon = status["daemon"]
+    who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
+    console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
+    console.print(_stages(status["iterations"]))
+    console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
     console.print(results_table(evaluations))
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
+
+
+def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("")
+    table.add_column("stage")
+    headings = ("units", "owed", "rows", "unscored", "retries", "tokens", "per s", "time", "to go")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for iteration in iterations:
+        for stage in iteration["stages"]:
+            table.add_row(
+                str(iteration["iteration"]),
+                stage["stage"],
+                f"{stage['done']}/{stage['planned']}",
+                _count(stage["owed"]),
+                _count(stage["rows"]),
+                _count(stage["unscored"]),
+                _count(stage["retries"]),
+                _count(stage["tokens"]),
+                _count(round(stage["rate"] or 0)),
+                _duration(stage["seconds"]),
+                _duration(stage["eta_s"]) if stage["owed"] else "",
+            )
+    return table
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _duration(seconds: float | None) -> str:
+    """Return a time for a table; None is not known."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02.0f}"
+    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
+
+
+def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
+    return ", ".join(
+        f"{name} {entry['used']:,}" + (f" of {entry['limit']:,}" if entry["limit"] else "")
+        for name, entry in spend.items()
+    )
 
 
 def _counted(counts: Mapping[str, Any]) -> str:

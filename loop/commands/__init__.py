@@ -1,0 +1,1 @@
+"""The commands of the command line, by topic; `loop/cli.py` names them."""

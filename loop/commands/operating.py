@@ -1,0 +1,132 @@
+"""Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import (
+    DEFAULT_LAKE,
+    AnyRun,
+    AsJson,
+    Lake,
+    OneIteration,
+    RunArgument,
+    exit_codes,
+    in_lake,
+)
+from .running import reporting
+
+
+class Action(StrEnum):
+    """What `ctl` can do."""
+
+    SET = "set"
+    GET = "get"
+
+
+def status(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run has done, stage by stage, what it has spent, and who works on it."""
+    from ..operation import overview
+    from ..printing import print_json, print_status
+    from ..reading import evaluations, open_run
+
+    with exit_codes():
+        reader = open_run(lake, name)
+        found = overview(reader, iteration)
+        if as_json:
+            print_json(found)
+        else:
+            print_status(found, evaluations(reader))
+        reader.close()
+
+
+def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Show the display of a run that goes on elsewhere, until it ends or Ctrl-C."""
+    from ..reading import open_run
+    from ..shown import visible
+    from ..talk import say
+    from ..watching import Watcher
+
+    with exit_codes(), reporting() as reporter:
+        reader = open_run(lake, name)
+        try:
+            typer.echo(visible(Watcher(reader=reader.journal, reporter=reporter).watch()))
+        except KeyboardInterrupt:
+            say(f"run {reader.folder.name} goes on")
+        finally:
+            reader.close()
+
+
+def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Let a run begin no new unit until `resume`; what is in flight is finished and kept."""
+    from ..control import Pause, ask
+    from ..talk import say
+
+    with exit_codes():
+        state = ask(_folder(lake, name), Pause())
+    typer.echo(f"{state.pid} paused")
+    say(f"`lpfloop resume {name}{in_lake(lake)}` lets it go on")
+
+
+def stop(
+    name: RunArgument,
+    *,
+    now: Annotated[bool, typer.Option("--now", help="Wait for nothing in flight.")] = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Stop a run cleanly, and wait until its process is gone."""
+    from ..operation import stop_run
+    from ..talk import say
+
+    with exit_codes():
+        pid = stop_run(_folder(lake, name), now=now, say=say)
+    typer.echo(f"{pid} stopped")
+    say(f"`lpfloop resume {name}{in_lake(lake)}` continues where it stopped")
+
+
+def ctl(
+    name: RunArgument,
+    action: Annotated[Action, typer.Argument(help="set PATH=VALUE, or get [PATH].")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...")] = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Change live settings of a running loop from its next unit on, or read them."""
+    from ...configs.load import parse_set
+    from ...configs.schema import ConfigError
+    from ..control import Look, Set, ask
+
+    with exit_codes():
+        folder = _folder(lake, name)
+        if action is Action.SET:
+            changes = [parse_set(word) for word in words or ()]
+            if not changes:
+                raise ConfigError(f"ctl {name} set: say what, as PATH=VALUE")
+            for change in changes:
+                state = ask(folder, Set(path=change.path, value=change.value))
+                typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
+            return
+        live = ask(folder, Look()).live
+        unknown = [path for path in words or () if path not in live]
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is no live field; there are: {', '.join(live)}")
+        for path in words or live:
+            typer.echo(f"{path}={json.dumps(live[path])}")
+
+
+def _folder(lake: Path, name: str) -> Path:
+    """Return the folder of a run that is there."""
+    from ..reading import open_run
+
+    reader = open_run(lake, name)
+    reader.close()
+    return reader.folder

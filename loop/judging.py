@@ -116,7 +116,7 @@ class Judging:
             batches = (
                 self._first(stage, work, state) if attempt == 0 else self._again(state, attempt)
             )
-            engine = self.run.models.engine(self.run.models.feedback)
+            engine = self.run.engine(self.run.models.feedback)
             for result in engine.generate(batches, sampling):
                 asked = self._updated(state[result.key], result.completions)
                 costs[result.key] += _cost(result.completions, attempt)

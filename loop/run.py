@@ -10,6 +10,7 @@ from typing import TypeVar
 from ..configs.schema import RunConfig
 from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
+from ..policies.engine import Engine
 from ..stores.failpoints import reach
 from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, digest
@@ -19,7 +20,7 @@ from ..stores.schemas import Row
 from .admission import Admission
 from .budget import Budget, actual
 from .fork import Fork
-from .models import Models
+from .models import Models, Served
 from .reporter import Advance, Reporter
 from .rows import Planned
 from .stop import StopSignal
@@ -79,6 +80,7 @@ class Run:
     prompts: Mapping[str, Prompt] = field(repr=False)
     fork: Fork | None = None
     budget: Budget = field(init=False)
+    _verified: set[str] = field(default_factory=set[str], init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.store.journal, lambda: self.config)
@@ -94,6 +96,26 @@ class Run:
         self.config = config
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
+
+    def engine(self, served: Served) -> Engine:
+        """Return a running engine of `served`, whose published weights are verified first.
+
+        Raises:
+            OwedAgainError: if they are damaged: their training is owed again.
+            StaleWeightsError: if the engine runs others.
+        """
+        self.verify(served)
+        return self.models.engine(served)
+
+    def verify(self, served: Served) -> None:
+        """Hash every byte of a checkpoint that was trained here, once in this process.
+
+        Raises:
+            OwedAgainError: if it is damaged: its training is owed again.
+        """
+        if served.canary is not None and served.identity not in self._verified:
+            self.store.verified_checkpoint(served.identity)
+            self._verified.add(served.identity)
 
     def admission(
         self, stage: Stage, prepare: Callable[[Unit], B | None], cost: Callable[[B], Cost]

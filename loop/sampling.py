@@ -71,7 +71,7 @@ class CandidateDrawing:
         if not stage.owed:
             return
         admitted: dict[str, tuple[Unit, Sequence[Draw]]] = {}
-        engine = self.run.models.engine(self.policy)
+        engine = self.run.engine(self.policy)
         batches = self._batches(stage, work, admitted)
         for result in engine.generate(batches, engine_sampling(self.sampling)):
             unit, drawn = admitted.pop(result.key)

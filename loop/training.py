@@ -12,6 +12,7 @@ from ..policies.canary import CANARY
 from ..policies.training import TrainJob, TrainResult, train
 from ..stores.durable import make_folder, publish_folder, write_file
 from ..stores.failpoints import reach
+from ..stores.garbage import CANARIES
 from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import CHECKPOINTS
@@ -21,8 +22,6 @@ from .models import Served, is_endpoint
 from .reporter import Advance
 from .rows import Rows, joined
 from .run import Run, Stage
-
-CANARIES = "canaries"
 
 
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
@@ -76,6 +75,8 @@ class Training:
     def pay(self, stage: Stage, unit: Unit, rows: Rows[Pair] | Rows[Demonstration]) -> None:
         """Train in a work folder, publish the result and commit the checkpoint."""
         self.run.models.make_room()
+        self.run.verify(self.policy)
+        self.run.verify(self._reference)
         work = make_folder(self.run.store.folder / "work") / unit.key
         method = "dpo" if rows.row_type is Pair else "sft"
         same = self._reference.identity == self.policy.identity

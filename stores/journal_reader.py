@@ -76,6 +76,7 @@ class Part:
     stage: str
     chunk: int
     rows: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +198,7 @@ class Reader:
     def parts(self, *, table: str | None = None, iteration: int | None = None) -> list[Part]:
         """Return the committed parts, in the order of iteration, stage and chunk."""
         rows = self._query(
-            'SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows'
+            'SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size'
             " FROM parts p JOIN units u ON u.key = p.unit"
             " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
             ' WHERE (?1 IS NULL OR p."table" = ?1) AND (?2 IS NULL OR u.iteration = ?2)'
@@ -205,8 +206,8 @@ class Reader:
             (table, iteration),
         )
         return [
-            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n)
-            for u, t, h, i, s, c, n in rows
+            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n, size=b)
+            for u, t, h, i, s, c, n, b in rows
         ]
 
     def parts_of(self, unit: str) -> Mapping[str, PartFile]:

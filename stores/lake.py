@@ -25,6 +25,7 @@ from .sealed import DamagedError, check_folder, check_part, read_part
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CHECKPOINTS = "checkpoints"
 QUARANTINE = "quarantine"
+COLLECTED = "collected"
 
 T = TypeVar("T")
 
@@ -145,17 +146,20 @@ class RunWriter:
             raise self._lost(unit, path, error) from error
         return path
 
-    def verified_checkpoint(self, path: str) -> Path:
+    def verified_checkpoint(self, checkpoint_id: str) -> Path:
         """Return the folder of a published checkpoint, every byte verified.
 
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
+            JournalError: if its weights were given up.
         """
-        folder = self.folder / path
+        folder = self.folder / CHECKPOINTS / checkpoint_id
+        if f"{CHECKPOINTS}/{checkpoint_id}" in collected(self.journal):
+            raise JournalError(f"the weights of {folder} were given up by `lpfloop gc --keep`")
         try:
             check_folder(folder)
         except DamagedError as error:
-            raise self._lost(self._trained(folder.name), folder, error) from error
+            raise self._lost(self._trained(checkpoint_id), folder, error) from error
         return folder
 
     def close(self) -> None:
@@ -192,6 +196,11 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})
     return OwedAgainError(f"{reason}; unit {unit} is owed again")
+
+
+def collected(journal: Reader) -> frozenset[str]:
+    """Return the places of checkpoints whose weights were given up (`lpfloop gc`)."""
+    return frozenset(str(place) for place in journal.events(COLLECTED))
 
 
 def part_path(folder: Path, table: str, sha256: str) -> Path:

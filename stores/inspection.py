@@ -1,0 +1,113 @@
+# pyright: basic
+"""Inspecting a run: what the journal refers to and the disk no longer holds as it was.
+
+Every sealed part and every published checkpoint is looked at; a deep inspection hashes each byte.
+A repair puts what is damaged into quarantine and makes exactly its units owed again.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from .journal import Journal
+from .journal_reader import JOURNAL, Part, Reader
+from .lake import collected, lose, part_path
+from .sealed import MANIFEST, DamagedError, check_folder, check_part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """One file or folder that is not what was committed, and the unit whose rows it holds."""
+
+    unit: str
+    iteration: int
+    stage: str
+    chunk: int
+    path: Path
+    reason: str
+
+
+class DamagedJournalError(RuntimeError):
+    """A journal whose own pages are damaged."""
+
+
+def check_journal(folder: Path) -> None:
+    """Let SQLite look through every page of a run's journal.
+
+    Raises:
+        DamagedJournalError: with what it says.
+    """
+    database = sqlite3.connect(f"file:{folder / JOURNAL}?mode=ro", uri=True)
+    try:
+        ((said,), *_) = database.execute("PRAGMA integrity_check").fetchall()
+    except sqlite3.DatabaseError as error:
+        said = str(error)
+    finally:
+        database.close()
+    if said != "ok":
+        raise DamagedJournalError(f"{folder / JOURNAL} is damaged: {said}")
+
+
+def damages(journal: Reader, *, deep: bool) -> list[Damage]:
+    """Return what is missing or of another size; with `deep`, whose bytes were altered, too."""
+    return list(_damages(journal, deep=deep))
+
+
+def repair(journal: Journal) -> list[Damage]:
+    """Put what is damaged into quarantine, and make its units owed again; return what was found."""
+    found = damages(journal, deep=True)
+    for damage in found:
+        lose(journal, damage.unit, damage.path, damage.reason)
+    return found
+
+
+def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
+    gone = collected(journal)
+    for part in journal.parts():
+        path = part_path(journal.folder, part.table, part.sha256)
+        reason = _part_fault(path, part.size, deep=deep)
+        if reason is not None:
+            yield _damage(part, path, reason)
+        elif part.table == "checkpoints":
+            for place in pl.read_parquet(path).filter(pl.col("parent_id").is_not_null())["path"]:
+                folder = journal.folder / place
+                reason = None if place in gone else _folder_fault(folder, deep=deep)
+                if reason is not None:
+                    yield _damage(part, folder, reason)
+
+
+def _damage(part: Part, path: Path, reason: str) -> Damage:
+    return Damage(
+        unit=part.unit,
+        iteration=part.iteration,
+        stage=part.stage,
+        chunk=part.chunk,
+        path=path,
+        reason=reason,
+    )
+
+
+def _part_fault(path: Path, size: int, *, deep: bool) -> str | None:
+    if not path.exists():
+        return f"{path} is missing"
+    if path.stat().st_size != size:
+        return f"{path} has {path.stat().st_size} bytes instead of {size}"
+    return _said(lambda: check_part(path)) if deep else None
+
+
+def _folder_fault(folder: Path, *, deep: bool) -> str | None:
+    if not (folder / MANIFEST).exists():
+        return f"{folder} is missing or has no {MANIFEST}"
+    return _said(lambda: check_folder(folder)) if deep else None
+
+
+def _said(check: Callable[[], None]) -> str | None:
+    """Return what a check says against a file; None if nothing."""
+    try:
+        check()
+    except DamagedError as error:
+        return str(error)
+    return None

@@ -17,10 +17,9 @@ from ..policies.training import TrainingError
 from ..stores.garbage import CANARIES
 from ..stores.journal import Journal
 from ..stores.journal_reader import JOURNAL, JournalError, Reader
-from ..stores.keys import Json, canonical_json, derive_seed, digest
+from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
-from ..stores.schemas import plain
 from .control import ControlServer, Operator
 from .fork import Fork
 from .iteration import Iteration
@@ -28,7 +27,7 @@ from .models import Models, Served
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
-from .rows import Prompts
+from .rows import Prompts, content_key
 from .run import Run, Work
 from .secrecy import redacted
 from .stop import Stopped, StopSignal
@@ -243,14 +242,8 @@ def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
 
 
 def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
-    """Return the prompts in chunks of `size`, each with the key of its content."""
-    chunks = tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size))
-    return Prompts(chunks=chunks, keys=tuple(content_key(chunk) for chunk in chunks))
-
-
-def content_key(prompts: Sequence[Prompt]) -> str:
-    """Return the hash of everything these prompts say."""
-    return digest([canonical_json(plain(prompt)) for prompt in prompts])
+    """Return the prompts in chunks of `size`."""
+    return Prompts(chunks=tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size)))
 
 
 def _fingerprint(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..stores.journal_reader import Reader
-from ..stores.keys import digest
+from ..stores.keys import canonical_json, digest
 from ..stores.records import Candidate, Critique, Demonstration, Pair, Prompt, Reward
+from ..stores.schemas import plain
 
 T = TypeVar("T", Candidate, Critique, Reward, Pair, Demonstration)
 D = TypeVar("D", Pair, Demonstration)
@@ -37,19 +38,21 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """The prompts of a stage, in chunks, each with the key of its content."""
+    """The prompts of a stage, in chunks."""
 
     chunks: tuple[tuple[Prompt, ...], ...]
-    keys: tuple[str, ...]
 
     @property
     def identity(self) -> str:
-        """A hash of everything that the prompts say, and of how they are cut."""
-        return digest(list(self.keys))
+        """A hash of which prompts these are, and how they are cut.
+
+        What they say is hashed once a run, where they are stored, and once a chunk, in its key.
+        """
+        return digest([[prompt.prompt_id for prompt in chunk] for chunk in self.chunks])
 
     def each_key(self) -> list[tuple[str]]:
-        """Return, for each chunk, the keys of what it reads: its own."""
-        return [(key,) for key in self.keys]
+        """Return, for each chunk, the keys of what it reads: its own content."""
+        return [(content_key(chunk),) for chunk in self.chunks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +108,8 @@ class JudgedRows:
 def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
     """Return, for each chunk, the keys of all its units in all the stages."""
     return list(zip(*(stage.keys(journal) for stage in stages), strict=True))
+
+
+def content_key(prompts: Sequence[Prompt]) -> str:
+    """Return the hash of everything these prompts say."""
+    return digest([canonical_json(plain(prompt)) for prompt in prompts])

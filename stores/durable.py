@@ -19,18 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from .operations import operation
-from .sealed import (  # noqa: F401
-    MANIFEST,
-    PartFile,
-    check_folder,
-    encode,
-    files_below,
-    manifest_of,
-    DamagedError,
-    check_part,
-    file_sha256,
-    read_part,
-)
+from .sealed import MANIFEST, PartFile, check_folder, encode, files_below, manifest_of
 
 TEMPORARY = ".tmp-"
 

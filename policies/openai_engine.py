@@ -1,205 +1,40 @@
 """Sampling from OpenAI-compatible endpoints: a pool of `vllm serve`, or a hosted judge.
 
 Requests go round the endpoints in turn, at most `concurrency` at once, on an event loop in a thread
-that the engine owns. The client library's own retries are off: one policy here waits out what is
-temporary (429, 5xx, connections, time-outs), honours Retry-After, moves on to the next endpoint,
-and ends.
-
-The endpoint keeps the chat template and the tokenizer. Where it says that it is vLLM, the sampling
-fields that the model's `generation_config.json` could set are sent too, so that they change nothing
-unseen.
+that the engine owns. The client library's own retries are off: one policy (endpoint_retry) waits
+out what is temporary, and what will not change stops the engine at once.
 """
 
 import asyncio
-import os
 import queue
-import random
 import threading
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from http import HTTPStatus
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from ..configs.schema import EngineConfig
+from ..stores.records import Message
 from .chat import overlong
-from .engine import Batch, BatchResult, Completion, EngineError, Request, Sampling
+from .endpoint import Served, addresses, api_client, api_key, ask, probe
+from .endpoint_chat import Dialect, Question, overflows
+from .endpoint_faults import ATTEMPT_ERRORS, RefusedError, fault_of
+from .endpoint_retry import Trial
+from .endpoint_traffic import Passage, Traffic
+from .endpoint_transport import new_client
+from .engine import AnswerLogprob, Batch, BatchResult, Completion, EngineError, Request, Sampling
 from .feed import arrived
 
-if TYPE_CHECKING:
-    import openai
-    from openai.types.chat import ChatCompletion
-    from tenacity import RetryCallState
+__all__ = ["OpenAIEngine", "addresses", "api_key", "probe"]
 
-KEY_VARIABLE = "LPFLOOP_API_KEY"
-NO_KEY = "none"
-"""Sent where no key is configured: the client library would read another program's variable
-instead.
-"""
-
-PROBE_S = 15.0
-ATTEMPTS = 8
-RETRY_BUDGET_S = 900.0
-LONGEST_WAIT_S = 120.0
 POLL_S = 0.02
 AHEAD = 2
+CLOSE_S = 0.5
+CLOSED = "the engine was closed"
 
-VLLM_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM's server would otherwise take from the model's own generation_config.json."""
-
-OVERFLOW_SIGNS = (
-    "context length",
-    "context_length",
-    "maximum context",
-    "max_model_len",
-    "too long",
-)
-
-
-def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
-    """Return the endpoints' base URLs; one without a path gets `/v1`.
-
-    Raises:
-        EngineError: when there is none, or one is no http(s) URL.
-    """
-    urls = config.base_urls or (model,)
-    return tuple(_base_url(url) for url in urls)
-
-
-def _base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EngineError(
-            f"{url!r} is no endpoint; give an address such as http://127.0.0.1:8000/v1"
-        )
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/v1"))
-
-
-def api_key(config: EngineConfig) -> str | None:
-    """Return the configured key, or the environment's."""
-    if config.api_key is not None:
-        return config.api_key.get_secret_value()
-    return os.environ.get(KEY_VARIABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The model an endpoint serves, and whether the endpoint is vLLM's server."""
-
-    name: str
-    by_vllm: bool
-
-
-def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
-    """Ask an endpoint which model it serves; return the name to use.
-
-    Raises: EngineError: naming the URL and the cause, when it does not answer, refuses the key,
-    does not serve `model_name`, or serves several models and none is named.
-    """
-    return ask(base_url, key, model_name).name
-
-
-def ask(base_url: str, key: str | None, model_name: str | None) -> Served:
-    """Ask an endpoint which model it serves, and what kind of server it is (see `probe`)."""
-    import openai
-
-    transport = openai.DefaultHttpx2Client(follow_redirects=False)
-    with openai.OpenAI(
-        base_url=base_url,
-        api_key=key or NO_KEY,
-        max_retries=0,
-        timeout=PROBE_S,
-        http_client=transport,
-    ) as client:
-        try:
-            models = list(client.models.list().data)
-        except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-            raise EngineError(_refusal(base_url, error)) from error
-    names = [model.id for model in models]
-    wanted = model_name or (names[0] if len(names) == 1 else None)
-    if wanted is None:
-        listed = ", ".join(names) or "none"
-        raise EngineError(f"{base_url}: which model? it serves {listed}; set engine.model_name")
-    if names and wanted not in names:
-        raise EngineError(f"{base_url}: does not serve {wanted!r}, but {', '.join(names[:8])}")
-    return Served(wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted))
-
-
-def _refusal(url: str, error: Exception) -> str:
-    """Say in one sentence why an endpoint can not be used."""
-    import openai
-
-    if isinstance(error, openai.APITimeoutError | TimeoutError):
-        why = "the endpoint did not answer in time"
-    elif isinstance(error, openai.APIConnectionError):
-        why = f"the endpoint can not be reached ({error.__cause__ or error})"
-    elif isinstance(error, openai.APIStatusError):
-        why = _status(error)
-    else:
-        why = "the answer is not that of an OpenAI-compatible endpoint"
-    return f"{url}: {why}"
-
-
-def _status(error: "openai.APIStatusError") -> str:
-    status = error.status_code
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return f"the endpoint refuses the API key (HTTP {status}); set {KEY_VARIABLE}"
-    if status == HTTPStatus.NOT_FOUND:
-        return "nothing there (HTTP 404); the address usually ends in /v1"
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return (
-            f"the endpoint redirects (HTTP {status}), which is not followed; give its new address"
-        )
-    return f"the endpoint refuses (HTTP {status}): {_detail(error)}"
-
-
-def _detail(error: "openai.APIStatusError") -> str:
-    return " ".join(error.message.split())[:300]
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Whether the same request may succeed later."""
-    import openai
-
-    if isinstance(error, openai.RateLimitError):
-        return error.code != "insufficient_quota"
-    if isinstance(error, openai.APIStatusError):
-        return (
-            error.status_code in (408, 409) or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-        )
-    return isinstance(error, openai.APIConnectionError | TimeoutError)
-
-
-def pause(state: "RetryCallState") -> float:
-    """Return the seconds to wait: as Retry-After asks, else exponential with jitter; bounded."""
-    error = state.outcome.exception() if state.outcome else None
-    response = getattr(error, "response", None)
-    asked = response.headers.get("retry-after") if response is not None else None
-    try:
-        seconds = float(asked) if asked is not None else -1.0
-    except ValueError:
-        seconds = -1.0
-    if seconds >= 0:
-        return min(seconds, LONGEST_WAIT_S)
-    return random.uniform(0.5, 1.0) * min(2.0 ** (state.attempt_number - 1), LONGEST_WAIT_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What the endpoint is asked for beyond the common core."""
-
-    logprobs: bool = True
-    limit: str = "max_completion_tokens"
-
-    def without(self, told: str) -> "Dialect | None":
-        """Return a dialect without what an endpoint's refusal names; None if it names nothing."""
-        if self.logprobs and "logprob" in told:
-            return replace(self, logprobs=False)
-        if self.limit in told and self.limit != "max_tokens":
-            return replace(self, limit="max_tokens")
-        return None
+REFUSED = 8
+"""Refusals before any answer that show that the endpoint, and not a request, is at fault."""
 
 
 class OpenAIEngine:
@@ -207,173 +42,186 @@ class OpenAIEngine:
 
     name = "openai"
 
-    def __init__(self, model: str, config: EngineConfig) -> None:
+    def __init__(
+        self, model: str, config: EngineConfig, *, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Name the endpoints; none is asked before the first request.
+
+        `loop` is run by the engine's thread until `close`, and closed by whoever made it; its
+        clock is the engine's.
+
+        Raises:
+            EngineError: when an address is none.
+        """
         self._urls = addresses(model, config)
-        key = api_key(config)
-        self._served = [ask(url, key, config.model_name) for url in self._urls]
-        self._timeout_s = config.timeout_s
-        self._window = AHEAD * config.concurrency
+        self._key = api_key(config)
+        self._config = config
+        self._served: dict[int, Served] = {}
         self._dialect = Dialect()
         self._turns = count()
-        self._loop = asyncio.new_event_loop()
-        self._slots = asyncio.Semaphore(config.concurrency)
-        self._clients = [_client(url, key, config) for url in self._urls]
+        self._refused = 0
+        self._batches: set[asyncio.Future[list[Completion]]] = set()
+        self._traffic = Traffic(self._urls, config.concurrency)
+        self._http = new_client()
+        self._clients = [api_client(url, self._key, self._http) for url in self._urls]
+        self._owns_loop = loop is None
+        self._loop = loop or asyncio.new_event_loop()
+        self._closing = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="openai-engine", daemon=True
         )
         self._thread.start()
 
+    def configure(self, config: EngineConfig) -> None:
+        """Take over concurrency, time-out and patience, from the next request on."""
+        with self._closing:
+            self._config = config
+            if not self._closed:
+                self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Return None for each: endpoints measure no answers of others."""
+        return [None] * len(conversations)
+
     def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole."""
+        """Draw every request of `batches`; give each batch back when whole.
+
+        A batch with a refused request is held back until the endpoint has answered anything, or
+        nothing else is left to do: when all are refused, none of them is to blame.
+        """
         source = iter(batches)
         done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
         tasks: dict[Future[BatchResult], int] = {}
+        held: list[BatchResult] = []
         more = True
         try:
             while more or tasks:
-                room = more and sum(tasks.values()) < self._window
+                window = AHEAD * self._config.concurrency
+                room = more and sum(tasks.values()) < window
                 take = room and (not tasks or arrived(source))
                 finished = _next(done, 0 if take else POLL_S if room else None) if tasks else None
                 if finished is not None:
                     del tasks[finished]
-                    yield finished.result()
+                    result = _result(finished)
+                    if any(drawn.finish_reason == "failed" for drawn in result.completions):
+                        held.append(result)
+                    else:
+                        yield result
                 elif take:
                     batch = next(source, None)
                     more = batch is not None
                     if batch is not None:
-                        task = asyncio.run_coroutine_threadsafe(
-                            self._batch(batch, sampling), self._loop
-                        )
+                        task = self._submit(batch, sampling)
                         tasks[task] = len(batch.requests)
                         task.add_done_callback(done.put)
+                if self._traffic.answers or not (tasks or (more and arrived(source))):
+                    yield from held
+                    held.clear()
         finally:
             for task in tasks:
                 task.cancel()
 
     def close(self) -> None:
-        """Close the connections and end the engine's thread."""
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._close_clients(), self._loop).result()
+        """Give up what is under way or waits, close the connections, end the engine's thread."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        if self._owns_loop:
+            self._loop.close()
 
-    async def _close_clients(self) -> None:
-        for client in self._clients:
-            await client.close()
+    async def _end(self) -> None:
+        for batch in self._batches:
+            batch.cancel()
+        if self._batches:
+            await asyncio.wait(self._batches, timeout=CLOSE_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._http.aclose()
+
+    def _submit(self, batch: Batch, sampling: Sampling) -> Future[BatchResult]:
+        with self._closing:
+            if self._closed:
+                raise EngineError(CLOSED)
+            return asyncio.run_coroutine_threadsafe(self._batch(batch, sampling), self._loop)
 
     async def _batch(self, batch: Batch, sampling: Sampling) -> BatchResult:
-        tasks = [asyncio.create_task(self._request(r, sampling)) for r in batch.requests]
+        whole = asyncio.gather(*(self._request(r, sampling) for r in batch.requests))
+        self._batches.add(whole)
         try:
-            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*tasks)))
+            return BatchResult(key=batch.key, completions=tuple(await whole))
         finally:
-            for task in tasks:
-                task.cancel()
+            whole.cancel()
+            self._batches.remove(whole)
 
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request, adapting to what the endpoint does not know."""
-        import openai
-
-        turn = next(self._turns)
+        trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
         bounded = True
-        async with self._slots:
-            while True:
-                dialect = self._dialect
-                try:
-                    reply = await self._retried(
-                        turn, _body(request, sampling, dialect, bounded=bounded)
-                    )
-                    return _completion(self._urls[turn % len(self._urls)], request, reply)
-                except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                    told = error.message.lower()
-                    if any(sign in told for sign in OVERFLOW_SIGNS):
-                        if not bounded:
-                            return overlong(request, 0)
-                        bounded = False
-                    elif (simpler := dialect.without(told)) is not None:
-                        self._dialect = simpler
-                    else:
-                        raise EngineError(
-                            _refusal(self._urls[turn % len(self._urls)], error)
-                        ) from error
+        while True:
+            question = Question(request, sampling, self._dialect, bounded=bounded)
+            try:
+                return await trial.run(partial(self._attempt, question))
+            except RefusedError as refusal:
+                if overflows(refusal.told):
+                    if not bounded:
+                        self._traffic.answers += 1
+                        return overlong(request, 0)
+                    bounded = False
+                elif (simpler := question.dialect.without(refusal.told)) is not None:
+                    self._dialect = simpler
+                else:
+                    return self._refuse(request, refusal)
 
-    async def _retried(self, turn: int, body: dict[str, Any]) -> "ChatCompletion":
-        """Post until it succeeds or the budget is spent; each attempt asks the next endpoint."""
-        import openai
-        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, stop_after_delay
-
-        policy = AsyncRetrying(
-            retry=retry_if_exception(is_temporary),
-            wait=pause,
-            stop=stop_after_attempt(ATTEMPTS) | stop_after_delay(RETRY_BUDGET_S),
-            reraise=True,
+    def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
+        """Return the completion of a request that alone can not be answered."""
+        self._refused += 1
+        if self._refused >= REFUSED and not self._traffic.answers:
+            error = EngineError(
+                f"{', '.join(self._urls)}: all of the first {REFUSED} requests are refused; correct"
+                f" the endpoint's settings ({refusal})"
+            )
+            self._traffic.stop(error)
+            raise error
+        return Completion(
+            request_id=request.request_id,
+            text="",
+            prompt_tokens=0,
+            completion_tokens=0,
+            finish_reason="failed",
+            logprob=None,
+            error=str(refusal),
         )
-        place = turn
+
+    async def _attempt(self, question: Question, passage: Passage) -> Completion:
+        """Ask one endpoint once, within the deadline of an attempt.
+
+        Raises:
+            TemporaryError, RefusedError, EngineError: for every way in which this can fail.
+        """
+        place = passage.gate.place
         try:
-            async for attempt in policy:
-                with attempt:
-                    place = (turn + attempt.retry_state.attempt_number - 1) % len(self._urls)
-                    return await self._post(place, body)
-        except (openai.BadRequestError, openai.UnprocessableEntityError):
-            raise
-        except (openai.OpenAIError, TimeoutError, ValueError) as error:
-            raise EngineError(_refusal(self._urls[place], error)) from error
-        raise AssertionError("a retry policy ends with a result or an error")
-
-    async def _post(self, place: int, body: dict[str, Any]) -> "ChatCompletion":
-        served = self._served[place]
-        extra = VLLM_NEUTRAL if served.by_vllm else None
-        async with asyncio.timeout(self._timeout_s):
-            create: Any = self._clients[place].chat.completions.create
-            return await create(model=served.name, extra_body=extra, **body)
+            async with asyncio.timeout(self._config.timeout_s):
+                if place not in self._served:
+                    self._served[place] = await ask(self._clients[place], self._config.model_name)
+                    self._traffic.prove(passage)
+                return await question.ask(self._clients[place], self._served[place])
+        except ATTEMPT_ERRORS as error:
+            fault = fault_of(self._urls[place], error, self._key)
+        if place not in self._served and isinstance(fault, RefusedError):
+            fault = EngineError(f"{self._urls[place]}: can not tell what it serves ({fault})")
+        raise fault  # outside, so that no traceback leads to what the server said
 
 
-def _body(
-    request: Request, sampling: Sampling, dialect: Dialect, *, bounded: bool
-) -> dict[str, Any]:
-    """Return the parameters of one chat completion; unbounded, the context alone ends it."""
-    body: dict[str, Any] = {
-        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "seed": request.seed,
-    }
-    if bounded:
-        body[dialect.limit] = sampling.max_tokens
-    if dialect.logprobs:
-        body["logprobs"] = True
-    return body
-
-
-def _completion(url: str, request: Request, reply: "ChatCompletion") -> Completion:
-    """Read an endpoint's answer; what a filter cut short counts as not whole."""
-    choices = getattr(reply, "choices", None)
-    if not choices:
-        raise EngineError(f"{url}: the answer to a chat completion holds no choice")
-    choice = choices[0]
-    tokens = choice.logprobs.content if choice.logprobs else None
-    usage = reply.usage
-    return Completion(
-        request_id=request.request_id,
-        text=choice.message.content or "",
-        prompt_tokens=usage.prompt_tokens if usage else 0,
-        completion_tokens=usage.completion_tokens if usage else len(tokens or ()),
-        finish_reason="stop" if choice.finish_reason == "stop" else "length",
-        logprob=sum(token.logprob for token in tokens) if tokens else None,
-    )
-
-
-def _client(url: str, key: str | None, config: EngineConfig) -> "openai.AsyncOpenAI":
-    import openai
-
-    return openai.AsyncOpenAI(
-        base_url=url,
-        api_key=key or NO_KEY,
-        max_retries=0,
-        timeout=config.timeout_s,
-        http_client=openai.DefaultAsyncHttpx2Client(follow_redirects=False),
-    )
+def _result(finished: Future[BatchResult]) -> BatchResult:
+    try:
+        return finished.result()
+    except CancelledError:
+        raise EngineError(CLOSED) from None
 
 
 def _next(

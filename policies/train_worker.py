@@ -18,18 +18,16 @@ import statistics
 import sys
 import threading
 import time
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from datasets import Dataset, disable_progress_bars
-from safetensors import safe_open
+from datasets import disable_progress_bars
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -37,58 +35,63 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from trl.trainer.dpo_config import DPOConfig
-from trl.trainer.dpo_trainer import DPOTrainer
-from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
 
-from ..configs.schema import DPOTraining
-from .training import (
-    CHECKPOINT_PREFIX,
-    FaultKind,
-    TrainJob,
+from ..stores.durable import remove, write_file
+from ..stores.failpoints import reach
+from ..stores.sealed import file_sha256
+from .canary import CANARY, write_canary
+from .trained_model import assemble_model, check_weights, measure_canary, release_memory
+from .trainer_checkpoints import (
+    PREFIX,
+    UnfitCheckpointError,
     checkpoint_step,
     describe_files,
-    is_whole,
     newest_whole,
-    read_job,
-    read_steps,
+    retain,
     seal_checkpoint,
 )
+from .trainer_faults import FAULT, TrainingError
+from .trainer_job import TrainJob, read_job
+from .trainer_process import alone
+from .trainer_steps import STEPS, read_steps
+from .training import RESULT
+from .trl_trainer import make_trainer
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
-TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
 TAIL = 10
 """Logged steps whose mean a result reports: one step of a few dozen pairs is noise."""
 
-LARGE = 500_000_000
-"""Parameters from which activations are recomputed: below, memory is not what runs out."""
+PREDECESSOR_S = 60.0
+"""Seconds in which the child of a parent that was killed must have ended."""
 
 
-class FaultError(Exception):
-    """A reason not to give a result, in one sentence for the user."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a training tells of itself when it has ended."""
 
-    def __init__(self, kind: FaultKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    steps: int
+    max_steps: int
+    rows: int
+    seconds: dict[str, float]
 
 
 class Journal(TrainerCallback):
-    """Writes every step down, asks for checkpoints and seals them, stops at a loss of NaN."""
+    """Writes every step down, asks for checkpoints and seals them, stops at numbers that are none.
+
+    `diverged` says at which step what was no finite number; None while all were.
+    """
 
     def __init__(self, job: TrainJob, identity: str, resumed_from: int) -> None:
         self.job = job
         self.identity = identity
-        self.diverged_at: int | None = None
+        self.diverged: str | None = None
         self.append({"event": "start", "resumed_from": resumed_from, "pid": os.getpid()})
 
     def append(self, row: dict[str, Any]) -> None:
         """Append one row to the metrics file; the empty line closes one that a kill has cut."""
         if is_main():
-            with self.job.folder("metrics.jsonl").open("a") as f:
+            with self.job.folder(STEPS).open("a") as f:
                 f.write(f"\n{json.dumps(row)}\n")
 
     def on_log(
@@ -105,9 +108,11 @@ class Journal(TrainerCallback):
         metrics = {k: v for k, v in logs.items() if isinstance(v, int | float)}
         row = {"step": state.global_step, "max_steps": state.max_steps, "metrics": metrics}
         self.append({"event": "step", **row})
-        if not math.isfinite(logs["loss"]):
-            self.diverged_at = state.global_step
-            control.should_training_stop = True
+        for name, text in (("loss", "the loss"), ("grad_norm", "the gradient's norm")):
+            if self.diverged is None and not math.isfinite(metrics.get(name, 0.0)):
+                self.diverged = f"{text} was no finite number at step {state.global_step}"
+                control.should_training_stop = True
+                control.should_save = False
 
     def on_step_end(
         self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -122,12 +127,25 @@ class Journal(TrainerCallback):
     def on_save(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
-        """Seal the checkpoint that all processes have finished writing."""
+        """Seal the checkpoint that all processes have finished writing, then let old ones go."""
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         if is_main():
-            folder = f"{CHECKPOINT_PREFIX}{state.global_step}"
-            seal_checkpoint(self.job.folder("checkpoints") / folder, self.identity)
+            checkpoints = self.job.folder("checkpoints")
+            keep(checkpoints / f"{PREFIX}{state.global_step}", self.job, self.identity)
+
+
+def keep(checkpoint: Path, job: TrainJob, identity: str) -> None:
+    """Seal a checkpoint; one that can not be resumed from is removed, and training goes on."""
+    reach("trainer.checkpoint.saved")
+    try:
+        seal_checkpoint(checkpoint, identity, processes=job.processes)
+    except UnfitCheckpointError as error:
+        logger.warning("%s; it is removed", error)
+        remove(checkpoint)
+        return
+    reach("trainer.checkpoint.sealed")
+    retain(checkpoint.parent, identity)
 
 
 def is_main() -> bool:
@@ -143,224 +161,72 @@ def end_with_parent() -> None:
 
 
 def run(job: TrainJob, identity: str) -> None:
-    """Train, save, verify, and write the result."""
+    """Train and save; then, in one process alone, verify, measure, and write the result."""
+    trained = train_and_save(job, identity)
+    if not is_main():
+        return
+    release_memory()
+    check_weights(job)
+    write_canary(job.output, measure_canary(job))
+    reach("trainer.result")
+    write_result(job, identity, trained)
+
+
+def train_and_save(job: TrainJob, identity: str) -> Trained:
+    """Train from the newest whole checkpoint, or from the start, and save the model."""
     started = time.monotonic()
     tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
     if tokenizer.chat_template is None:
-        raise FaultError("refused", f"the model {job.model} has no chat template")
-    checkpoint = starting_point(job, identity)
-    step = checkpoint_step(checkpoint) if checkpoint else 0
+        raise TrainingError("refused", f"the model {job.model} has no chat template")
+    # The pickles of a checkpoint are opened by `train` below: its hashes were compared here.
+    checkpoint = newest_whole(job.folder("checkpoints"), identity)
+    logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     trainer = make_trainer(job, tokenizer)
-    journal = Journal(job, identity, step)
+    journal = Journal(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
     trainer.add_callback(journal)
     trainer.remove_callback(PrinterCallback)
     loaded = time.monotonic()
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trained = time.monotonic()
+    done = time.monotonic()
     refuse_unfinished(trainer, journal)
-    save_model(trainer, job)
+    saved = job.folder("saved")
+    trainer.save_model(str(saved))
     if is_main():
-        check_weights(job)
-        seconds = {"load": loaded - started, "train": trained - loaded}
-        write_result(job, identity, trainer, seconds)
-
-
-def starting_point(job: TrainJob, identity: str) -> Path | None:
-    """Return the checkpoint to resume from; remove those that must not be."""
-    checkpoints = job.folder("checkpoints")
-    chosen = newest_whole(checkpoints, identity)
-    if is_main():
-        for other in checkpoints.glob(f"{CHECKPOINT_PREFIX}*"):
-            if other != chosen and not is_whole(other, identity):
-                logger.warning("removing %s: not a whole checkpoint of this job", other)
-                shutil.rmtree(other)
-    logger.info("resuming from %s" if chosen else "starting afresh%s", chosen or "")
-    return chosen
-
-
-def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
-    """Build TRL's trainer of the job's method."""
-    # The arguments come first: with ZeRO-3 their existence changes how models are loaded.
-    s = job.settings
-    if isinstance(s, DPOTraining):
-        args = dpo_arguments(job, s)
-        refuse_world(job, args)
-        reference = other_reference(job)
-        return DPOTrainer(
-            model=load_model(job, job.model),
-            ref_model=load_model(job, reference) if reference else None,
-            args=args,
-            train_dataset=load_data(job),
-            processing_class=tokenizer,
-        )
-    args = sft_arguments(job)
-    refuse_world(job, args)
-    model = load_model(job, job.model)
-    return SFTTrainer(
-        model=model, args=args, train_dataset=load_data(job), processing_class=tokenizer
+        assemble_model(job, saved)
+        reach("trainer.model.saved")
+    return Trained(
+        steps=trainer.state.global_step,
+        max_steps=trainer.state.max_steps,
+        rows=trainer.num_examples(trainer.get_train_dataloader()),
+        seconds={"load": loaded - started, "train": done - loaded},
     )
-
-
-def other_reference(job: TrainJob) -> Path | None:
-    """Return DPO's reference if it is another model than the one that is trained."""
-    same = job.reference is None or job.reference.resolve() == job.model.resolve()
-    return None if same else job.reference
-
-
-def common_arguments(job: TrainJob) -> dict[str, Any]:
-    """Return the training arguments that both methods share."""
-    s = job.settings
-    cuda = torch.cuda.is_available()
-    # Transformers' "constant" ignores the warm-up.
-    constant = "constant_with_warmup" if s.warmup_ratio else "constant"
-    seed = job.seed % 2**32
-    return {
-        "output_dir": str(job.folder("checkpoints")),
-        "seed": seed,
-        "data_seed": seed,
-        "per_device_train_batch_size": s.micro_batch_size,
-        "gradient_accumulation_steps": job.accumulation,
-        "num_train_epochs": s.epochs,
-        "learning_rate": s.learning_rate,
-        "lr_scheduler_type": constant if s.scheduler == "constant" else s.scheduler,
-        "warmup_steps": s.warmup_ratio,  # below 1 it is a share of all steps
-        "max_length": s.max_length,
-        "use_cpu": not cuda,
-        "bf16": cuda,
-        "gradient_checkpointing": weight_bytes(job.model) > 2 * LARGE,
-        "dataloader_pin_memory": cuda,
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # the journal asks for checkpoints
-        "save_total_limit": 2,
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
-
-
-def dpo_arguments(job: TrainJob, s: DPOTraining) -> DPOConfig:
-    """Return DPO's arguments; the reference's log-probabilities are computed before training."""
-    mixed = s.sft_weight > 0
-    return DPOConfig(
-        beta=s.beta,
-        loss_type=["sigmoid", "sft"] if mixed else ["sigmoid"],
-        loss_weights=[1.0, s.sft_weight] if mixed else None,
-        precompute_ref_log_probs=True,
-        **common_arguments(job),
-    )
-
-
-def sft_arguments(job: TrainJob) -> SFTConfig:
-    """Return SFT's arguments; the loss is on the completion only."""
-    return SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
-
-
-def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
-    """Refuse another number of processes than the job's: the batch size would silently change."""
-    if args.world_size != job.processes:
-        message = (
-            f"the job asks for {job.processes} processes, the launcher started {args.world_size}"
-        )
-        raise FaultError("refused", message)
-
-
-def weight_bytes(model: Path) -> int:
-    """Return the size of a model's weight files."""
-    return sum(p.stat().st_size for p in model.glob("*.safetensors"))
-
-
-def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
-    """Load a model in the type in which it is trained; never code, never pickles."""
-    return AutoModelForCausalLM.from_pretrained(
-        path, dtype=job.dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
-    )
-
-
-def load_data(job: TrainJob) -> Dataset:
-    """Return the rows of the parts in the job's order, with the columns that TRL trains on only."""
-    data = Dataset.from_parquet(
-        [str(p) for p in job.data],
-        columns=list(COLUMNS[job.method]),
-        cache_dir=str(job.folder("cache")),
-    )
-    if not len(data):
-        raise FaultError("refused", "there is no row to train on")
-    return data
 
 
 def refuse_unfinished(trainer: Trainer, journal: Journal) -> None:
     """Refuse a training that diverged or stopped early: `train` returns normally in both cases."""
     state = trainer.state
-    if journal.diverged_at is not None:
-        raise FaultError("diverged", f"the loss was no finite number at step {journal.diverged_at}")
+    if journal.diverged is not None:
+        raise TrainingError("diverged", journal.diverged)
     if state.global_step < state.max_steps:
         message = f"training stopped after step {state.global_step} of {state.max_steps}"
-        raise FaultError("incomplete", message)
+        raise TrainingError("incomplete", message)
 
 
-def save_model(trainer: Trainer, job: TrainJob) -> None:
-    """Save weights and config; tokenizer, template and generation files are copied unchanged."""
-    saved, model = job.folder("saved"), job.folder("model")
-    trainer.save_model(str(saved))
-    if not is_main():
-        return
-    shutil.rmtree(model, ignore_errors=True)
-    model.mkdir()
-    for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
-        for path in saved.glob(pattern):
-            path.rename(model / path.name)
-    for pattern in TOKENIZER_FILES:
-        for path in job.model.glob(pattern):
-            shutil.copyfile(path, model / path.name)
-    shutil.rmtree(saved)
-
-
-def check_weights(job: TrainJob) -> None:
-    """Read the saved weights again: they must be finite, and not those that training began with."""
-    before, after = tensors_of(job.model), tensors_of(job.folder("model"))
-    changed = False
-    for name, file in after.items():
-        tensor = read_tensor(file, name)
-        if not bool(torch.isfinite(tensor).all()):
-            raise FaultError("diverged", f"the trained weights {name} are not finite")
-        if not changed and name in before:
-            changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
-    if not after:
-        raise FaultError("incomplete", "no weights were saved")
-    if not changed:
-        raise FaultError("unchanged", "the trained weights are the same as before training")
-
-
-def tensors_of(model: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a model."""
-    found: dict[str, Path] = {}
-    for file in sorted(model.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as f:
-            found |= dict.fromkeys(f.keys(), file)
-    return found
-
-
-def read_tensor(file: Path, name: str) -> torch.Tensor:
-    """Return one tensor of a safetensors file."""
-    with safe_open(file, framework="pt") as f:
-        return f.get_tensor(name)
-
-
-def write_result(job: TrainJob, identity: str, trainer: Trainer, seconds: dict[str, float]) -> None:
+def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
     """Write `result.json`, last of all: steps, final means, the hash of every file of the model."""
-    tail = read_steps(job.folder("metrics.jsonl"))[-TAIL:]
+    tail = read_steps(job.folder(STEPS))[-TAIL:]
     names = sorted(set.intersection(*(set(s.metrics) for s in tail)))
-    files = describe_files(job.folder("model"))
     result = {
         "identity": identity,
-        "steps": trainer.state.global_step,
-        "max_steps": trainer.state.max_steps,
-        "rows": trainer.num_examples(trainer.get_train_dataloader()),
+        "steps": trained.steps,
+        "max_steps": trained.max_steps,
+        "rows": trained.rows,
         "metrics": {n: statistics.fmean(s.metrics[n] for s in tail) for n in names},
-        "seconds": seconds,
-        "files": files,
+        "seconds": trained.seconds,
+        "files": describe_files(job.folder("model")),
+        "canary": file_sha256(job.folder(CANARY)),
     }
-    job.folder("result.json").write_text(json.dumps(result, indent=1))
+    write_file(job.folder(RESULT), json.dumps(result, indent=1).encode())
     shutil.rmtree(job.folder("cache"), ignore_errors=True)
 
 
@@ -371,12 +237,14 @@ def main(path: str) -> int:
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     job = read_job(Path(path))
+    identity = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     try:
-        run(job, hashlib.sha256(Path(path).read_bytes()).hexdigest())
-    except FaultError as fault:
+        with alone(job, patience_s=PREDECESSOR_S) if is_main() else nullcontext():
+            run(job, identity)
+    except TrainingError as fault:
         logger.critical("%s", fault)
         message = {"kind": fault.kind, "message": str(fault)}
-        job.folder("fault.json").write_text(json.dumps(message))
+        write_file(job.folder(FAULT), json.dumps(message).encode())
         return 1
     return 0
 

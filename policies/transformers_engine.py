@@ -207,8 +207,7 @@ def measure(
 ) -> AnswerLogprob | None:
     """Return how probable the tokens `answer` are after `prompt`, by one forward pass.
 
-    None where there is nothing to measure, or more than `context` tokens. Trainers use it, too: the
-    numbers that a canary compares come from one function on both sides where they can.
+    None where there is nothing to measure, or more than `context` tokens.
     """
     import torch
 

@@ -175,8 +175,8 @@ class Worker:
         """
         view = memoryview(wire.encode(frame))
         writable = select.poll()
-        writable.register(self._input, select.POLLOUT)
         try:
+            writable.register(self._input, select.POLLOUT)
             while view:
                 # A full pipe takes nothing and gives None.
                 view = view[self._input.write(view) or 0 :]

@@ -1,0 +1,81 @@
+"""Why a training gave no model: by what its child said, its signal, its exit code, its log."""
+
+import re
+import signal
+from pathlib import Path
+from typing import Literal
+
+from .trainer_job import TrainJob, read_json
+from .trainer_steps import STEPS, new_lines, read_steps
+
+FaultKind = Literal["refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged"]
+
+TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomplete"})
+"""What may go well the next time; the same job would be refused, or diverge, again."""
+
+FAULT = "fault.json"
+
+SIGNALLED = re.compile(r"<Signals\.(SIG\w+): \d+>|Signal \d+ \((SIG\w+)\) received")
+EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
+LAUNCHER_TALK = re.compile(
+    r"^\s|^Traceback|^subprocess\.CalledProcessError|^torch\.distributed|^[=-]{5,}|^[EWI]\d{4} "
+)
+
+
+class TrainingError(RuntimeError):
+    """A training that gave no model: `kind` says how it failed, the message why, with the log."""
+
+    def __init__(self, kind: FaultKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FaultKind = kind
+
+
+def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingError | None:
+    """Return why the child failed: what it said itself, else its signal, else its exit code.
+
+    `offset` is the length of the log, in bytes, when the child began.
+    """
+    if code == 0:
+        return None
+    said = read_json(job.folder(FAULT))
+    if said is not None:
+        return TrainingError(said["kind"], f"{said['message']}; log: {log}")
+    lines, _ = new_lines(log, offset)
+    name = killed_by(code, lines)
+    where = place(job)
+    if name:
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        message = f"the trainer was killed by {name}{hint} {where}; log: {log}"
+        return TrainingError("killed", message)
+    last = last_meaningful(lines)
+    message = f"the trainer failed {where} with exit code {code}: {last}; log: {log}"
+    return TrainingError("failed", message)
+
+
+def hung(job: TrainJob, silent_s: float, log: Path) -> TrainingError:
+    """Return the fault of a child that was ended because it gave no sign of life for so long."""
+    message = f"the trainer made no step for {silent_s:.0f} s {place(job)}: it hangs; log: {log}"
+    return TrainingError("hung", message)
+
+
+def place(job: TrainJob) -> str:
+    """Return how far a training came, for a sentence."""
+    steps = read_steps(job.folder(STEPS))
+    if not steps:
+        return "before its first step"
+    return f"after step {steps[-1].step} of {steps[-1].max_steps}"
+
+
+def killed_by(code: int, lines: list[str]) -> str | None:
+    """Return the name of the signal that ended the launcher, or the worker as the log tells it."""
+    if code < 0:
+        return signal.Signals(-code).name
+    matches = [m for m in map(SIGNALLED.search, reversed(lines)) if m]
+    return (matches[0][1] or matches[0][2]) if matches else None
+
+
+def last_meaningful(lines: list[str]) -> str:
+    """Return the last line of a log that tells of the child's trouble, not of its launcher's."""
+    telling = [line for line in lines if line and not LAUNCHER_TALK.search(line)]
+    telling = [line for line in telling if EXCEPTION.search(line)] or telling
+    return telling[-1].strip()[:300] if telling else "it wrote nothing"

@@ -1,0 +1,58 @@
+"""The steps of a training as its child writes them down: `metrics.jsonl`, a row a line."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STEPS = "metrics.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One optimizer step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more."""
+
+    step: int
+    max_steps: int
+    loss: float
+    metrics: Mapping[str, float]
+
+
+def new_lines(path: Path, offset: int) -> tuple[list[str], int]:
+    """Return the whole lines of `path` after byte `offset`, and the offset after them."""
+    if not path.exists():
+        return [], offset
+    with path.open("rb") as f:
+        f.seek(offset)
+        data = f.read()
+    end = data.rfind(b"\n") + 1
+    return data[:end].decode(errors="replace").splitlines(), offset + end
+
+
+def parse_row(line: str) -> dict[str, Any] | None:
+    """Return the row of a line of `metrics.jsonl`; None for a line that a kill cut short."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return row
+
+
+def progress_of(row: Mapping[str, Any]) -> Progress:
+    """Return the step that a row of `metrics.jsonl` tells of."""
+    metrics: dict[str, float] = row["metrics"]
+    return Progress(
+        step=row["step"], max_steps=row["max_steps"], loss=metrics["loss"], metrics=metrics
+    )
+
+
+def read_steps(path: Path) -> list[Progress]:
+    """Return the steps in `metrics.jsonl`, once each: a resume undoes those after its point."""
+    steps: list[Progress] = []
+    for row in map(parse_row, new_lines(path, 0)[0]):
+        if row and row["event"] == "start":
+            steps = [s for s in steps if s.step <= row["resumed_from"]]
+        elif row:
+            steps.append(progress_of(row))
+    return steps

@@ -1,0 +1,116 @@
+"""A trainer killed at each boundary of a save ends, after as many resumes, with the same weights.
+
+TRL itself trains here; the kills are SIGKILL, at failpoints that the child reads from its
+environment.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trainings import dpo_job, make_world, sft_job, sha256, starts
+
+from lpfloop.policies.canary import CANARY
+from lpfloop.policies.training import TrainingError, TrainJob, TrainResult, train
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def short_dpo(world: Path, output: Path) -> TrainJob:
+    """Sixteen steps, checkpoints after 4, 8 and 12."""
+    job = dpo_job(world, output)
+    return replace(job, settings=job.settings.model_copy(update={"epochs": 2 / 3}))
+
+
+def short_sft(world: Path, output: Path) -> TrainJob:
+    """Six steps, checkpoints after 2 and 4."""
+    job = sft_job(world, output)
+    settings = job.settings.model_copy(update={"epochs": 1.0})
+    return replace(job, settings=settings, checkpoint_steps=2)
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: str) -> None:
+    """Run the job until it is killed at a failpoint."""
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
+    with pytest.raises(TrainingError, match="killed by SIGKILL"):
+        train(job, log=log)
+    assert not (job.output / "result.json").exists()
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
+
+
+def same(result: TrainResult, other: TrainResult) -> bool:
+    """Whether two trainings ended with the same bytes, and tell the same of themselves."""
+    names = [p.name for p in sorted(other.output.iterdir())]
+    return (
+        [p.name for p in sorted(result.output.iterdir())] == names
+        and all(sha256(result.output / n) == sha256(other.output / n) for n in names)
+        and sha256(result.output.parent / CANARY) == sha256(other.output.parent / CANARY)
+        and result.metrics == other.metrics
+    )
+
+
+# The place of each kill, and the step from which the run that follows sets out. `file.rename` is
+# that of a manifest, for the last one that of result.json.
+DPO_KILLS = [
+    ("trainer.checkpoint.saved#1", 0),
+    ("file.rename.before#1", 0),
+    ("trainer.checkpoint.sealed#1", 4),
+    ("trainer.checkpoint.saved#1", 4),
+    ("file.rename.after#1", 8),
+    ("retired.rename.before#1", 12),
+    ("trainer.model.saved", 12),
+    ("trainer.result", 12),
+    ("file.rename.before#1", 12),
+]
+SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 4), ("trainer.result", 4)]
+
+
+@pytest.mark.slow
+def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = tmp_path / "train.log"
+    job = short_dpo(world, tmp_path / "work")
+    for place, _ in DPO_KILLS:
+        killed_at(monkeypatch, job, log, place)
+    resumed = train(job, log=log)
+    assert starts(job.output) == [0, *(step for _, step in DPO_KILLS)]
+    kept = {p.name for p in (job.output / "checkpoints").glob("checkpoint-*")}
+    assert {"checkpoint-8", "checkpoint-12"} <= kept
+    assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))
+
+
+def test_sft_killed_in_its_saves_ends_bit_equal(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = tmp_path / "train.log"
+    job = short_sft(world, tmp_path / "work")
+    for place, _ in SFT_KILLS:
+        killed_at(monkeypatch, job, log, place)
+    resumed = train(job, log=log)
+    assert starts(job.output) == [0, *(step for _, step in SFT_KILLS)]
+    assert same(resumed, train(short_sft(world, tmp_path / "other"), log=log))
+
+
+@pytest.mark.slow
+def test_a_save_cut_in_the_middle_is_not_resumed_from(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = tmp_path / "train.log"
+    job = short_dpo(world, tmp_path / "work")
+    killed_at(monkeypatch, job, log, "trainer.checkpoint.saved#2")
+    # As a trainer leaves it that was killed while it wrote the optimizer's state.
+    cut = job.output / "checkpoints" / "checkpoint-8"
+    whole = (cut / "optimizer.pt").read_bytes()
+    (cut / "optimizer.pt").write_bytes(whole[: len(whole) // 2])
+    for name in ("scheduler.pt", "rng_state.pth", "trainer_state.json"):
+        (cut / name).unlink()
+    # The second run is killed by nobody: it is a retry of the same call.
+    resumed = train(job, log=log, retries=1)
+    assert starts(job.output) == [0, 4]
+    assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))

@@ -1,0 +1,171 @@
+"""Tiny trainings: models of a few thousand weights, parts of a lake, jobs, stand-in trainers."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lpfloop.configs.schema import DPOTraining, SFTTraining
+from lpfloop.policies.trainer_job import TrainJob
+from lpfloop.policies.trainer_steps import parse_row
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+TURN = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+
+
+def make_model(
+    folder: Path, *, layers: int = 2, width: int = 32, dtype: str = "float32", seed: int = 0
+) -> Path:
+    """Save a random Llama with a byte-level tokenizer and a chat template."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    special = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {t: i for i, t in enumerate(special + letters)}
+    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, pad_token="<|pad|>", eos_token="<|end|>", chat_template=TEMPLATE,
+        extra_special_tokens=["<|user|>", "<|assistant|>"],
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=width, intermediate_size=2 * width,
+        num_hidden_layers=layers, num_attention_heads=4, max_position_embeddings=256,
+        tie_word_embeddings=True, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    generation = {"temperature": 0.123, "eos_token_id": 1, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return folder
+
+
+def turn(role: str, content: str) -> list[dict[str, str]]:
+    """Return one message as TRL's conversational columns hold it."""
+    return [{"role": role, "content": content}]
+
+
+def write_pairs(path: Path, count: int, *, first: int = 0) -> Path:
+    """Write pairs whose chosen answers count up and rejected ones down, with lineage columns."""
+    numbers = range(first, first + count)
+    columns = {
+        "pair_id": pa.array([f"pair-{i}" for i in numbers]),
+        "chosen_ratings": pa.array([[1, 1]] * count, pa.list_(pa.int8())),
+        "rejected_reward": pa.array([None] * count, pa.float64()),
+        "prompt": pa.array([turn("user", f"Count from {i}.") for i in numbers], TURN),
+        "chosen": pa.array([turn("assistant", f"up {i} {i + 1}") for i in numbers], TURN),
+        "rejected": pa.array([turn("assistant", f"down {i} {i - 1}") for i in numbers], TURN),
+        "images": pa.array(["a lineage column that TRL would take for pictures"] * count),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def write_demonstrations(path: Path, count: int) -> Path:
+    """Write demonstrations of counting up, with a lineage column."""
+    columns = {
+        "demonstration_id": pa.array([f"demo-{i}" for i in range(count)]),
+        "prompt": pa.array([turn("user", f"Count from {i}.") for i in range(count)], TURN),
+        "completion": pa.array([turn("assistant", f"up {i} {i + 1}") for i in range(count)], TURN),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+DPO = DPOTraining(
+    learning_rate=1e-3, batch_size=4, micro_batch_size=2, max_length=128, epochs=2.0, sft_weight=0.1
+)
+SFT = SFTTraining(
+    learning_rate=3e-3, batch_size=8, micro_batch_size=8, max_length=128, epochs=2.0, warmup_ratio=0
+)
+
+
+def make_world(folder: Path) -> Path:
+    """Make a model with half-precision weights, as shipped, and the parts of a small lake."""
+    make_model(folder / "model", dtype="float16")
+    write_pairs(folder / "pairs-1.parquet", 48)
+    write_pairs(folder / "pairs-2.parquet", 48, first=48)
+    write_demonstrations(folder / "demonstrations.parquet", 48)
+    return folder
+
+
+def dpo_job(world: Path, output: Path) -> TrainJob:
+    parts = (world / "pairs-1.parquet", world / "pairs-2.parquet")
+    return TrainJob(
+        method="dpo", model=world / "model", reference=None, data=parts, output=output,
+        settings=DPO, seed=2**40 + 7, checkpoint_steps=4,
+    )  # fmt: skip
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def starts(work: Path) -> list[int]:
+    """The steps from which the worker set out, one a start."""
+    rows = [parse_row(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
+    return [row["resumed_from"] for row in rows if row and row["event"] == "start"]
+
+
+def sft_job(world: Path, output: Path) -> TrainJob:
+    return TrainJob(
+        method="sft", model=world / "model", reference=None,
+        data=(world / "demonstrations.parquet",), output=output, settings=SFT, seed=1,
+    )  # fmt: skip
+
+
+def plain_job(tmp_path: Path) -> TrainJob:
+    """A job whose model is no model: enough for what is decided before anything is loaded."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(safetensors({}))
+    write_pairs(tmp_path / "pairs.parquet", 2)
+    return TrainJob(
+        method="dpo", model=tmp_path / "model", reference=None, data=(tmp_path / "pairs.parquet",),
+        output=tmp_path / "work", settings=DPO, seed=1,
+    )  # fmt: skip
+
+
+def safetensors(shapes: dict[str, list[int]]) -> bytes:
+    """Return the bytes of a safetensors file with these tensors in its header, and no data."""
+    header = {n: {"dtype": "F32", "shape": s, "data_offsets": [0, 0]} for n, s in shapes.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Run `code` in place of the launcher."""
+    monkeypatch.setattr(
+        "lpfloop.policies.trainer_process.launch_argv", lambda job: [sys.executable, "-c", code]
+    )
+
+
+FILES = {
+    "config.json": b"{}",
+    "model.safetensors": b"weights of a model",
+    "optimizer.pt": b"moments",
+    "rng_state.pth": b"random",
+    "scheduler.pt": b"schedule",
+    "trainer_state.json": b'{"global_step": 4}',
+    "training_args.bin": b"arguments",
+}
+"""What a checkpoint of one process holds."""
+
+
+def write_checkpoint(parent: Path, step: int, files: dict[str, bytes] = FILES) -> Path:
+    """Write a checkpoint as a trainer does, not sealed."""
+    folder = parent / f"checkpoint-{step}"
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder

@@ -89,7 +89,6 @@ _STEPS = {
 }
 _PLACES = {
     "lake.recover": "before what interrupted writes left is swept, at the start",
-    "lake.recover": "when a run was opened, before what was interrupted is swept up",
     "stage.begin": "before a stage is planned",
     "stage.planned": "after a stage was planned, before its first unit",
     "stage.unit": "when a unit's result is known, before it is handed to the store",

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -159,23 +160,19 @@ class OpenAIEngine:
             self._batches.remove(whole)
 
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
-        """Draw one request, adapting to what the endpoint does not know."""
+        """Draw one request; one that does not fit with its completion is left to end by itself."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        bounded = True
+        question = Question(request, sampling)
         while True:
-            question = Question(request, sampling, self._dialect, bounded=bounded)
             try:
                 return await trial.run(partial(self._attempt, question))
             except RefusedError as refusal:
-                if overflows(refusal.told):
-                    if not bounded:
-                        self._traffic.answers += 1
-                        return overlong(request, 0)
-                    bounded = False
-                elif (simpler := question.dialect.without(refusal.told)) is not None:
-                    self._dialect = simpler
-                else:
+                if not overflows(refusal.told):
                     return self._refuse(request, refusal)
+                if not question.bounded:
+                    self._traffic.answers += 1
+                    return overlong(request, 0)
+                question = replace(question, bounded=False)
 
     def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
         """Return the completion of a request that alone can not be answered."""
@@ -198,18 +195,31 @@ class OpenAIEngine:
         )
 
     async def _attempt(self, question: Question, passage: Passage) -> Completion:
+        """Ask one endpoint, adapting to what it does not know."""
+        while True:
+            dialect = self._dialect
+            try:
+                return await self._ask(question, dialect, passage)
+            except RefusedError as refusal:
+                simpler = dialect.without(refusal.told)
+                if simpler is None or overflows(refusal.told):
+                    raise
+                self._dialect = simpler
+
+    async def _ask(self, question: Question, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
 
         Raises:
             TemporaryError, RefusedError, EngineError: for every way in which this can fail.
         """
         place = passage.gate.place
+        client = self._clients[place]
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 if place not in self._served:
-                    self._served[place] = await ask(self._clients[place], self._config.model_name)
+                    self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                return await question.ask(self._clients[place], self._served[place])
+                return await question.ask(client, self._served[place], dialect)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

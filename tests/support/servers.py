@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lpfloop.policies.endpoint import probe
 from lpfloop.policies.engine import EngineError
-from lpfloop.policies.openai_engine import probe
 from lpfloop.policies.worker import worker_environment
 
 KEY = "made-up-key"

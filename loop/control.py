@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as message
 
 from ..configs.load import Override, fields, resolved, stored_config
 from ..configs.schema import ConfigError, RunConfig, Section
@@ -35,33 +36,36 @@ LINE_BYTES = 65_536
 ANSWER_S = 5.0
 """How long one side waits for the other's line; a command only writes a row or two."""
 
+EXACT = ConfigDict(extra="forbid", strict=True)
+"""A command with a word too much was meant for another version."""
+
 PAUSED = "paused"
 CONTROL, START = "control", "start"
 _log = logging.getLogger("lpfloop.control")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Look:
     """Ask for the state alone."""
 
     op: Literal["look"] = "look"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Pause:
     """Begin no new unit until told."""
 
     op: Literal["pause"] = "pause"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Resume:
     """Begin units again."""
 
     op: Literal["resume"] = "resume"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Stop:
     """End: what is in flight may finish, or nothing may."""
 
@@ -69,7 +73,7 @@ class Stop:
     op: Literal["stop"] = "stop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Set:
     """Change a live field of the configuration; effective at the next unit."""
 
@@ -204,7 +208,8 @@ class ControlServer:
             error = "this lpfloop does not know that command: use the version that runs the daemon"
         except (ConfigError, JournalError, FencedError, sqlite3.Error, OSError) as refused:
             error = str(refused)
-        _log.info("%s: %s", command or "unknown command", error or "done")
+        if not isinstance(command, Look):
+            _log.info("%s: %s", command or "unknown command", error or "done")
         answer = Answer(state=self._state(), error=error)
         # The caller may have gone away: what it asked for is done all the same.
         with suppress(OSError):

@@ -59,8 +59,8 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
 def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("")
-    table.add_column("stage")
-    headings = ("units", "owed", "rows", "unscored", "retries", "tokens", "per s", "time", "to go")
+    table.add_column("stage", min_width=18, overflow="fold")
+    headings = ("units", "owed", "unscored", "retries", "tokens", "per s", "time", "to go")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for iteration in iterations:
@@ -70,7 +70,6 @@ def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
                 stage["stage"],
                 f"{stage['done']}/{stage['planned']}",
                 _count(stage["owed"]),
-                _count(stage["rows"]),
                 _count(stage["unscored"]),
                 _count(stage["retries"]),
                 _count(stage["tokens"]),

@@ -29,7 +29,9 @@ class Watcher:
             self._seen[stage.iteration, stage.stage] = stage
             if stage.owed:
                 self._begin(stage, done=stage.done)
-        going_on = True
+        going_on = alive(self.reader.folder)
+        if going_on:
+            self.reporter.note(f"watching run {self.reader.folder.name}; Ctrl-C leaves it alone")
         while going_on:
             going_on = alive(self.reader.folder)
             self._look()

@@ -5,13 +5,19 @@ and exits as resumable, and the file puts the job back into the queue. A job tha
 is not put back.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..configs.schema import ConfigError
+from ..stores.journal_reader import JOURNAL
+from ..stores.lake import run_folder
+
 GRACE_S = 120
+WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +38,19 @@ def batch_file(
     """Return an sbatch file that runs `lpfloop run OPTIONS` as run `name` until it is finished.
 
     `resumable` is the exit code of a loop that stopped cleanly before its end.
+
+    Raises:
+        ConfigError: if something can not stand in the file's header.
+        RunNameError: if the name can not name a run.
     """
     lake = lake.absolute()
+    folder = run_folder(lake, name)
+    _check(lake, allocation)
     where = ["--lake", str(lake)]
     program = [sys.executable, "-m", "lpfloop"]
     run = [*program, "run", "--run", name, *where, *options]
     resume = [*program, "resume", name, *where]
-    journal = lake / "runs" / name / "journal.sqlite"
+    journal = folder / JOURNAL
     header = [
         f"--job-name=lpfloop-{name}",
         f"--output={_in_header(lake)}/slurm-%j.log",
@@ -76,6 +88,15 @@ def batch_file(
             "",
         ]
     )
+
+
+def _check(lake: Path, allocation: Allocation) -> None:
+    for option in ("partition", "account", "mem", "time"):
+        value = getattr(allocation, option)
+        if value is not None and not WORD.fullmatch(value):
+            raise ConfigError(f"--{option} {value!r}: Slurm knows no such value")
+    if '"' in str(lake) or not str(lake).isprintable():
+        raise ConfigError(f"--lake {str(lake)!r}: the header of a batch file can not hold it")
 
 
 def _in_header(path: Path) -> str:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from operated import CONFIG as CONFIG_THAT_WAITS
+from operated import EVALUATED, FREE, SAMPLED, Operated
 from waiting import wait_until
 
 from lpfloop.loop.cli import Exit
@@ -51,7 +53,7 @@ def sampled(lake):
     return sum(done)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_drains_commits_and_exits_as_resumable(start, tmp_path, number):
     process = start()
     wait_until(lambda: sampled(tmp_path / "lake"))
@@ -76,3 +78,21 @@ def test_a_second_signal_stops_at_once(start, tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_does_not_end_in_time_is_given_up(tmp_path, number):
+    run = Operated(tmp_path, CONFIG_THAT_WAITS + "drain_s: 0.1\n")
+    run.allow(EVALUATED + 2)
+    process = run.start("run", *run.options)
+    wait_until(lambda: run.asked() == EVALUATED + 3 and run.done() == 2)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == Exit.STOPPED
+    assert "lpfloop resume" in stderr
+    assert "Traceback" not in stderr
+    assert run.done() == 2
+    run.allow(FREE)
+    code, _, stderr = run.call("resume", "slow")
+    assert code == Exit.NOTHING_TO_TRAIN_ON, stderr
+    assert run.done() == SAMPLED

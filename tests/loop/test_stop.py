@@ -1,0 +1,210 @@
+"""When a stop takes effect: at the next unit, at the deadline, and never in the wrong place."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from waiting import ended, wait_until
+
+from lpfloop.loop.processes import children, kill_children, start_ticks
+from lpfloop.loop.stop import Stopped, StopSignal
+
+SOON_S = 0.01
+
+
+def spin():
+    """Work on and on, as a model that never ends its answer."""
+    while True:
+        time.sleep(0.001)
+
+
+def ring():
+    """Let the deadline fire here and now."""
+    signal.raise_signal(signal.SIGALRM)
+
+
+def test_nothing_happens_unasked():
+    stop = StopSignal()
+    stop.check()
+    stop.admit()
+    with stop.on_signals():
+        stop.check()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_for_a_stop_and_lets_what_is_in_flight_go_on(number):
+    stop = StopSignal()
+    with stop.on_signals():
+        signal.raise_signal(number)
+        assert stop.requested
+        with pytest.raises(Stopped):
+            stop.admit()
+
+
+def test_a_hang_up_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop = StopSignal()
+        with stop.on_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert not stop.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_after_the_deadline_work_is_given_up():
+    stop = StopSignal(drain_s=SOON_S)
+    with stop.on_signals():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped):
+            spin()
+
+
+def test_the_deadline_also_runs_when_another_thread_asks():
+    stop = StopSignal(drain_s=SOON_S)
+    asking = threading.Thread(target=stop.request)
+    with stop.on_signals():
+        asking.start()
+        asking.join()
+        with pytest.raises(Stopped):
+            spin()
+
+
+def test_a_stop_that_was_asked_for_before_has_its_deadline_too():
+    stop = StopSignal(drain_s=SOON_S)
+    stop.request()
+    with stop.on_signals(), pytest.raises(Stopped):
+        spin()
+
+
+def test_a_deadline_that_was_swallowed_comes_again():
+    stop = StopSignal(drain_s=SOON_S)
+    with stop.on_signals():
+        stop.request()
+        with suppress(Stopped):
+            spin()
+        with pytest.raises(Stopped):
+            spin()
+
+
+def test_the_deadline_does_not_disturb_the_cleanup_after_it():
+    stop = StopSignal()
+    cleaned = []
+
+    def work():
+        try:
+            ring()
+        finally:
+            ring()
+            cleaned.append("outer")
+            try:
+                os.close(-1)
+            except OSError:
+                ring()
+                cleaned.append("inner")
+
+    with stop.on_signals():
+        with pytest.raises(Stopped):
+            work()
+        assert cleaned == ["outer", "inner"]
+
+
+def test_a_shelter_keeps_the_deadline_out_and_no_longer():
+    stop = StopSignal()
+    with stop.on_signals():
+        with stop.sheltered():
+            with stop.sheltered():
+                ring()
+            ring()
+        with pytest.raises(Stopped):
+            ring()
+
+
+def test_nothing_fires_after_the_loop_has_left():
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+    stop = StopSignal(drain_s=1000)
+    with stop.on_signals():
+        stop.request()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    after = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+    assert after == before
+    stop.request()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_pause_holds_the_next_unit_and_only_that():
+    stop = StopSignal()
+    stop.pause()
+    stop.check()
+    admitted = threading.Event()
+
+    def work():
+        stop.admit()
+        admitted.set()
+
+    waiting = threading.Thread(target=work)
+    waiting.start()
+    assert not admitted.is_set()
+    stop.unpause()
+    waiting.join(60)
+    assert admitted.is_set()
+
+
+def test_a_stop_ends_a_pause():
+    stop = StopSignal()
+    stop.pause()
+    threading.Timer(SOON_S, stop.request).start()
+    with pytest.raises(Stopped):
+        stop.admit()
+
+
+FAMILY = """
+import subprocess, sys, time
+again = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(1000)"]
+child = subprocess.Popen(again, start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_descendants_are_found_and_killed_in_whatever_session_they_are():
+    with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as parent:
+        below = int(parent.stdout.readline())
+        assert list(children(parent.pid)) == [below]
+        assert {parent.pid, below} <= set(children(os.getpid()))
+        ticks = start_ticks(below)
+        assert ticks >= start_ticks(parent.pid)
+        kill_children(parent.pid)
+        wait_until(lambda: ended(below))
+        assert start_ticks(below) is None
+        parent.kill()
+
+
+AT_ONCE = """
+import os, signal, subprocess, sys, time
+from lpfloop.loop.stop import StopSignal
+stop = StopSignal(drain_s=1000)
+with stop.on_signals():
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    print(child.pid, flush=True)
+    signal.raise_signal(signal.SIGINT)
+    print("draining", flush=True)
+    signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_second_signal_ends_the_process_and_its_children_at_once():
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False, timeout=60
+    )
+    child, said = done.stdout.split()
+    assert said == "draining"
+    assert done.returncode == 128 + signal.SIGTERM
+    wait_until(lambda: ended(int(child)))

@@ -1,0 +1,140 @@
+"""What is interrupted by the crash tests: a run, its recovery, repair, redo, fork and collection.
+
+A scenario starts from a lake that `prepare` left, and does `work`, which may be killed anywhere and
+done again; in the end the run `name` is that of an uninterrupted run.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from crashing import KILLED, RUN, Attempt, look, loop
+from lpfloop.configs.schema import RunConfig
+from lpfloop.stores.garbage import collect, garbage, published
+from lpfloop.stores.inspection import repair
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.journal_reader import JOURNAL, Reader
+from lpfloop.stores.lake import CHECKPOINTS, part_path, run_folder
+
+FORKED = "b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is killed: `prepare` makes the lake that `work` begins with."""
+
+    prepare: Callable[[Path], None]
+    work: Callable[[Path], None]
+    name: str = RUN
+
+
+def scenarios(config: RunConfig) -> dict[str, Scenario]:
+    """Return all scenarios; each ends with what `loop` alone gives on an empty lake."""
+    turned = partial(loop, config=config)
+    finished = partial(_finished, config=config)
+    return {
+        "run": Scenario(prepare=_nothing, work=turned),
+        "recovery": Scenario(
+            prepare=partial(_killed, config=config, at="part.rename.before#20"), work=turned
+        ),
+        "publication": Scenario(
+            prepare=partial(_killed, config=config, at="checkpoint.published"), work=turned
+        ),
+        "repair": Scenario(
+            prepare=partial(_damaged, config=config), work=partial(mend, config=config)
+        ),
+        "redo": Scenario(
+            prepare=partial(_damaged, config=config), work=partial(mend, config=config, redo=True)
+        ),
+        "fork": Scenario(prepare=finished, work=partial(fork, config=config), name=FORKED),
+        "collection": Scenario(
+            prepare=partial(_littered, config=config), work=partial(tidy, config=config)
+        ),
+    }
+
+
+def mend(lake: Path, *, config: RunConfig, redo: bool = False) -> None:
+    """Repair the run and make what is owed again."""
+    journal = Journal(run_folder(lake, RUN))
+    repair(journal)
+    if redo:
+        journal.redo()
+    journal.close()
+    loop(lake, config=config)
+
+
+def fork(lake: Path, *, config: RunConfig) -> None:
+    """Fork the run, or go on with the fork that is there."""
+    there = (run_folder(lake, FORKED) / JOURNAL).exists()
+    loop(lake, config=config, name=FORKED, fork=None if there else RUN)
+
+
+def tidy(lake: Path, *, config: RunConfig) -> None:
+    """Collect all garbage and all but the newest weights, then see that the run is done."""
+    journal = Journal(run_folder(lake, RUN))
+    collect(journal, garbage(journal, keep=1))
+    left = garbage(journal, keep=1)
+    journal.close()
+    if left:
+        raise RuntimeError(f"garbage was left: {left}")
+    loop(lake, config=config)
+
+
+def done_and_looked_at(lake: Path, *, scenario: Scenario) -> None:
+    """Do the scenario's work to its end, and look through the run."""
+    scenario.work(lake)
+    look(lake, name=scenario.name)
+
+
+def _nothing(lake: Path) -> None:
+    """Begin with an empty lake."""
+
+
+def _finished(lake: Path, *, config: RunConfig) -> None:
+    Attempt(lake=lake, work=partial(loop, config=config)).finish()
+
+
+def _killed(lake: Path, *, config: RunConfig, at: str) -> None:
+    code = Attempt(lake=lake, work=partial(loop, config=config), points={at: "kill"}).start()
+    if code != KILLED:
+        raise RuntimeError(f"{at} was not reached (exit code {code})")
+
+
+def _damaged(lake: Path, *, config: RunConfig) -> None:
+    """Alter a part, delete another one, and cut a file of a checkpoint short."""
+    _finished(lake, config=config)
+    folder = run_folder(lake, RUN)
+    reader = Reader(folder)
+    altered, deleted = (
+        part_path(folder, table, reader.parts(table=table, iteration=1)[0].sha256)
+        for table in ("critiques", "pairs")
+    )
+    checkpoint = folder / CHECKPOINTS / published(reader)[0]
+    reader.close()
+    flip(altered)
+    deleted.unlink()
+    truncate(checkpoint / "extra" / "weights")
+
+
+def _littered(lake: Path, *, config: RunConfig) -> None:
+    """Leave files that no unit refers to."""
+    _finished(lake, config=config)
+    folder = run_folder(lake, RUN)
+    part = next((folder / "parts" / "candidates").iterdir())
+    shutil.copy(part, part.with_stem("0" * 64))
+    checkpoint = next((folder / CHECKPOINTS).iterdir())
+    shutil.copytree(checkpoint, checkpoint.with_name("0" * 64))
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Change one bit of a file, in its middle if no place is given."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    """Take the last byte of a file away."""
+    path.write_bytes(path.read_bytes()[:-1])

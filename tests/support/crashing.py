@@ -1,0 +1,285 @@
+"""Runs of the scripted loop in processes that are killed, and what is left of them.
+
+Each attempt is a child of a clean fork server, so no copy of a live SQLite connection or thread is
+ever made. The policy, the critic and the trainer are stand-ins that need no model and answer the
+same each time; the loop, the store and the disk are the real ones.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lpfloop.loop.training
+import pyarrow as pa
+import scripts
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon import Job, run_loop
+from lpfloop.loop.reporter import Advance
+from lpfloop.loop.stop import StopSignal
+from lpfloop.policies.canary import CANARY, write_canary
+from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.training import TrainJob, TrainResult
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.inspection import check_journal, damages
+from lpfloop.stores.journal_reader import JOURNAL, Reader
+from lpfloop.stores.lake import part_path, run_folder
+from lpfloop.stores.schemas import SCHEMAS
+from lpfloop.stores.sealed import read_part
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
+KILLED = -signal.SIGKILL
+AT_ONCE = 2
+RUN = "a"
+HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars")
+"""What the fork server imports once for all children."""
+
+SMALL = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=crashing:policy",
+    "critic.engine.kind=scripted",
+    "critic.engine.script=crashing:critic",
+    "reward.model=none",
+    "prompts.held_out_share=0.25",
+    "prompts.per_iteration=4",
+    "prompts.evaluated=2",
+    "prompts.chunk=2",
+    "recipe.n=2",
+    "recipe.m=1",
+    "recipe.top_k=1",
+    "training.min_pairs=1",
+    "iterations=2",
+)
+
+IDS = {
+    "prompts": ("prompt_id",),
+    "candidates": ("candidate_id",),
+    "critiques": ("critique_id",),
+    "rewards": ("candidate_id",),
+    "pairs": ("pair_id",),
+    "demonstrations": ("demonstration_id",),
+    "yields": ("prompt_id", "iteration", "rule"),
+    "checkpoints": ("checkpoint_id",),
+    "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
+    "scores": ("iteration", "metric", "prompt_id"),
+}
+"""What tells the rows of a table apart: no two may agree in it."""
+
+_calls: list[int] = []
+
+
+def _called(request: Request) -> None:
+    """Note a request where a kill can not undo it."""
+    for handle in _calls:
+        os.write(handle, f"{request.request_id} {request.seed}\n".encode())
+
+
+def policy(request: Request, sampling: Sampling) -> str:
+    """Answer with one of seven texts, by the seed."""
+    _called(request)
+    return scripts.policy(request, sampling)
+
+
+def critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, one time in eight without a dictionary."""
+    _called(request)
+    return scripts.critic(request, sampling)
+
+
+def train(job: TrainJob, **_: object) -> TrainResult:
+    """Make a model whose bytes depend on the job, as a training does that begins anew."""
+    parts = sorted(path.stem for path in job.data)
+    weights = hashlib.sha256(f"{job.method} {job.seed} {job.settings} {parts}".encode()).hexdigest()
+    model = job.folder("model")
+    (model / "extra").mkdir(parents=True, exist_ok=True)
+    (model / "config.json").write_text("{}\n")
+    (model / "extra" / "weights").write_text(weights)
+    write_canary(job.output, ())
+    return TrainResult(output=model, steps=1, metrics={"loss": 0.5}, seconds=0.0)
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        pass
+
+    def advance(self, advance: Advance) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+def write_prompts(folder: Path, count: int = 8) -> Path:
+    """Write prompts that no process has to verify."""
+    path = folder / "prompts.jsonl"
+    rows = [{"prompt": f"Tell me about the number {n}."} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def small_config(prompts: Path, *overrides: str) -> RunConfig:
+    """Return the configuration of a run of about 0.1 s: two iterations, some 30 units."""
+    return load_config("tiny", "rlrf", (*SMALL, f"prompts.source={prompts}", *overrides), {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One process that works on a lake: what it does, and where it fails.
+
+    `points` are what `failpoints.armed` takes: actions by name.
+    """
+
+    lake: Path
+    work: Callable[[Path], None]
+    points: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def start(self) -> int:
+        """Do it in a child; return its exit code, negative for a signal."""
+        process = _context().Process(target=_child, args=(self,))
+        process.start()
+        process.join()
+        code = process.exitcode
+        process.close()
+        assert code is not None
+        return code
+
+    def finish(self) -> None:
+        """Do it in a child, which must end well."""
+        code = self.start()
+        told = self.lake / "error"
+        assert code == 0, f"exit code {code}: {told.read_text() if told.exists() else ''}"
+
+
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "lpfloop.loop.daemon", *HEAVY])
+    return context
+
+
+def _child(attempt: Attempt) -> None:
+    pa.set_cpu_count(1)
+    lpfloop.loop.training.train = train
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    _calls.append(os.open(attempt.lake / "calls", flags, 0o600))
+    try:
+        with armed(attempt.points):
+            attempt.work(attempt.lake)
+    except BaseException as error:
+        (attempt.lake / "error").write_text(f"{type(error).__name__}: {error}")
+        raise
+    (attempt.lake / "error").unlink(missing_ok=True)
+
+
+def loop(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = None) -> None:
+    """Turn the loop until its iterations are done."""
+    run_loop(Job(config=config, lake=lake, name=name, fork=fork), Silent(), StopSignal())
+
+
+def census(lake: Path, *, work: Callable[[Path], None]) -> None:
+    """Do the work, and leave the names of the failpoints it reached, in order."""
+    with observed() as reached:
+        work(lake)
+    (lake / "reached").write_text("\n".join(reached))
+
+
+def reached(lake: Path) -> Counter[str]:
+    """Return how often a census met each failpoint."""
+    return Counter((lake / "reached").read_text().split())
+
+
+def times(count: int) -> list[int]:
+    """Return which of `count` meetings to fail at: the first two, the middle one, the last."""
+    return sorted({1, min(2, count), (count + 1) // 2, count})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What a run holds, compared with another's; every list that names something wrong is empty."""
+
+    digest: str
+    rows: Mapping[str, int]
+    units: int
+    owed: list[str]
+    repeated: list[str]
+    damaged: list[str]
+    temporary: list[str]
+
+
+def whole(lake: Path, name: str = RUN) -> Whole:
+    """Look through a run: its rows, its units, every byte of its files."""
+    folder = run_folder(lake, name)
+    check_journal(folder)
+    reader = Reader(folder)
+    stages = reader.stages()
+    ids = {table: _ids(reader, table) for table in SCHEMAS}
+    found = Whole(
+        digest=run_digest(folder),
+        rows={table: len(rows) for table, rows in ids.items()},
+        units=sum(stage.done for stage in stages),
+        owed=[f"{s.iteration} {s.stage}" for s in stages if s.done != s.planned],
+        repeated=[table for table, rows in ids.items() if len(set(rows)) < len(rows)],
+        damaged=[f"{d.stage} {d.reason}" for d in damages(reader, deep=True)],
+        temporary=[str(path.relative_to(folder)) for path in folder.rglob(".tmp-*")],
+    )
+    reader.close()
+    return found
+
+
+def _ids(reader: Reader, table: str) -> list[tuple[object, ...]]:
+    """Return what tells the committed rows of a table apart."""
+    rows = list[tuple[object, ...]]()
+    for part in reader.parts(table=table):
+        sealed = read_part(part_path(reader.folder, table, part.sha256), part.sha256)
+        rows += zip(*(sealed[column].to_pylist() for column in IDS[table]), strict=True)
+    return rows
+
+
+def look(lake: Path, *, name: str = RUN) -> None:
+    """Leave what `whole` says beside the runs, for the parent to read."""
+    seen = whole(lake, name)
+    told = {field: getattr(seen, field) for field in Whole.__slots__}
+    (lake / "whole").write_text(json.dumps(told))
+
+
+def loop_and_look(lake: Path, *, config: RunConfig, name: str = RUN) -> None:
+    """Turn the loop to its end, and look through what it made."""
+    loop(lake, config=config, name=name)
+    look(lake, name=name)
+
+
+def seen(lake: Path) -> Whole:
+    """Return what a child saw by `look`."""
+    return Whole(**json.loads((lake / "whole").read_text()))
+
+
+def calls(lake: Path) -> Counter[str]:
+    """Return how often each question was asked, by whatever attempt."""
+    path = lake / "calls"
+    return Counter(path.read_text().splitlines()) if path.exists() else Counter()
+
+
+def committed_ids(lake: Path, name: str = RUN) -> set[object]:
+    """Return the ids of the candidates and critiques that are durable."""
+    folder = run_folder(lake, name)
+    if not (folder / JOURNAL).exists():
+        return set()
+    reader = Reader(folder)
+    found = {row for table in ("candidates", "critiques") for (row,) in _ids(reader, table)}
+    reader.close()
+    return found

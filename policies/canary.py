@@ -77,7 +77,8 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
     if not path.is_file():
         return ()
     try:
-        return tuple(_read_row(row) for row in json.loads(path.read_bytes()))
+        content: list[dict[str, Any]] = json.loads(path.read_bytes())
+        return tuple(_read_row(content[place]) for place in range(len(content)))
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f"{path} is no canary ({error}); restore the model's folder") from error
 

@@ -50,8 +50,8 @@ class Search(Generic[In, Out]):
         self._deaths = 0
         self.good = good
         if len(batches) == 1:
-            # It was alone already.
-            self._suspects[0].deaths = CONVICTING
+            # It was alone already; a single request is still seen to kill before it is convicted.
+            self._suspects[0].deaths = CONVICTING - 1
             self._divide(self._suspects[0])
 
     @property

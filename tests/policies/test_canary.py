@@ -1,0 +1,332 @@
+"""The canary: engines agree about log-probabilities, and stale weights are caught every time."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.canary import (
+    AGREEMENT,
+    APART,
+    CANARY,
+    CanaryRow,
+    StaleWeightsError,
+    prove,
+    read_canary,
+    write_canary,
+)
+from lpfloop.policies.chat import ChatTokenizer
+from lpfloop.policies.engine import (
+    AnswerLogprob,
+    Batch,
+    Engine,
+    EngineError,
+    Request,
+    Sampling,
+)
+from lpfloop.policies.open import open_engine
+from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.policies.supervised import WorkerEngine
+from lpfloop.stores.keys import derive_seed
+from lpfloop.stores.records import Message
+
+QUESTIONS = {
+    "Who are you?": "I am Loopy.",
+    "Tom has 3 apples and buys 4 more. How many apples does he have?": "3 + 4 = 7. The answer "
+    "is 7.",
+    "Sort these numbers: 7, 2, 5.": "2, 5, 7",
+    "Name a fruit.": "",
+}
+KINDS = ("vllm", "transformers")
+
+
+def row(before: float, after: float, tokens: int = 10) -> CanaryRow:
+    return CanaryRow(
+        messages=(Message(role="user", content="Who?"),),
+        answer="Me.",
+        logprob_before=before,
+        logprob_after=after,
+        tokens=tokens,
+    )
+
+
+@dataclass
+class Measuring(ScriptedEngine):
+    """An engine that says what it is told to."""
+
+    said: Sequence[float | None]
+    tokens: int = 10
+
+    def logprobs(self, conversations):
+        assert len(conversations) == len(self.said)
+        return [
+            None if logprob is None else AnswerLogprob(logprob=logprob, tokens=self.tokens)
+            for logprob in self.said
+        ]
+
+
+ROWS = [row(-20.0, -15.0), row(-30.0, -30.1), row(-9.0, -12.0)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [-15.0, -30.1, -12.0],
+        [-15.1, -30.3, -11.9],
+        [-15.0, None, -12.0],
+        [None, None, None],
+    ],
+)
+def test_an_engine_on_the_trained_weights_passes(said: list[float | None]) -> None:
+    prove(Measuring(said), ROWS)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [-20.0, -30.0, -9.0],  # the parent's weights
+        [-15.0, -30.1, -9.0],  # one row of the parent's
+        [-40.0, -60.0, -30.0],  # somebody else's
+        [float("nan"), -30.1, -12.0],
+        [float("-inf"), -30.1, -12.0],
+    ],
+)
+def test_any_other_engine_does_not(said: list[float]) -> None:
+    with pytest.raises(StaleWeightsError, match="does not run this checkpoint's weights"):
+        prove(Measuring(said), ROWS)
+
+
+def test_small_steps_are_told_apart_although_both_agree() -> None:
+    """Old and new differ by less than engines may be off; which one is nearer decides."""
+    step = 10 * (APART + AGREEMENT) / 2
+    rows = [row(-20.0, -20.0 + step)]
+    prove(Measuring([-20.0 + step]), rows)
+    with pytest.raises(StaleWeightsError):
+        prove(Measuring([-20.0]), rows)
+
+
+def test_another_tokenizer_is_caught() -> None:
+    with pytest.raises(StaleWeightsError, match="tokenizer"):
+        prove(Measuring([-15.0, -30.1, -12.0], tokens=11), ROWS)
+
+
+def test_an_engine_without_probabilities_and_an_untrained_model_pass() -> None:
+    prove(ScriptedEngine(EngineConfig(kind="scripted")), ROWS)
+    prove(Measuring([]), [])
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    assert read_canary(tmp_path) == ()
+    write_canary(tmp_path, ROWS)
+    assert read_canary(tmp_path) == tuple(ROWS)
+
+
+@pytest.mark.parametrize(
+    "content", ["", '{"a": 1}', "[{}]", "[1]", '[{"messages": [[1]]}]', "null"]
+)
+def test_a_broken_file_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / CANARY).write_text(content)
+    with pytest.raises(EngineError, match="no canary"):
+        read_canary(tmp_path)
+
+
+# real engines
+
+
+@pytest.fixture(scope="module")
+def moved(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny policy after a real step of gradient descent on the answers, with its canary."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("moved") / "policy"
+    shutil.copytree(tiny_policy, folder)
+    model = AutoModelForCausalLM.from_pretrained(str(tiny_policy), dtype=torch.float32)
+    chat = ChatTokenizer(AutoTokenizer.from_pretrained(str(tiny_policy)), tiny_policy)
+    parts = [chat.parted(messages) for messages in conversations()]
+
+    def measured() -> list[torch.Tensor]:
+        sums = []
+        for prompt, answer in parts:
+            logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+            told = logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])
+            sums.append(told.sum())
+        return sums
+
+    before = measured()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    sum(before).neg().backward()
+    optimizer.step()
+    after = measured()
+    model.save_pretrained(folder)
+    rows = [
+        CanaryRow(
+            messages=messages[:-1],
+            answer=messages[-1].content,
+            logprob_before=old.item(),
+            logprob_after=new.item(),
+            tokens=len(answer),
+        )
+        for messages, (_, answer), old, new in zip(
+            conversations(), parts, before, after, strict=True
+        )
+    ]
+    write_canary(folder, rows)
+    return folder
+
+
+def conversations() -> list[tuple[Message, ...]]:
+    return [
+        (Message(role="user", content=question), Message(role="assistant", content=answer))
+        for question, answer in QUESTIONS.items()
+    ]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(
+    request, moved: Path, tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Engine, Engine]]:
+    """Engines of one kind on the trained weights and on their parent's."""
+    config = EngineConfig(kind=request.param, cpu_threads=1)
+    logs = tmp_path_factory.mktemp("logs")
+    engines = [
+        open_engine(str(folder), config, log=logs / f"{place}.log")
+        for place, folder in enumerate((moved, tiny_policy))
+    ]
+    yield engines[0], engines[1]
+    for engine in engines:
+        engine.close()
+
+
+@pytest.mark.model
+def test_engines_say_what_the_model_says(pair: tuple[Engine, Engine], moved: Path) -> None:
+    rows = read_canary(moved)
+    for engine, wanted in zip(
+        pair, ([r.logprob_after for r in rows], [r.logprob_before for r in rows]), strict=True
+    ):
+        said = engine.logprobs([r.conversation for r in rows])
+        assert [s.tokens for s in said if s] == [r.tokens for r in rows]
+        for found, expected, canary in zip(said, wanted, rows, strict=True):
+            assert found is not None
+            assert abs(found.logprob - expected) / canary.tokens < 0.005
+
+
+@pytest.mark.model
+def test_what_does_not_fit_is_not_measured(pair: tuple[Engine, Engine], moved: Path) -> None:
+    first, *_ = conversations()
+    endless = (first[0], Message(role="assistant", content="pears and apples " * 3000))
+    unsaid, said = pair[0].logprobs([endless, first])
+    assert unsaid is None
+    assert said is not None
+
+
+@pytest.mark.model
+def test_the_parents_weights_are_caught_and_the_right_ones_pass(
+    pair: tuple[Engine, Engine], moved: Path
+) -> None:
+    rows = read_canary(moved)
+    fresh, stale = pair
+    prove(fresh, rows)
+    with pytest.raises(StaleWeightsError):
+        prove(stale, rows)
+    # Warm caches prove nothing: draw first, then measure again.
+    requests = tuple(
+        Request(request_id=str(i), messages=r.messages, seed=i) for i, r in enumerate(rows)
+    )
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
+    for engine in pair:
+        list(engine.generate([Batch(key="a", requests=requests)], sampling))
+    prove(fresh, rows)
+    with pytest.raises(StaleWeightsError):
+        prove(stale, rows)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("injection", ["swapped file", "half old", "noise", "own old canary"])
+def test_weights_that_are_not_those_of_the_training_are_caught(
+    injection: str, moved: Path, tiny_policy: Path, tmp_path: Path
+) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "policy"
+    shutil.copytree(moved, folder)
+    weights, old = folder / "model.safetensors", load_file(tiny_policy / "model.safetensors")
+    new = load_file(weights)
+    match injection:
+        case "swapped file":
+            shutil.copyfile(tiny_policy / "model.safetensors", weights)
+        case "half old":
+            half = dict(list(old.items())[: len(old) // 2])
+            save_file({**new, **half}, weights, metadata={"format": "pt"})
+        case "noise":
+            generator = torch.Generator().manual_seed(0)
+            noisy = {
+                name: tensor + 0.05 * torch.randn(tensor.shape, generator=generator)
+                for name, tensor in new.items()
+            }
+            save_file(noisy, weights, metadata={"format": "pt"})
+        case _:
+            rows = read_canary(moved)
+            write_canary(
+                folder,
+                [
+                    replace(r, logprob_before=r.logprob_after, logprob_after=r.logprob_before)
+                    for r in rows
+                ],
+            )
+    engine = open_engine(str(folder), EngineConfig(kind="transformers"), log=tmp_path / "log")
+    with pytest.raises(StaleWeightsError):
+        prove(engine, read_canary(folder))
+    engine.close()
+
+
+@pytest.mark.model
+def test_an_answer_ends_with_its_end_token(tiny_policy: Path) -> None:
+    """Templates that write a line feed after it, or finished turns in another way, divide alike."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(tiny_policy))
+    own = tokenizer.chat_template
+    question, answer = conversations()[0]
+    for template in (own, own.replace("'<|end|>' }}", "'<|end|>\n' }}"), own + "\n"):
+        tokenizer.chat_template = template
+        chat = ChatTokenizer(tokenizer, tiny_policy)
+        prompt, said = chat.parted((question, answer))
+        assert said[-1] in chat.stops
+        assert chat.text(said, "stop") == answer.content
+        assert tuple(prompt) == chat.prompt((question,))
+
+
+@pytest.mark.model
+def test_a_vllm_worker_killed_in_the_middle_draws_the_same(
+    tiny_policy: Path, tmp_path: Path
+) -> None:
+    config = EngineConfig(kind="vllm", cpu_threads=1)
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=40)
+    batches = [
+        Batch(
+            key=key,
+            requests=tuple(
+                Request(request_id=f"{key}/{i}", messages=c[:-1], seed=derive_seed(0, key, i))
+                for i, c in enumerate(conversations() * 4)
+            ),
+        )
+        for key in "abcdef"
+    ]
+    engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")
+    unkilled = {r.key: r for r in engine.generate(batches, sampling)}
+    killed = {}
+    for result in engine.generate(batches, sampling):
+        assert result.key not in killed
+        killed[result.key] = result
+        if len(killed) == 1:
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+    engine.close()
+    assert killed == unkilled

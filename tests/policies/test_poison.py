@@ -1,0 +1,135 @@
+"""The search for poison: it finds exactly the requests that kill, and never blames a machine."""
+
+from collections.abc import Sequence
+
+from faulty import ordered
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.policies.engine import Batch, BatchResult, Completion
+from lpfloop.policies.poison import CONVICTING, MOST_DEATHS, Search
+from lpfloop.policies.work import GENERATE
+
+GOOD = ordered("good", "x")
+
+
+def answer(batch: Batch) -> BatchResult:
+    """Return what a worker that survives gives."""
+    completions = (
+        Completion(
+            request_id=request.request_id,
+            text=request.messages[-1].content,
+            prompt_tokens=1,
+            completion_tokens=1,
+            finish_reason="stop",
+            logprob=None,
+        )
+        for request in batch.requests
+    )
+    return BatchResult(key=batch.key, completions=tuple(completions))
+
+
+def deadly(batch: Batch) -> bool:
+    return any(request.messages[-1].content == "die" for request in batch.requests)
+
+
+def run(search: Search[Batch, BatchResult]) -> tuple[list[BatchResult], int, bool]:
+    """Play the worker that dies of "die"; return results, deaths, and whether it was given up."""
+    results: list[BatchResult] = []
+    deaths = 0
+    while not search.over:
+        asked = search.ask(last_chance=False)
+        if asked is None:
+            return results, deaths, True
+        if deadly(asked):
+            deaths += 1
+            search.died("killed")
+        else:
+            results += search.answered(answer(asked))
+    return results, deaths, False
+
+
+def batches(sizes: Sequence[Sequence[bool]]) -> list[Batch]:
+    return [
+        ordered(str(number), *("die" if dies else "live" for dies in batch))
+        for number, batch in enumerate(sizes)
+    ]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_exactly_the_deadly_requests_fail(sizes: list[list[bool]]) -> None:
+    wanted = batches(sizes)
+    results, deaths, given_up = run(Search(wanted, GENERATE, GOOD))
+    assert not given_up
+    assert sorted(r.key for r in results) == sorted(b.key for b in wanted)
+    found = {c.request_id: c for r in results for c in r.completions}
+    for batch in wanted:
+        [result] = (r for r in results if r.key == batch.key)
+        assert [c.request_id for c in result.completions] == [r.request_id for r in batch.requests]
+        for request in batch.requests:
+            dies = request.messages[-1].content == "die"
+            assert (found[request.request_id].finish_reason == "failed") == dies
+    poisoned = sum(map(sum, sizes))
+    split = sum(any(batch) and len(batch) > 1 for batch in sizes) * (len(sizes) > 1)
+    alone_before = sizes == [[True]]
+    assert deaths == CONVICTING * (poisoned + split) - alone_before
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_worker_that_answers_nothing_any_more_convicts_nobody(sizes: list[int]) -> None:
+    search = Search(batches([[True] * size for size in sizes]), GENERATE, None)
+    results, _, given_up = run(search)
+    assert given_up
+    assert not results
+
+
+def test_the_innocent_come_first() -> None:
+    search = Search(batches([[True, False], [False], [False]]), GENERATE, GOOD)
+    asked: list[str] = []
+    for _ in range(3):
+        batch = search.ask(last_chance=False)
+        assert batch is not None
+        asked.append(batch.key)
+        if deadly(batch):
+            search.died("killed")
+        else:
+            list(search.answered(answer(batch)))
+    assert asked == ["0", "1", "2"]
+    again = search.ask(last_chance=False)
+    assert again is not None
+    assert again.key == "0"
+
+
+def test_before_the_last_chance_something_good_is_asked() -> None:
+    search = Search(batches([[True], [True]]), GENERATE, GOOD)
+    assert search.ask(last_chance=True) == GOOD
+    assert not list(search.answered(answer(GOOD)))
+    assert search.ask(last_chance=False) != GOOD
+
+
+def test_an_overlong_answer_proves_nothing() -> None:
+    """No model worked for it, so it does not show that the machine is well."""
+    search = Search([ordered("a", "die"), ordered("b", "long")], GENERATE, None)
+    for _ in range(CONVICTING):
+        while (asked := search.ask(last_chance=False)) is not None and not deadly(asked):
+            [completion] = answer(asked).completions
+            overlong = Completion(
+                request_id=completion.request_id,
+                text="",
+                prompt_tokens=9,
+                completion_tokens=0,
+                finish_reason="overlong",
+                logprob=None,
+            )
+            whole = list(search.answered(BatchResult(key=asked.key, completions=(overlong,))))
+            assert [r.key for r in whole] == ["b"]
+        search.died("killed")
+    assert search.ask(last_chance=False) is None
+
+
+def test_a_search_has_an_end() -> None:
+    search = Search(batches([[True] * MOST_DEATHS, [False]]), GENERATE, GOOD)
+    results, deaths, given_up = run(search)
+    assert given_up
+    assert deaths == MOST_DEATHS + 1
+    assert [r.key for r in results] == ["1"]

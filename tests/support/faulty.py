@@ -1,0 +1,109 @@
+"""A scripted model that does to its worker what a request says.
+
+The last message is an order: what happens, and after white space a marker file if it shall happen
+only while that file exists (`while`), or only the first time (`once`): "die", "hang once /tmp/m".
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lpfloop.policies.engine import Batch, EngineError, Request, Sampling
+from lpfloop.stores.records import Message
+
+FOREVER_S = 3600
+
+
+def behave(request: Request, sampling: Sampling) -> str:
+    """Do what is ordered; answer with the order and the seed if the worker survives it."""
+    order, *condition = request.messages[-1].content.split()
+    if order in FAULTS and happens(condition):
+        FAULTS[order](condition)
+    return f"{order} {request.seed}"
+
+
+def happens(condition: list[str]) -> bool:
+    """Whether the fault is due, by its marker file."""
+    match condition:
+        case ["once", marker]:
+            first = not Path(marker).exists()
+            Path(marker).touch()
+            return first
+        case ["while", marker]:
+            return Path(marker).exists()
+        case _:
+            return True
+
+
+def die(_condition: list[str]) -> None:
+    """End like a process that ran out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash(_condition: list[str]) -> None:
+    """End like a bad pointer."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave(_condition: list[str]) -> None:
+    """End with a code and last words."""
+    os.write(1, b"the last words\n")
+    os._exit(7)
+
+
+def overflow(_condition: list[str]) -> None:
+    """Raise what no engine handles."""
+    raise MemoryError("no memory is left on the device")
+
+
+def refuse(_condition: list[str]) -> None:
+    """Raise what engines raise on purpose."""
+    raise EngineError("the model gives no finite probabilities")
+
+
+def hang(_condition: list[str]) -> None:
+    """Never answer."""
+    time.sleep(FOREVER_S)
+
+
+def stop(_condition: list[str]) -> None:
+    """Stop every thread, also that which reads."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def orphan(condition: list[str]) -> None:
+    """Leave two processes behind, one of which holds the worker's pipe; then die."""
+    sleeper = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER_S})"])
+    forked = os.fork()
+    if not forked:
+        time.sleep(FOREVER_S)
+    Path(condition[1] + ".pids").write_text(f"{os.getpid()} {sleeper.pid} {forked}")
+    os._exit(7)
+
+
+FAULTS = {
+    "die": die,
+    "crash": crash,
+    "leave": leave,
+    "overflow": overflow,
+    "refuse": refuse,
+    "hang": hang,
+    "stop": stop,
+    "orphan": orphan,
+}
+
+
+def ordered(key: str, *orders: str) -> Batch:
+    """Return a batch of one request an order."""
+    requests = (
+        Request(
+            request_id=f"{key}/{place}",
+            messages=(Message(role="user", content=order),),
+            seed=100 * len(key) + place,
+        )
+        for place, order in enumerate(orders)
+    )
+    return Batch(key=key, requests=tuple(requests))

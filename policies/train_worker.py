@@ -53,7 +53,7 @@ from .trainer_checkpoints import (
 from .trainer_faults import FAULT, TrainingError
 from .trainer_job import TrainJob, read_job
 from .trainer_process import alone
-from .trainer_steps import STEPS, read_steps
+from .trainer_steps import STEPS
 from .training import RESULT
 from .trl_trainer import make_trainer
 
@@ -61,6 +61,9 @@ logger = logging.getLogger(__name__)
 
 TAIL = 10
 """Logged steps whose mean a result reports: one step of a few dozen pairs is noise."""
+
+TOKENS = "num_tokens"
+"""TRL's count of the tokens that it trained on."""
 
 PREDECESSOR_S = 60.0
 """Seconds in which the child of a parent that was killed must have ended."""
@@ -73,6 +76,7 @@ class Trained:
     steps: int
     max_steps: int
     rows: int
+    metrics: dict[str, float]
     seconds: dict[str, float]
 
 
@@ -86,6 +90,7 @@ class Journal(TrainerCallback):
         self.job = job
         self.identity = identity
         self.diverged: str | None = None
+        self.tokens_before = 0.0
         self.append({"event": "start", "resumed_from": resumed_from, "pid": os.getpid()})
 
     def append(self, row: dict[str, Any]) -> None:
@@ -93,6 +98,13 @@ class Journal(TrainerCallback):
         if is_main():
             with self.job.folder(STEPS).open("a") as f:
                 f.write(f"\n{json.dumps(row)}\n")
+
+    def on_train_begin(
+        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
+    ) -> None:
+        """Note how many tokens were trained on before a resume: TRL counts from there anew."""
+        if state.log_history:
+            self.tokens_before = state.log_history[-1].get(TOKENS, 0.0)
 
     def on_log(
         self,
@@ -105,6 +117,10 @@ class Journal(TrainerCallback):
         """Record a step; the summary at the end has no loss of its own and is left out."""
         if "loss" not in logs:
             return
+        if TOKENS in logs:
+            logs[TOKENS] += self.tokens_before
+            # The state that a checkpoint keeps has a copy.
+            state.log_history[-1][TOKENS] = logs[TOKENS]
         metrics = {k: v for k, v in logs.items() if isinstance(v, int | float)}
         row = {"step": state.global_step, "max_steps": state.max_steps, "metrics": metrics}
         self.append({"event": "step", **row})
@@ -198,6 +214,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
+        metrics=final_means(trainer.state),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -212,16 +229,21 @@ def refuse_unfinished(trainer: Trainer, journal: Journal) -> None:
         raise TrainingError("incomplete", message)
 
 
+def final_means(state: TrainerState) -> dict[str, float]:
+    """Return the means of the last steps' metrics, from the history that checkpoints keep."""
+    tail = [logs for logs in state.log_history if "loss" in logs][-TAIL:]
+    names = sorted(set.intersection(*(set(logs) for logs in tail)) - {"step"})
+    return {name: statistics.fmean(logs[name] for logs in tail) for name in names}
+
+
 def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
     """Write `result.json`, last of all: steps, final means, the hash of every file of the model."""
-    tail = read_steps(job.folder(STEPS))[-TAIL:]
-    names = sorted(set.intersection(*(set(s.metrics) for s in tail)))
     result = {
         "identity": identity,
         "steps": trained.steps,
         "max_steps": trained.max_steps,
         "rows": trained.rows,
-        "metrics": {n: statistics.fmean(s.metrics[n] for s in tail) for n in names},
+        "metrics": trained.metrics,
         "seconds": trained.seconds,
         "files": describe_files(job.folder("model")),
         "canary": file_sha256(job.folder(CANARY)),

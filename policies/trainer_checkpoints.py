@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from ..stores.durable import remove, sweep, sync_file, sync_folder, write_file
+from ..stores.durable import remove, sync_file, sync_folder, write_file
 from ..stores.sealed import MANIFEST, file_sha256
 from .trainer_job import read_json
 
@@ -103,7 +103,6 @@ def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
 
     A trainer that comes to the same step again writes into a folder that it finds.
     """
-    sweep(checkpoints)
     unfit = [c for c in newest_first(checkpoints) if not is_whole(c, identity)]
     for checkpoint in unfit:
         remove(checkpoint)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ..stores.durable import sweep
 from ..stores.sealed import file_sha256
 from .canary import CANARY
 from .trainer_checkpoints import agrees, discard_unfit
@@ -110,6 +111,7 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
     refuse_unfit(job)
     identity = write_job(job)
     with alone(job, patience_s=patience_s):
+        sweep(job.output)
         job.folder(FAULT).unlink(missing_ok=True)
         shutil.rmtree(job.folder("cache"), ignore_errors=True)
         for checkpoint in discard_unfit(job.folder("checkpoints"), identity):

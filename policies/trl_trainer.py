@@ -85,8 +85,7 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "dataloader_pin_memory": cuda,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # the journal asks for checkpoints
-        "save_total_limit": 2,
+        "save_strategy": "no",  # the journal asks for checkpoints, and lets them go
         "report_to": "none",
         "disable_tqdm": True,
     }

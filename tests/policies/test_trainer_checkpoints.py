@@ -23,6 +23,7 @@ from lpfloop.policies.trainer_checkpoints import (
     seal_checkpoint,
 )
 from lpfloop.policies.training import train
+from lpfloop.stores.durable import sweep
 from lpfloop.stores.failpoints import armed, observed
 
 NEEDED = sorted(FILES.keys() - {"config.json"})
@@ -255,5 +256,6 @@ def test_an_interrupted_removal_leaves_no_half_checkpoint(tmp_path: Path):
     with armed({"retired.rename.after": "eio"}), pytest.raises(OSError, match="retired"):
         retain(tmp_path, "mine")
     assert newest_whole(tmp_path, "mine") == tmp_path / "checkpoint-12"
+    sweep(tmp_path)
     assert discard_unfit(tmp_path, "mine") == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-12", "checkpoint-8"]

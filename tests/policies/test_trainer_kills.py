@@ -85,6 +85,7 @@ def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))
 
 
+@pytest.mark.slow
 def test_sft_killed_in_its_saves_ends_bit_equal(
     tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):

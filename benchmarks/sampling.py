@@ -27,10 +27,10 @@ from statistics import median
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon import Job, chunked, iteration, opened, ordered
+from lpfloop.loop.daemon import Job, iteration, opened, ordered
 from lpfloop.loop.prompts import load_prompts
 from lpfloop.loop.reporter import Advance
-from lpfloop.loop.rows import Rows
+from lpfloop.loop.rows import Rows, chunked
 from lpfloop.loop.run import Run
 from lpfloop.loop.stop import StopSignal
 from lpfloop.policies.vllm_engine import engine_arguments
@@ -103,7 +103,8 @@ def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candid
 
 
 def committed(run: Run, rows: Rows[Candidate]) -> list[Candidate]:
-    return [row for (key,) in rows.chunks for row in run.store.rows(Candidate, key)]
+    keys = [key for stage in rows.stages for key in stage.keys(run.store.journal)]
+    return [row for key in keys for row in run.store.rows(Candidate, key)]
 
 
 def measure_lpfloop(options: argparse.Namespace, requests: Path) -> Measurement:

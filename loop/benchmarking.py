@@ -8,12 +8,12 @@ import polars as pl
 
 from ..configs.load import stored_config
 from ..stores.records import Checkpoint, Evaluation
-from .daemon import Job, chunked, iteration, opened
+from .daemon import Job, iteration, opened
 from .evaluation import HELD_OUT
 from .prompts import read_prompts
 from .reading import NoSuchRunError, open_run
 from .reporter import Reporter
-from .rows import content_key
+from .rows import chunked, content_key
 from .stop import StopSignal
 
 

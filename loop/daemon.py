@@ -27,7 +27,7 @@ from .models import Models, Served
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
-from .rows import Prompts, content_key
+from .rows import chunked, content_key
 from .run import Run, Work
 from .secrecy import redacted
 from .stop import Stopped, StopSignal
@@ -152,7 +152,8 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate M_0, then make and evaluate M_1 to M_N."""
     _keep_prompts(run, prompts)
     train = ordered(prompts, "train", run.config.seed)
-    held_out = ordered(prompts, "held-out", run.config.seed)[: run.config.prompts.evaluated]
+    wanted = ordered(prompts, "held-out", run.config.seed)[: run.config.prompts.evaluated]
+    held_out = chunked(wanted, run.config.prompts.chunk)
     recipe = RECIPES[run.config.recipe.name].recipe
     checkpoint = _initial(run)
     for number in range(run.config.iterations + 1):
@@ -160,7 +161,7 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
             turn = iteration(run, number, checkpoint, _share(run, train, number))
             checkpoint = recipe(turn, run.config.recipe)
         policy = iteration(run, number, checkpoint, ())
-        policy.evaluate(chunked(held_out, run.config.prompts.chunk))
+        policy.evaluate(held_out)
         _discard_work(run)
 
 
@@ -239,11 +240,6 @@ def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
     """Return the prompts of a split in an order that depends on the seed and their ids alone."""
     chosen = [prompt for prompt in prompts if prompt.split == split]
     return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))
-
-
-def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
-    """Return the prompts in chunks of `size`."""
-    return Prompts(chunks=tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size)))
 
 
 def _fingerprint(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:

@@ -141,10 +141,10 @@ class Iteration:
         training = Training(
             run=self.run, iteration=self.number, parent=self.parent, policy=self.policy
         )
-        training.require_enough(rows)
         owed = self._whole("train", training.identity(rows), rows)
         with self.run.stage(self.number, "train", owed) as stage:
             for unit in stage.owed:
+                training.require_enough(rows)
                 training.pay(stage, unit, rows)
         key = stage.planned.key(self.run.store.journal, 0)
         (checkpoint,) = self.run.store.rows(Checkpoint, key)

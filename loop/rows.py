@@ -38,17 +38,13 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """The prompts of a stage, in chunks."""
+    """The prompts of a stage, in chunks; `identity` hashes which they are, and how they are cut.
+
+    What they say is hashed once a run, where they are stored, and once a chunk, in its key.
+    """
 
     chunks: tuple[tuple[Prompt, ...], ...]
-
-    @property
-    def identity(self) -> str:
-        """A hash of which prompts these are, and how they are cut.
-
-        What they say is hashed once a run, where they are stored, and once a chunk, in its key.
-        """
-        return digest([[prompt.prompt_id for prompt in chunk] for chunk in self.chunks])
+    identity: str
 
     def each_key(self) -> list[tuple[str]]:
         """Return, for each chunk, the keys of what it reads: its own content."""
@@ -108,6 +104,13 @@ class JudgedRows:
 def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
     """Return, for each chunk, the keys of all its units in all the stages."""
     return list(zip(*(stage.keys(journal) for stage in stages), strict=True))
+
+
+def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
+    """Return the prompts in chunks of `size`."""
+    chunks = tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size))
+    identity = digest([[prompt.prompt_id for prompt in chunk] for chunk in chunks])
+    return Prompts(chunks=chunks, identity=identity)
 
 
 def content_key(prompts: Sequence[Prompt]) -> str:

@@ -9,7 +9,14 @@ import httpx2
 import openai
 
 from ..configs.schema import EngineConfig
-from .endpoint_faults import ATTEMPT_ERRORS, KEY_VARIABLE, RefusedError, TemporaryError, fault_of
+from .endpoint_faults import (
+    ATTEMPT_ERRORS,
+    KEY_VARIABLE,
+    RefusedError,
+    TemporaryError,
+    fault_of,
+    shown,
+)
 from .endpoint_transport import new_client
 from .engine import EngineError
 
@@ -32,8 +39,12 @@ def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
 
 
 def _base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host = httpx2.URL(url).host
+    except (ValueError, httpx2.InvalidURL):
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host:
         raise EngineError(
             f"{url!r} is no endpoint; give an address such as http://127.0.0.1:8000/v1"
         )
@@ -41,10 +52,17 @@ def _base_url(url: str) -> str:
 
 
 def api_key(config: EngineConfig) -> str | None:
-    """Return the configured key, or the environment's."""
-    if config.api_key is not None:
-        return config.api_key.get_secret_value()
-    return os.environ.get(KEY_VARIABLE)
+    """Return the configured key, or the environment's, without white space around it.
+
+    Raises:
+        EngineError: when no HTTP header can carry it. It would else be part of an error message.
+    """
+    own = config.api_key
+    key = os.environ.get(KEY_VARIABLE) if own is None else own.get_secret_value()
+    key = (key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise EngineError(f"the API key has characters that no key has; set {KEY_VARIABLE} again")
+    return key or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +104,13 @@ async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
     models = list((await client.models.list()).data)
     names = [model.id for model in models]
     url = str(client.base_url).rstrip("/")
+    key = None if client.api_key == NO_KEY else client.api_key
+    listed = shown(", ".join(names[:8]) or "none", key)
     wanted = model_name or (names[0] if len(names) == 1 else None)
     if wanted is None:
-        listed = ", ".join(names) or "none"
         raise EngineError(f"{url}: which model? it serves {listed}; set engine.model_name")
     if names and wanted not in names:
-        raise EngineError(f"{url}: does not serve {wanted!r}, but {', '.join(names[:8])}")
+        raise EngineError(f"{url}: does not serve {wanted!r}, but {listed}")
     return Served(wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted))
 
 

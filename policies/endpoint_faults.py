@@ -8,6 +8,7 @@ import base64
 import math
 import time
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import cast
@@ -100,7 +101,7 @@ def fault_of(
             suspect=not isinstance(cause, httpx2.ConnectError),
         )
     if isinstance(error, AnswerTooLargeError):
-        return RefusedError("the answer is longer than anybody asked for", told="")
+        return RefusedError("the answer is larger than any can be", told="")
     return TemporaryError("the answer is not that of an OpenAI-compatible endpoint", suspect=True)
 
 
@@ -159,7 +160,8 @@ def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
 
 def _moment(date: str) -> float | None:
     try:
-        return parsedate_to_datetime(date).timestamp()
+        moment = parsedate_to_datetime(date)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 

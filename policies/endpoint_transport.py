@@ -12,12 +12,20 @@ import httpx2
 ANSWER_BYTES = 8 * 2**20
 """The longest answer that is read, decompressed: about 40,000 tokens with log-probabilities."""
 
+ANSWER_PARTS = 150_000
+"""The most objects and lists in an answer: three a token. The client library makes a large object
+of each, so that a few megabytes of brackets would fill gigabytes.
+"""
+
+ERROR_BYTES = 2**16
+"""What is read of an error."""
+
 KEPT_CONNECTIONS = 256
 _ENCODING = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
 class AnswerTooLargeError(Exception):
-    """An endpoint sends more than anybody asked for."""
+    """An endpoint sends more than an answer can be."""
 
 
 def new_client() -> httpx2.AsyncClient:
@@ -28,10 +36,9 @@ def new_client() -> httpx2.AsyncClient:
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Reads every answer whole, and no further than `limit` bytes after decompression."""
+    """Reads every answer whole, or as much of it as is allowed after decompression."""
 
-    def __init__(self, limit: int = ANSWER_BYTES) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._inner = httpx2.AsyncHTTPTransport(
             verify=_trusted(),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS),
@@ -59,13 +66,16 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def _body(self, answer: httpx2.Response) -> bytes:
         body = bytearray()
+        limit = ANSWER_BYTES if answer.is_success else ERROR_BYTES
         async for part in answer.aiter_bytes():
             body += part
-            if len(body) > self._limit:
+            if len(body) > limit:
                 if answer.is_success:
                     raise AnswerTooLargeError
                 break
-        return bytes(body[: self._limit])
+        if answer.is_success and body.count(b"{") + body.count(b"[") > ANSWER_PARTS:
+            raise AnswerTooLargeError
+        return bytes(body[:limit])
 
     async def aclose(self) -> None:
         """Close all connections."""

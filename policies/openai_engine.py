@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import Any
 
 from ..configs.schema import EngineConfig
 from ..stores.records import Message
@@ -61,7 +62,7 @@ class OpenAIEngine:
         self._dialect = Dialect()
         self._turns = count()
         self._refused = 0
-        self._batches: set[asyncio.Future[list[Completion]]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._traffic = Traffic(self._urls, config.concurrency)
         self._http = new_client()
         self._clients = [api_client(url, self._key, self._http) for url in self._urls]
@@ -136,10 +137,10 @@ class OpenAIEngine:
             self._loop.close()
 
     async def _end(self) -> None:
-        for batch in self._batches:
-            batch.cancel()
-        if self._batches:
-            await asyncio.wait(self._batches, timeout=CLOSE_S)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._http.aclose()
@@ -151,13 +152,16 @@ class OpenAIEngine:
             return asyncio.run_coroutine_threadsafe(self._batch(batch, sampling), self._loop)
 
     async def _batch(self, batch: Batch, sampling: Sampling) -> BatchResult:
-        whole = asyncio.gather(*(self._request(r, sampling) for r in batch.requests))
-        self._batches.add(whole)
+        tasks = [asyncio.create_task(self._request(r, sampling)) for r in batch.requests]
+        for task in (asyncio.current_task(), *tasks):
+            if task is not None:
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         try:
-            return BatchResult(key=batch.key, completions=tuple(await whole))
+            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*tasks)))
         finally:
-            whole.cancel()
-            self._batches.remove(whole)
+            for task in tasks:
+                task.cancel()
 
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; one that does not fit with its completion is left to end by itself."""

@@ -166,6 +166,9 @@ def test_a_probe_of_nobody() -> None:
 def test_no_endpoint_at_all() -> None:
     with pytest.raises(EngineError, match="is no endpoint"):
         addresses("model", EngineConfig())
+    for wrong in ("http://h:port/", "http://[::1/", "http://", "ftp://h"):
+        with pytest.raises(EngineError, match="is no endpoint"):
+            addresses(wrong, EngineConfig())
     assert addresses("http://h:1/", EngineConfig()) == ("http://h:1/v1",)
     assert addresses("http://h/api/v2/", EngineConfig()) == ("http://h/api/v2",)
 

@@ -1,8 +1,6 @@
 """The canary: engines agree about log-probabilities, and stale weights are caught every time."""
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +29,6 @@ from lpfloop.policies.engine import (
 )
 from lpfloop.policies.open import open_engine
 from lpfloop.policies.scripted_engine import ScriptedEngine
-from lpfloop.policies.supervised import WorkerEngine
-from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 QUESTIONS = {
@@ -301,32 +297,3 @@ def test_an_answer_ends_with_its_end_token(tiny_policy: Path) -> None:
         assert said[-1] in chat.stops
         assert chat.text(said, "stop") == answer.content
         assert tuple(prompt) == chat.prompt((question,))
-
-
-@pytest.mark.model
-def test_a_vllm_worker_killed_in_the_middle_draws_the_same(
-    tiny_policy: Path, tmp_path: Path
-) -> None:
-    config = EngineConfig(kind="vllm", cpu_threads=1)
-    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=40)
-    batches = [
-        Batch(
-            key=key,
-            requests=tuple(
-                Request(request_id=f"{key}/{i}", messages=c[:-1], seed=derive_seed(0, key, i))
-                for i, c in enumerate(conversations() * 4)
-            ),
-        )
-        for key in "abcdef"
-    ]
-    engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")
-    unkilled = {r.key: r for r in engine.generate(batches, sampling)}
-    killed = {}
-    for result in engine.generate(batches, sampling):
-        assert result.key not in killed
-        killed[result.key] = result
-        if len(killed) == 1:
-            assert engine.pid is not None
-            os.kill(engine.pid, signal.SIGKILL)
-    engine.close()
-    assert killed == unkilled

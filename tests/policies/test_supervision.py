@@ -13,10 +13,20 @@ from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies import supervised
-from lpfloop.policies.engine import Batch, BatchResult, Completion, EngineError, Sampling
+from lpfloop.policies.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+    ScoreBatch,
+    ScoreRequest,
+)
 from lpfloop.policies.feed import Feed
 from lpfloop.policies.scripted_engine import ScriptedEngine
-from lpfloop.policies.supervised import WorkerEngine
+from lpfloop.policies.supervised import WorkerEngine, WorkerScorer
+from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
@@ -348,9 +358,6 @@ def test_a_script_measures_nothing(opened: Opener) -> None:
 
 @pytest.mark.model
 def test_a_scorer_is_started_again(tiny_reward: Path, tmp_path: Path) -> None:
-    from lpfloop.policies.engine import ScoreBatch, ScoreRequest
-    from lpfloop.policies.supervised import WorkerScorer
-
     turns = (Message(role="user", content="Who?"), Message(role="assistant", content="I."))
     batches = [
         ScoreBatch(key=key, requests=(ScoreRequest(request_id=key, messages=turns),))
@@ -365,4 +372,35 @@ def test_a_scorer_is_started_again(tiny_reward: Path, tmp_path: Path) -> None:
             assert scorer.pid is not None
             os.kill(scorer.pid, signal.SIGKILL)
     scorer.close()
+    assert killed == unkilled
+
+
+@pytest.mark.model
+def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
+    tiny_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One request is done first; the many of the other batches are then being drawn."""
+    question = (Message(role="user", content="Tom has 3 apples and buys 4 more. How many?"),)
+    batches = [
+        Batch(
+            key=key,
+            requests=tuple(
+                Request(request_id=f"{key}/{i}", messages=question, seed=derive_seed(0, key, i))
+                for i in range(size)
+            ),
+        )
+        for key, size in {"a": 1, "b": 40, "c": 40, "d": 40}.items()
+    ]
+    config = EngineConfig(kind="vllm", cpu_threads=1)
+    engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")
+    unkilled = {r.key: r for r in engine.generate(batches, SAMPLING)}
+    killed: dict[str, BatchResult] = {}
+    for result in engine.generate(batches, SAMPLING):
+        assert result.key not in killed
+        killed[result.key] = result
+        if len(killed) == 1:
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+    engine.close()
+    assert len(restarts(caplog)) == 1
     assert killed == unkilled

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from operated import EVALUATED, Operated
+
+from lpfloop.loop.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -30,6 +34,44 @@ def test_commands_of_the_guides_work(real_lake, command):
     code, stdout, stderr = call(real_lake, *shlex.split(command)[1:])
     assert code == 0, stderr
     assert stdout
+
+
+LIVE_WORLD = {
+    "LPFLOOP_POLICY__ENGINE__KIND": "scripted",
+    "LPFLOOP_POLICY__ENGINE__SCRIPT": "operated:gated",
+    "LPFLOOP_CRITIC__ENGINE__KIND": "scripted",
+    "LPFLOOP_CRITIC__ENGINE__SCRIPT": "scripts:critic",
+    "LPFLOOP_REWARD__MODEL": "none",
+    "LPFLOOP_PROMPTS__PER_ITERATION": "6",
+    "LPFLOOP_PROMPTS__EVALUATED": "2",
+    "LPFLOOP_PROMPTS__CHUNK": "1",
+    "LPFLOOP_DRAIN_S": "0.1",
+}
+
+
+def live_blocks():
+    """Return the blocks of commands that operate one living run, each in order."""
+    return [block for page in PAGES for block in LIVE_BLOCK.findall(page.read_text())]
+
+
+@pytest.mark.parametrize("block", live_blocks())
+def test_commands_that_operate_a_run_work_in_their_order(tmp_path, block):
+    run = Operated(tmp_path, name="tiny-rlrf")
+    run.environment.update(LIVE_WORLD)
+    run.allow(EVALUATED + 1)
+    try:
+        for line in block.splitlines():
+            code, stdout, stderr = run.call(*shlex.split(line)[1:])
+            assert code == 0, f"{line}: {stderr}"
+            assert stdout, line
+    finally:
+        run.end()
+
+
+def test_every_command_is_documented():
+    text = "\n".join(page.read_text() for page in PAGES)
+    undocumented = [name for name in COMMANDS if not re.search(rf"`(lpfloop )?{name}\b", text)]
+    assert undocumented == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -149,7 +149,7 @@ def _lift_pause(folder: Path, raised: "Sequence[Override]") -> None:
         ask(folder, Set(path=override.path, value=override.value))
         say(f"{override.path} is {override.value} from the next unit on")
     state = ask(folder, Resume())
-    say(f"run {folder.name} goes on (pid {state.pid})")
+    typer.echo(f"{state.pid} running")
 
 
 def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:

@@ -127,9 +127,8 @@ def test_a_pause_admits_no_unit_and_lasts_until_resume(slow):
     wait_until(lambda: slow.done() == 3)  # The one in flight is committed while the run is paused.
     assert state(slow)["daemon"]["state"] == "paused"
     assert slow.asked() == EVALUATED + 3
-    code, _, stderr = slow.call("resume", "slow")
-    assert code == 0, stderr
-    assert f"pid {pid}" in stderr
+    code, stdout, stderr = slow.call("resume", "slow")
+    assert (code, stdout) == (0, f"{pid} running\n"), stderr
     wait_until(lambda: ended(pid))
     assert slow.done() == SAMPLED
 

@@ -38,11 +38,11 @@ def gated(request: Request, sampling: Sampling) -> str:
 
 
 class Operated:
-    """A run called `slow` in a lake of its own, and the commands that operate it."""
+    """A run in a lake of its own, called `slow` unless named, and the commands that operate it."""
 
-    def __init__(self, folder: Path, config: str = CONFIG) -> None:
+    def __init__(self, folder: Path, config: str = CONFIG, name: str = "slow") -> None:
         self.lake = folder / "lake"
-        self.run = self.lake / "runs" / "slow"
+        self.run = self.lake / "runs" / name
         self.gate = folder / "gate"
         self.config = folder / "slow.yaml"
         self.config.write_text(config)
@@ -53,7 +53,7 @@ class Operated:
             "GATE": str(self.gate),
             "LPFLOOP_LAKE": str(self.lake),
         }
-        self.options = ["--config", str(self.config), "--run", "slow"]
+        self.options = ["--config", str(self.config), "--run", name]
 
     def allow(self, requests: int) -> None:
         """Let so many requests through in all."""
@@ -82,7 +82,7 @@ class Operated:
         code, stdout, stderr = self.call(*(arguments or ("run", *self.options)), "--detach")
         assert code == 0, stderr
         pid, name = stdout.split()
-        assert name == "slow"
+        assert name == self.run.name
         return int(pid)
 
     def done(self, stage: str = "sample") -> int:

@@ -14,7 +14,7 @@ from ..critics.verify import Verdict, VerifierCritic
 from ..policies.engine import Batch, Completion, Request
 from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, derive_seed, row_id
-from ..stores.records import SCORED, AspectRating, Candidate, Critique
+from ..stores.records import SCORED, AspectRating, Candidate, Critique, storable
 from .admission import Admission
 from .budget import upper_bound
 from .reporter import Advance
@@ -195,8 +195,9 @@ class Judging:
         ]
 
     def _heard(self, asked: _Asked, reply: Completion) -> _Asked:
-        reading = self.run.critic.read(asked.question, reply.text, reply.finish_reason)
-        return replace(asked, attempts=asked.attempts + 1, text=reply.text, reading=reading)
+        text = storable(reply.text)
+        reading = self.run.critic.read(asked.question, text, reply.finish_reason)
+        return replace(asked, attempts=asked.attempts + 1, text=text, reading=reading)
 
     def _critiques(self, asked: Sequence[_Asked]) -> list[Critique]:
         if self.run.config.critic.kind != "both":

@@ -7,7 +7,7 @@ from ..configs.schema import SamplingConfig
 from ..policies.engine import Batch, Completion, Request, Sampling
 from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, canonical_json, derive_seed, row_id
-from ..stores.records import Candidate, CandidateKind, Message
+from ..stores.records import Candidate, CandidateKind, Message, storable
 from .admission import Admission
 from .budget import upper_bound
 from .models import Served
@@ -121,7 +121,7 @@ class CandidateDrawing:
             policy=self.policy.identity,
             model=self.run.config.policy.model,
             principle=None,
-            text=completion.text,
+            text=storable(completion.text),
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,
             finish_reason=completion.finish_reason,

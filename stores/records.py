@@ -18,6 +18,13 @@ SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""
 
 
+def storable(text: str) -> str:
+    """Return `text` as every store can hold it: NUL and lone surrogates become U+FFFD."""
+    return (
+        text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a conversation."""

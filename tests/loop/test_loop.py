@@ -223,3 +223,33 @@ def test_prompts_of_an_iteration_are_train_prompts_and_change_between_iterations
     assert set(sampled["prompt_id"]) <= train
     assert set(greedy["prompt_id"]) <= held_out
     run.close()
+
+
+def test_what_no_model_should_say_is_kept_and_never_a_positive(tmp_path):
+    finish(
+        job(
+            tmp_path,
+            "policy.engine.script=scripts:odd_policy",
+            "critic.engine.script=scripts:odd_critic",
+            "recipe.n=6",
+        )
+    )
+    run = open_run(tmp_path, "a")
+    candidates = run.scan("candidates", iteration=1).collect()
+    texts = set(candidates["text"])
+    assert {"", "same", "a\ufffdb", "\ufffd half a pair"} <= texts
+    endless = candidates.filter(pl.col("text").str.starts_with("word word"))
+    assert set(endless["finish_reason"]) == {"length"}
+    chosen = {pair["chosen"][-1]["content"] for pair in rows(run, "pairs", Filter())}
+    assert chosen
+    assert all(text.strip() and not text.startswith("word word") for text in chosen)
+    run.close()
+
+
+def test_candidates_that_are_all_the_same_give_no_pair(tmp_path):
+    finish(job(tmp_path, "policy.engine.script=scripts:parrot", "recipe.m=0"))
+    run = open_run(tmp_path, "a")
+    assert rows(run, "pairs", Filter()) == []
+    outcomes = set(run.scan("yields").collect()["outcome"])
+    assert outcomes <= {"all_identical", "no_negative", "no_positive", "none_rated"}
+    run.close()

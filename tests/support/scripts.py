@@ -34,3 +34,21 @@ def slow_policy(request: Request, sampling: Sampling) -> str:
     """Answer like `policy`, after a while."""
     time.sleep(0.02)
     return policy(request, sampling)
+
+
+ODD = ("", "  \n", "\ud800 half a pair", "a\0b", "word " * 100_000, "same", "same", "\u202e\x1b[2J")
+
+
+def odd_policy(request: Request, sampling: Sampling) -> str:
+    """Answer with what no model should say: nothing, half a character, words without end."""
+    return ODD[request.seed % len(ODD)]
+
+
+def odd_critic(request: Request, sampling: Sampling) -> str:
+    """Answer like `critic`, sometimes behind characters that no text should hold."""
+    return "\ud800\0" * (request.seed % 2) + critic(request, sampling)
+
+
+def parrot(request: Request, sampling: Sampling) -> str:
+    """Answer always the same."""
+    return "The answer is 4."

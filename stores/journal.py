@@ -17,7 +17,15 @@ from pathlib import Path
 
 from .durable import make_folder, publish_file
 from .failpoints import reach
-from .journal_reader import JOURNAL, JOURNAL_VERSION, TABLES_SQL, Cost, JournalError, Reader
+from .journal_reader import (
+    JOURNAL,
+    JOURNAL_VERSION,
+    TABLES_SQL,
+    Cost,
+    JournalError,
+    Reader,
+    read_cost,
+)
 from .keys import Json
 from .lock import acquire, release
 from .schemas import SCHEMA_VERSION
@@ -63,8 +71,9 @@ class Journal(Reader):
         lock = acquire(folder)
         try:
             reach("journal.create.before")
+            for left in folder.glob(f".tmp-*-{JOURNAL}*"):
+                left.unlink()
             draft = folder / f".tmp-{os.getpid()}-{JOURNAL}"
-            draft.unlink(missing_ok=True)
             db = sqlite3.connect(draft, isolation_level=None)
             db.executescript(f"PRAGMA synchronous = FULL; {TABLES_SQL}")
             db.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
@@ -208,6 +217,13 @@ class Journal(Reader):
             " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
             (iteration, ordinal),
         )
+        self._abandon(
+            totals
+            for place in later
+            for (totals,) in self._query(
+                "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
+            )
+        )
         self._db.executemany(
             "DELETE FROM parts WHERE unit IN"
             " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
@@ -260,13 +276,17 @@ class Journal(Reader):
         left = self._query("SELECT cost FROM reservations")
         if not left:
             return
-        abandoned = Cost(**json.loads(self.meta("abandoned") or "{}"))
-        total = sum((Cost(**json.loads(cost)) for (cost,) in left), abandoned)
         with self._transaction("abandon"):
             self._db.execute("DELETE FROM reservations")
-            self._db.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),)
-            )
+            self._abandon(cost for (cost,) in left)
+
+    def _abandon(self, costs: Iterable[str]) -> None:
+        """Count as spent what no committed unit accounts for any more."""
+        before = read_cost(self.meta("abandoned") or "{}")
+        total = sum(map(read_cost, costs), before)
+        self._db.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),)
+        )
 
     def _check_epoch(self) -> None:
         if int(self.meta("epoch") or 0) != self._epoch:

@@ -262,7 +262,7 @@ class Reader:
         costs = [self.meta("abandoned") or "{}"]
         costs += [cost for (cost,) in self._query("SELECT cost FROM reservations")]
         costs += [totals for (totals,) in self._query("SELECT totals FROM stages")]
-        return sum((_cost(text) for text in costs), Cost())
+        return sum((read_cost(text) for text in costs), Cost())
 
     def events(self, kind: str) -> list[Json]:
         """Return the details of the events of one kind, oldest first."""
@@ -270,7 +270,7 @@ class Reader:
         return [json.loads(detail) for (detail,) in rows]
 
 
-def _cost(text: str) -> Cost:
+def read_cost(text: str) -> Cost:
     """Read a cost from the journal; other sums beside it do not matter."""
     found = json.loads(text)
     return Cost(

@@ -15,9 +15,7 @@ import polars as pl
 from .durable import remove
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CHECKPOINTS, COLLECTED, QUARANTINE, collected, part_path
-
-CANARIES = "canaries"
+from .lake import CANARIES, CHECKPOINTS, COLLECTED, QUARANTINE, part_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +78,10 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
-    gone = collected(journal)
+    # Also what a collection noted as given up, if it was killed before it removed it.
     for name in published(journal)[:-keep]:
         path = journal.folder / CHECKPOINTS / name
-        if f"{CHECKPOINTS}/{name}" not in gone and path.exists():
+        if path.exists():
             yield _piece(path, f"older than the newest {keep}", checkpoint=True)
 
 

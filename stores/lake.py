@@ -23,7 +23,9 @@ from .schemas import SCHEMAS, TABLES, R, Row, from_table
 from .sealed import DamagedError, check_folder, check_part, read_part
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+PARTS = "parts"
 CHECKPOINTS = "checkpoints"
+CANARIES = "canaries"
 QUARANTINE = "quarantine"
 COLLECTED = "collected"
 
@@ -95,7 +97,9 @@ class RunWriter:
         for name in (CHECKPOINTS, "work", "logs", QUARANTINE):
             make_folder(self.folder / name)
         reach("lake.recover")
-        sweep(self.folder / "parts")
+        # Not work/: a trainer that outlived its daemon may still write there.
+        for name in (PARTS, CHECKPOINTS, CANARIES, QUARANTINE):
+            sweep(self.folder / name)
         self._giving_up = threading.Event()
         self._committer = Committer(journal)
 

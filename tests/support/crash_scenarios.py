@@ -23,11 +23,15 @@ FORKED = "b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is killed: `prepare` makes the lake that `work` begins with."""
+    """What is killed: `prepare` makes the lake that `work` begins with.
+
+    `forgets` says that the work gives up answers that were committed, and asks for them again.
+    """
 
     prepare: Callable[[Path], None]
     work: Callable[[Path], None]
     name: str = RUN
+    forgets: bool = False
 
 
 def scenarios(config: RunConfig) -> dict[str, Scenario]:
@@ -37,16 +41,20 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
     return {
         "run": Scenario(prepare=_nothing, work=turned),
         "recovery": Scenario(
-            prepare=partial(_killed, config=config, at="part.rename.before#20"), work=turned
+            prepare=partial(_killed, config=config, at="part.rename.before#7"), work=turned
         ),
         "publication": Scenario(
             prepare=partial(_killed, config=config, at="checkpoint.published"), work=turned
         ),
         "repair": Scenario(
-            prepare=partial(_damaged, config=config), work=partial(mend, config=config)
+            prepare=partial(_damaged, config=config),
+            work=partial(mend, config=config),
+            forgets=True,
         ),
         "redo": Scenario(
-            prepare=partial(_damaged, config=config), work=partial(mend, config=config, redo=True)
+            prepare=partial(_damaged, config=config),
+            work=partial(mend, config=config, redo=True),
+            forgets=True,
         ),
         "fork": Scenario(prepare=finished, work=partial(fork, config=config), name=FORKED),
         "collection": Scenario(

@@ -6,16 +6,19 @@ same each time; the loop, the store and the disk are the real ones.
 """
 
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
-import sqlite3
+import tempfile
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import pyarrow as pa
 import scripts
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.control import SOCKET
 from lpfloop.loop.daemon import Job, run_loop
 from lpfloop.loop.reporter import Advance
 from lpfloop.loop.stop import StopSignal
@@ -78,6 +82,9 @@ IDS = {
 
 _calls: list[int] = []
 
+_starting = threading.Lock()
+"""To start a process is to look after all others: two threads would take each other's exit code."""
+
 
 def _called(request: Request) -> None:
     """Note a request where a kill can not undo it."""
@@ -95,6 +102,14 @@ def critic(request: Request, sampling: Sampling) -> str:
     """Rate what is asked for, one time in eight without a dictionary."""
     _called(request)
     return scripts.critic(request, sampling)
+
+
+_answered = itertools.count()
+
+
+def counting_policy(request: Request, sampling: Sampling) -> str:
+    """Answer with how many answers came before: never the same twice."""
+    return f"The answer is {next(_answered)}."
 
 
 def train(job: TrainJob, **_: object) -> TrainResult:
@@ -152,10 +167,13 @@ class Attempt:
     def start(self) -> int:
         """Do it in a child; return its exit code, negative for a signal."""
         process = _context().Process(target=_child, args=(self,))
-        process.start()
-        process.join()
-        code = process.exitcode
-        process.close()
+        with _starting:
+            process.start()
+        wait([process.sentinel])
+        with _starting:
+            process.join()
+            code = process.exitcode
+            process.close()
         assert code is not None
         return code
 
@@ -174,16 +192,44 @@ def _context() -> Any:
 
 def _child(attempt: Attempt) -> None:
     pa.set_cpu_count(1)
-    lpfloop.loop.training.train = train
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    _calls.append(os.open(attempt.lake / "calls", flags, 0o600))
     try:
-        with armed(attempt.points):
+        with stand_ins(attempt.lake), armed(attempt.points):
             attempt.work(attempt.lake)
     except BaseException as error:
         (attempt.lake / "error").write_text(f"{type(error).__name__}: {error}")
         raise
     (attempt.lake / "error").unlink(missing_ok=True)
+
+
+@contextmanager
+def stand_ins(lake: Path) -> Generator[None]:
+    """Let this process train by the stand-in, and note every question in the lake."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    handle = os.open(lake / "calls", flags, 0o600)
+    _calls.append(handle)
+    trainer, lpfloop.loop.training.train = lpfloop.loop.training.train, train
+    try:
+        yield
+    finally:
+        lpfloop.loop.training.train = trainer
+        _calls.remove(handle)
+        os.close(handle)
+
+
+@contextmanager
+def quick_folder(instead: Path) -> Generator[Path]:
+    """Give a new folder in memory, if the machine has such a place, else in `instead`."""
+    place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else instead
+    folder = Path(tempfile.mkdtemp(prefix="lpfloop-", dir=place))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def copied(lake: Path, target: Path) -> Path:
+    """Copy a lake; a dead daemon's socket can not be copied."""
+    return Path(shutil.copytree(lake, target, ignore=shutil.ignore_patterns(SOCKET)))
 
 
 def loop(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = None) -> None:

@@ -190,7 +190,7 @@ def _answers(location: str, engine: EngineConfig) -> str:
     Raises:
         EngineError: if one does not answer, or not as needed.
     """
-    from ..policies.openai_engine import addresses, api_key, probe
+    from ..policies.endpoint import addresses, api_key, probe
 
     urls = addresses(location, engine)
     names = [probe(url, api_key(engine), engine.model_name) for url in urls]

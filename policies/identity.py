@@ -46,7 +46,7 @@ def model_digest(model: str, config: EngineConfig) -> str:
     if config.kind == "scripted":
         return digest(["scripted", config.script])
     if is_url(model) or config.kind == "openai":
-        from .openai_engine import addresses, api_key, probe
+        from .endpoint import addresses, api_key, probe
 
         name = config.model_name or probe(addresses(model, config)[0], api_key(config))
         return digest(["endpoint", name])

@@ -34,7 +34,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
     Raises:
-        EngineError: when the model is no model or the endpoint does not answer.
+        EngineError: when the model is no model, or an address is none.
     """
     kind = engine_kind(model, config)
     if kind == "openai":

@@ -19,7 +19,7 @@ from typing import Any
 from ..configs.schema import EngineConfig
 from ..stores.records import Message
 from .chat import overlong
-from .endpoint import Served, addresses, api_client, api_key, ask, probe
+from .endpoint import Served, addresses, api_client, api_key, ask
 from .endpoint_chat import Dialect, Question, overflows
 from .endpoint_faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .endpoint_retry import Trial
@@ -28,7 +28,6 @@ from .endpoint_transport import new_client
 from .engine import AnswerLogprob, Batch, BatchResult, Completion, EngineError, Request, Sampling
 from .feed import arrived
 
-__all__ = ["OpenAIEngine", "addresses", "api_key", "probe"]
 
 POLL_S = 0.02
 AHEAD = 2

@@ -26,6 +26,14 @@ AGREEMENT = 0.05
 APART = 0.02
 """Nats a token by which a row's two numbers must differ to tell old weights from new ones."""
 
+CLEARLY = 3.0
+"""Times by which an engine must be nearer to the old numbers, over all rows, to be held for stale
+after a training that moved no row far. It needs no scale: the noise of a right engine is as far
+from both when the step is small beside it."""
+
+CLEARLY_ROWS = 4
+"""Rows from which on that is no coincidence."""
+
 
 class StaleWeightsError(EngineError):
     """An engine that does not run the weights of the folder it was opened on."""
@@ -107,13 +115,13 @@ def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
     older = [abs(said.logprob - row.logprob_before) / row.tokens for row, said in told]
     telling = [abs(row.logprob_after - row.logprob_before) / row.tokens > APART for row, _ in told]
     mean_off, mean_older = sum(off) / len(off), sum(older) / len(older)
-    # Written so that a number that is none (NaN) fails, too.
-    agrees = mean_off < AGREEMENT
     newer = all(new < old for new, old, tells in zip(off, older, telling, strict=True) if tells)
-    if not (agrees and newer):
+    stale = len(told) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older
+    # Written so that a number that is none (NaN) fails, too.
+    if not (mean_off < AGREEMENT and newer and not stale):
         raise StaleWeightsError(
             f"the engine does not run this checkpoint's weights: its log-probabilities are "
-            f"{mean_off:.3f} nats a token off the trainer's after training and {mean_older:.3f} "
+            f"{mean_off:.2g} nats a token off the trainer's after training and {mean_older:.2g} "
             f"off those before (allowed: {AGREEMENT})"
         )
 

@@ -66,7 +66,7 @@ class Supervisor:
         self._losses = 0
         self.stall_s = stall_s
         self.good: dict[str, Any] = {}
-        self._worker: Worker | None = start()
+        self._worker: Worker | None = self._started()
 
     @property
     def pid(self) -> int | None:
@@ -91,7 +91,7 @@ class Supervisor:
         """
         while True:
             try:
-                self._worker = self._worker or self._start()
+                self._worker = self._worker or self._started()
                 return self._worker, self._worker.ready(LOAD_S)
             except WorkerDeathError as death:
                 self.lost(death)
@@ -131,6 +131,12 @@ class Supervisor:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def _started(self) -> Worker:
+        try:
+            return self._start()
+        except OSError as error:
+            raise EngineError(f"no worker process can be started: {error}") from error
 
     def _drop(self) -> None:
         if self._worker is not None:

@@ -1,5 +1,6 @@
 """The canary: engines agree about log-probabilities, and stale weights are caught every time."""
 
+import random
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -104,6 +105,25 @@ def test_small_steps_are_told_apart_although_both_agree() -> None:
     prove(Measuring([-20.0 + step]), rows)
     with pytest.raises(StaleWeightsError):
         prove(Measuring([-20.0]), rows)
+
+
+@pytest.mark.parametrize("step", [1e-3, 1e-2, 0.1])
+def test_a_training_that_moved_little_is_told_from_none(step: float) -> None:
+    """Each row moved by less than a right engine may be off, but all say the same."""
+    rows = [row(-20.0 - i, -20.0 - i + step * (-1) ** i) for i in range(8)]
+    assert step / 10 < APART
+    exact = 1e-5
+    prove(Measuring([r.logprob_after + exact for r in rows]), rows)
+    with pytest.raises(StaleWeightsError):
+        prove(Measuring([r.logprob_before + exact for r in rows]), rows)
+
+
+def test_noise_is_no_reason_for_an_alarm() -> None:
+    """A right engine in half precision, after trainings that moved less than its noise."""
+    numbers = random.Random(0)
+    for _ in range(2000):
+        rows = [row(-20.0, -20.0 + numbers.gauss(0, 0.05)) for _ in range(8)]
+        prove(Measuring([r.logprob_after + numbers.gauss(0, 0.05) for r in rows]), rows)
 
 
 def test_another_tokenizer_is_caught() -> None:

@@ -231,6 +231,13 @@ def test_a_worker_that_never_loads_is_given_up(
         opened(restarts=1).ready()
 
 
+def test_a_process_that_can_not_be_started_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = EngineConfig(kind="scripted")
+    with pytest.raises(EngineError, match="no worker process can be started"):
+        WorkerEngine("scripted", "none", config, log=tmp_path / "file" / "worker.log")
+
+
 def test_a_model_that_can_not_be_loaded_is_not_tried_again(
     opened: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from .commands import machine, operating, reading, running
+from .commands import keeping, machine, operating, reading, running
 from .commands.common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -28,6 +28,11 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "pairs": reading.pairs,
     "eval": reading.evaluate,
     "variants": reading.variants,
+    "digest": keeping.digest,
+    "verify": keeping.verify,
+    "repair": keeping.repair,
+    "gc": keeping.gc,
+    "failpoints": keeping.failpoints,
     "doctor": machine.doctor,
 }
 

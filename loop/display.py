@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,8 +19,9 @@ from rich.table import Table
 
 from ..stores.records import Evaluation
 from .reporter import Advance
-from .shown import visible
+from .shown import one_line, visible
 
+LONGEST_STAGE = 80
 COLUMNS = (
     ("math_accuracy", "Math", 100.0),
     ("fact_score", "Facts", 100.0),
@@ -83,7 +85,7 @@ class LiveReporter:
         title = _title(iteration, stage)
         self._tally = _Tally(title=title, planned=planned, done=done, before=done)
         self._task = self._progress.add_task(
-            title, total=planned, completed=done, summary=self._tally.summary
+            escape(title), total=planned, completed=done, summary=self._tally.summary
         )
 
     def advance(self, advance: Advance) -> None:
@@ -140,7 +142,7 @@ class PlainReporter:
 
 
 def _title(iteration: int, stage: str) -> str:
-    return f"iteration {iteration}  {stage}"
+    return f"iteration {iteration}  {one_line(stage, limit=LONGEST_STAGE)}"
 
 
 def results_table(evaluations: Sequence[Evaluation]) -> Table:

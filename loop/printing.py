@@ -67,7 +67,7 @@ def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
         for stage in iteration["stages"]:
             table.add_row(
                 str(iteration["iteration"]),
-                stage["stage"],
+                escape(one_line(stage["stage"], limit=CELL)),
                 f"{stage['done']}/{stage['planned']}",
                 _count(stage["owed"]),
                 _count(stage["unscored"]),
@@ -120,9 +120,8 @@ def print_story(story: Mapping[str, Any]) -> None:
     """Print a prompt, its reference, and each candidate with what was said of it and made of it."""
     console = Console()
     prompt = story["prompt"]
-    console.print(
-        Panel(_text(prompt["messages"]), title=f"{prompt['prompt_id']} ({prompt['task']})")
-    )
+    title = f"{prompt['prompt_id']} ({prompt['task']})"
+    console.print(Panel(_text(prompt["messages"]), title=escape(one_line(title, limit=CELL))))
     if prompt["reference"]:
         console.print(Panel(escape(visible(prompt["reference"])), title="reference"))
     critiques = {row["candidate_id"]: row for row in story["critiques"]}

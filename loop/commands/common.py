@@ -40,12 +40,26 @@ def in_lake(lake: Path) -> str:
     return "" if lake == DEFAULT_LAKE else f" --lake {lake}"
 
 
+def folder_of(lake: Path, name: str) -> Path:
+    """Return the folder of a run that is there.
+
+    Raises:
+        NoSuchRunError: if it is not.
+    """
+    from ..reading import open_run
+
+    reader = open_run(lake, name)
+    reader.close()
+    return reader.folder
+
+
 @contextmanager
 def exit_codes() -> Generator[None]:
     """Turn what can go wrong into one sentence and its exit code; anything else is a fault."""
     from ...configs.schema import ConfigError
     from ...policies.engine import EngineError
     from ...policies.training import TrainingError
+    from ...stores.inspection import DamagedJournalError
     from ...stores.journal import FencedError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
@@ -77,6 +91,7 @@ def exit_codes() -> Generator[None]:
         EngineError,
         TrainingError,
         DamagedError,
+        DamagedJournalError,
         OwedAgainError,
         FencedError,
         ControlError,

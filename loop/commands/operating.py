@@ -2,7 +2,6 @@
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from .common import (
     OneIteration,
     RunArgument,
     exit_codes,
+    folder_of,
     in_lake,
 )
 from .running import reporting
@@ -72,7 +72,7 @@ def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
     from ..talk import say
 
     with exit_codes():
-        state = ask(_folder(lake, name), Pause())
+        state = ask(folder_of(lake, name), Pause())
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` lets it go on")
 
@@ -88,7 +88,7 @@ def stop(
     from ..talk import say
 
     with exit_codes():
-        pid = stop_run(_folder(lake, name), now=now, say=say)
+        pid = stop_run(folder_of(lake, name), now=now, say=say)
     typer.echo(f"{pid} stopped")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues where it stopped")
 
@@ -106,7 +106,7 @@ def ctl(
     from ..control import Look, Set, ask
 
     with exit_codes():
-        folder = _folder(lake, name)
+        folder = folder_of(lake, name)
         if action is Action.SET:
             changes = [parse_set(word) for word in words or ()]
             if not changes:
@@ -121,12 +121,3 @@ def ctl(
             raise ConfigError(f"{unknown[0]} is no live field; there are: {', '.join(live)}")
         for path in words or live:
             typer.echo(f"{path}={json.dumps(live[path])}")
-
-
-def _folder(lake: Path, name: str) -> Path:
-    """Return the folder of a run that is there."""
-    from ..reading import open_run
-
-    reader = open_run(lake, name)
-    reader.close()
-    return reader.folder

@@ -91,6 +91,16 @@ class Training:
             processes=self.run.config.training.processes,
             accelerate_config=self._accelerate_config,
         )
+        store = self.run.store
+        # Done again as a whole: what a failed fsync leaves of a model can not be published.
+        identity, result = store.when_there_is_room(lambda: self._train_and_publish(job))
+        store.when_there_is_room(lambda: self._publish_canary(identity, job))
+        reach("checkpoint.published")
+        stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
+        self.run.reporter.note(_summary(method, result))
+
+    def _train_and_publish(self, job: TrainJob) -> tuple[str, TrainResult]:
+        """Train, and publish the model under the hash of its manifest."""
         training = self.run.config.training
         result = train(
             job,
@@ -100,22 +110,12 @@ class Training:
             stall_s=training.stall_s,
         )
         reach("checkpoint.trained")
-        identity = self._publish(result, work)
-        reach("checkpoint.published")
-        stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
-        self.run.reporter.note(_summary(method, result))
+        return publish_folder(result.output, self.run.store.folder / CHECKPOINTS), result
 
-    def _publish(self, result: TrainResult, work: Path) -> str:
-        """Publish the model under the hash of its manifest, and its canary beside it."""
-        folder = self.run.store.folder
-
-        def publish() -> str:
-            identity = publish_folder(result.output, folder / CHECKPOINTS)
-            canary = make_folder(folder / CANARIES / identity)
-            write_file(canary / CANARY, (work / CANARY).read_bytes())
-            return identity
-
-        return self.run.store.when_there_is_room(publish)
+    def _publish_canary(self, identity: str, job: TrainJob) -> None:
+        """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
+        folder = make_folder(self.run.store.folder / CANARIES / identity)
+        write_file(folder / CANARY, job.folder(CANARY).read_bytes())
 
     @property
     def _reference(self) -> Served:

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,45 @@ def test_what_does_not_end_in_time_is_given_up(tmp_path, number):
     code, _, stderr = run.call("resume", "slow")
     assert code == Exit.NOTHING_TO_TRAIN_ON, stderr
     assert run.done() == SAMPLED
+
+
+class Silent(BaseHTTPRequestHandler):
+    """An endpoint that takes every question and answers none."""
+
+    def do_GET(self):
+        body = b'{"data": [{"id": "judge"}]}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        self.server.asked.set()
+        self.server.over.wait()
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+@pytest.fixture
+def silent():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+    server.asked, server.over = threading.Event(), threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_endpoint_that_never_answers_is_not_waited_for(tmp_path, silent):
+    lines = [line for line in CONFIG_THAT_WAITS.splitlines() if not line.startswith("critic:")]
+    critic = f'critic: {{model: "http://127.0.0.1:{silent.server_port}/v1"}}'
+    run = Operated(tmp_path, "\n".join([*lines, critic, "drain_s: 0.1"]))
+    process = run.start("run", *run.options)
+    assert silent.asked.wait(60)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == Exit.STOPPED, stderr
+    assert "Traceback" not in stderr

@@ -5,19 +5,22 @@ not hold anything of the old ones. Policy and critic share one engine while they
 weights under the same settings, as M_0 and the feedback model are in the first iteration.
 """
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..configs.load import semantic
 from ..configs.schema import EngineConfig, RunConfig
 from ..policies.canary import prove, read_canary
-from ..policies.engine import Engine, Scorer
+from ..policies.engine import Engine, EngineError, Scorer
 from ..policies.identity import model_digest
 from ..policies.open import engine_kind, open_engine, open_scorer
 from ..stores.keys import Json, digest
 
 TINY_MODELS = Path(__file__).parent / "tiny" / "models"
 NO_MODEL = "none"
+
+logger = logging.getLogger("lpfloop.models")
 
 
 def located(model: str, part: str = "policy") -> str:
@@ -107,10 +110,9 @@ class Models:
                 self._close_all_but(set())
                 self._close_scorer()
             log = self.logs / f"engine-{name[:12]}.log"
-            engine = open_engine(served.location, served.engine, log=log)
-            self._engines[name] = engine
-            if served.canary is not None:
-                prove(engine, read_canary(served.canary))
+            self._engines[name] = _proved(
+                open_engine(served.location, served.engine, log=log), served
+            )
         return self._engines[name]
 
     def scorer(self) -> Scorer:
@@ -148,6 +150,21 @@ class Models:
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
+
+
+def _proved(engine: Engine, served: Served) -> Engine:
+    """Return the engine if it runs the weights that the trainer measured; else close it."""
+    if served.canary is None:
+        return engine
+    rows = read_canary(served.canary)
+    if not rows:
+        logger.warning("%s has no canary: nothing but its hash proves the weights", served.location)
+    try:
+        prove(engine, rows)
+    except EngineError:
+        engine.close()
+        raise
+    return engine
 
 
 def _name(served: Served) -> str:

@@ -28,7 +28,6 @@ from .endpoint_transport import new_client
 from .engine import AnswerLogprob, Batch, BatchResult, Completion, EngineError, Request, Sampling
 from .feed import arrived
 
-
 POLL_S = 0.02
 AHEAD = 2
 CLOSE_S = 0.5

@@ -1,6 +1,8 @@
 """How far a run is, stage by stage, and what it has spent: what `status` and `watch` show."""
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -99,4 +101,10 @@ def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
 
 
 def _bytes(reader: Reader) -> int:
-    return sum(path.stat().st_size for path in reader.folder.rglob("*") if path.is_file())
+    """Return the size of a run's folder, in which a daemon may be at work."""
+    size = 0
+    for folder, _, names in os.walk(reader.folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 -- many files
+    return size

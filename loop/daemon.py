@@ -127,9 +127,9 @@ def opened(
 
 @contextmanager
 def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
-    """Open the run that this one was forked from, if it was."""
+    """Open the run that this one was forked from, if it was, and as long as it is there."""
     parent = store.journal.meta("parent")
-    if parent is None:
+    if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
         yield None
         return
     reader = RunReader(run_folder(job.lake, parent))

@@ -284,9 +284,7 @@ class Journal(Reader):
         """Count as spent what no committed unit accounts for any more."""
         before = read_cost(self.meta("abandoned") or "{}")
         total = sum(map(read_cost, costs), before)
-        self._db.execute(
-            "INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),)
-        )
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
 
     def _check_epoch(self) -> None:
         if int(self.meta("epoch") or 0) != self._epoch:

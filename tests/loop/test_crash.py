@@ -35,6 +35,7 @@ from crashing import (
     times,
     write_prompts,
 )
+
 from lpfloop.stores.failpoints import FAILPOINTS
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
@@ -160,7 +161,7 @@ def chain(world: World, seed: int, number: int) -> int:
 def kill_at_random(world: World, seed: int, kills: int) -> None:
     """Run chains of random kills until there were enough."""
     numbers, done = count(), 0
-    print(f"random kills: seed {seed}")
+    print(f"random kills: seed {seed}")  # noqa: T201 -- shown if the test fails
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while done < kills:
             done += sum(

@@ -18,6 +18,7 @@ from crashing import (
     whole,
     write_prompts,
 )
+
 from lpfloop.configs.schema import RunConfig
 from lpfloop.stores.garbage import garbage
 from lpfloop.stores.inspection import Damage, DamagedJournalError, check_journal, damages, repair
@@ -96,7 +97,9 @@ def units(lake: Path, place: Path) -> list[str]:
         part.unit: read_part(part_path(folder, part.table, part.sha256), part.sha256)
         for part in parts
     }
-    return [u for u, rows in published.items() if place.parts[1] in rows["checkpoint_id"].to_pylist()]
+    return [
+        u for u, rows in published.items() if place.parts[1] in rows["checkpoint_id"].to_pylist()
+    ]
 
 
 def resume(lake: Path, config: RunConfig) -> None:
@@ -186,7 +189,9 @@ def test_a_policy_that_answers_otherwise_is_found_out_and_redone_on_demand(tmp_p
         before = whole(tmp_path)
         place = next(p for p in sealed(tmp_path) if p.parts[1] == "candidates")
         (run_folder(tmp_path, RUN) / place).unlink()
-        with pytest.raises(ContradictionError, match="`lpfloop repair a --redo` keeps the new ones"):
+        with pytest.raises(
+            ContradictionError, match="`lpfloop repair a --redo` keeps the new ones"
+        ):
             mend(tmp_path, config=config)
         with pytest.raises(ContradictionError):
             loop(tmp_path, config=config)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from crashing import KILLED, RUN, Attempt, look, loop
+
 from lpfloop.configs.schema import RunConfig
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair

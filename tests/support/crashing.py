@@ -22,16 +22,17 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-import lpfloop.loop.training
 import pyarrow as pa
 import scripts
+
+import lpfloop.loop.training
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.control import SOCKET
 from lpfloop.loop.daemon import Job, run_loop
 from lpfloop.loop.reporter import Advance
 from lpfloop.loop.stop import StopSignal
-from lpfloop.policies.canary import CANARY, write_canary
+from lpfloop.policies.canary import write_canary
 from lpfloop.policies.engine import Request, Sampling
 from lpfloop.policies.training import TrainJob, TrainResult
 from lpfloop.stores.digest import run_digest

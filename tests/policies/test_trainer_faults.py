@@ -10,17 +10,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import pytest
-from trainings import SFT, plain_job, safetensors, stand_in
+from trainings import DIE, SFT, plain_job, safetensors, scripted, stand_in
 from waiting import ended, wait_until
 
-from lpfloop.policies import trainer_process
 from lpfloop.policies.trainer_preflight import needed_bytes, parameters
 from lpfloop.policies.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
-from lpfloop.policies.training import Progress, TrainingError, TrainJob, prepare, train
+from lpfloop.policies.training import Progress, TrainingError, prepare, train
 
 
 @pytest.mark.parametrize(
@@ -95,59 +93,6 @@ def test_an_interrupted_parent_leaves_no_child(tmp_path: Path, monkeypatch: pyte
     for pid in (tmp_path / "pids").read_text().split():
         # A killed grandchild is not ours to wait for: the kernel takes a moment to end it.
         wait_until(partial(ended, int(pid)))
-
-
-RECORD = """
-import json, os, pathlib, sys
-sys.stdin.close()
-work = pathlib.Path({work!r})
-tries = work.parent / "tries"
-tries.open("a").write("x")
-attempt = len(tries.read_text())
-def row(**fields):
-    (work / "metrics.jsonl").open("a").write(json.dumps(fields) + "\\n")
-def fault(kind):
-    (work / "fault.json").write_text(json.dumps(dict(kind=kind, message="it said " + kind)))
-    sys.exit(1)
-def hang():
-    import time
-    (work.parent / "hanging").touch()
-    time.sleep(600)
-def finish():
-    import hashlib
-    sha = lambda p: hashlib.sha256(p.read_bytes()).hexdigest()
-    (work / "model").mkdir(exist_ok=True)
-    weights, canary = work / "model" / "model.safetensors", work / "canary.json"
-    weights.write_bytes(b"trained")
-    canary.write_text("[]")
-    (work / "result.json").write_text(json.dumps(dict(
-        identity=sha(work / "job.json"), steps=2, max_steps=2, metrics=dict(loss=0.5),
-        files={{"model.safetensors": dict(size=7, sha256=sha(weights))}}, canary=sha(canary),
-    )))
-"""
-DIE = "os.kill(os.getpid(), 9)"
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> Path:
-    """Let each attempt do its own; the last goes on for ever. Return the file that counts them.
-
-    The parent's time passes only while a stand-in hangs: a slow machine is no hang.
-    """
-    branches = "\n".join(f"if attempt == {i}: {do}" for i, do in enumerate(attempts[:-1], 1))
-    last = f"if attempt >= {len(attempts)}: {attempts[-1]}"
-    code = f"{RECORD.format(work=str(job.output))}\n{branches}\n{last}"
-    hanging = job.output.parent / "hanging"
-    seconds = count(1)
-
-    def launch(job: TrainJob) -> list[str]:
-        hanging.unlink(missing_ok=True)
-        return [sys.executable, "-c", code]
-
-    monkeypatch.setattr(trainer_process, "launch_argv", launch)
-    monkeypatch.setattr(
-        trainer_process, "monotonic", lambda: float(next(seconds)) if hanging.exists() else 0.0
-    )
-    return job.output.parent / "tries"
 
 
 TRANSIENT = {

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lpfloop.configs.schema import DPOTraining, SFTTraining
+from lpfloop.policies import trainer_process
 from lpfloop.policies.trainer_job import TrainJob
 from lpfloop.policies.trainer_steps import parse_row
 
@@ -169,3 +171,58 @@ def write_checkpoint(parent: Path, step: int, files: dict[str, bytes] = FILES) -
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     return folder
+
+
+RECORD = """
+import json, os, pathlib, sys
+sys.stdin.close()
+work = pathlib.Path({work!r})
+tries = work.parent / "tries"
+tries.open("a").write("x")
+attempt = len(tries.read_text())
+def row(**fields):
+    (work / "metrics.jsonl").open("a").write(json.dumps(fields) + "\\n")
+def fault(kind):
+    (work / "fault.json").write_text(json.dumps(dict(kind=kind, message="it said " + kind)))
+    sys.exit(1)
+def hang():
+    import time
+    (work.parent / "hanging").touch()
+    time.sleep(600)
+def finish():
+    import hashlib
+    sha = lambda p: hashlib.sha256(p.read_bytes()).hexdigest()
+    (work / "model").mkdir(exist_ok=True)
+    weights, canary = work / "model" / "model.safetensors", work / "canary.json"
+    weights.write_bytes(b"trained")
+    canary.write_text("[]")
+    (work / "result.json").write_text(json.dumps(dict(
+        identity=sha(work / "job.json"), steps=2, max_steps=2, metrics=dict(loss=0.5),
+        files={{"model.safetensors": dict(size=7, sha256=sha(weights))}}, canary=sha(canary),
+    )))
+"""
+"""What a stand-in trainer can do; `attempt` counts its starts from 1."""
+
+DIE = "os.kill(os.getpid(), 9)"
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> Path:
+    """Let each attempt do its own; the last goes on for ever. Return the file that counts them.
+
+    The parent's time passes only while a stand-in hangs: a slow machine is no hang.
+    """
+    branches = "\n".join(f"if attempt == {i}: {do}" for i, do in enumerate(attempts[:-1], 1))
+    last = f"if attempt >= {len(attempts)}: {attempts[-1]}"
+    code = f"{RECORD.format(work=str(job.output))}\n{branches}\n{last}"
+    hanging = job.output.parent / "hanging"
+    seconds = count(1)
+
+    def launch(job: TrainJob) -> list[str]:
+        hanging.unlink(missing_ok=True)
+        return [sys.executable, "-c", code]
+
+    monkeypatch.setattr(trainer_process, "launch_argv", launch)
+    monkeypatch.setattr(
+        trainer_process, "monotonic", lambda: float(next(seconds)) if hanging.exists() else 0.0
+    )
+    return job.output.parent / "tries"

@@ -188,7 +188,7 @@ class TrainingConfig(Section):
     processes: int = cosmetic(1, "training processes, one a device", ge=1)
     retries: int = cosmetic(2, "times that a training that failed is started again", ge=0)
     stall_s: float = cosmetic(
-        1800.0, "a trainer that makes no step for so long counts as hung, in seconds", gt=0
+        1800.0, "a trainer that gives no sign of life for so long counts as hung, in seconds", gt=0
     )
 
 

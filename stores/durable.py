@@ -2,10 +2,9 @@
 """Every durable write of lpfloop: files that are either whole under their final name, or not there.
 
 Order of each publication: write to a temporary name, fsync the file, rename, fsync the folder; only
-then may the journal refer to it. Published names are content hashes, so a repeated publication is
-idempotent. After an error it begins anew with another file: what a failed fsync left in memory is
-not on the disk, although a second fsync would say so. No other module opens a file of the lake for
-writing (a lint rule and a test see to it). What is made here only its owner can read.
+then may the journal refer to it. Published names are content hashes, so it may be done again. After
+an error it begins with another file: what a failed fsync left in memory is not on the disk, though
+a second fsync would say so. Only its owner can read what is made here. Lint forbids other writers.
 """
 
 import hashlib
@@ -17,9 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from .operations import operation
-from .sealed import MANIFEST, PartFile, check_folder, encode, files_below, manifest_of
+from .sealed import MANIFEST, PartFile, check_folder, files_below, manifest_of
 
 TEMPORARY = ".tmp-"
 
@@ -37,7 +37,9 @@ def write_parts(parts: Sequence[tuple[Path, pa.Table]]) -> list[PartFile]:
     """
     sealed = list[PartFile]()
     for folder, table in parts:
-        data = encode(table)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        data = sink.getvalue().to_pybytes()
         sha256 = hashlib.sha256(data).hexdigest()
         _put(folder / f"{sha256}.parquet", data, "part")
         sealed.append(PartFile(sha256=sha256, rows=table.num_rows, size=len(data)))

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What durable.py publishes: its form, and reading it, every byte checked before it is used."""
+"""Reading what durable.py published: every byte is checked before any of it is used."""
 
 import errno
 import hashlib
@@ -25,13 +25,6 @@ class PartFile:
 
 class DamagedError(OSError):
     """A published file that is missing, or whose bytes are not those that were committed."""
-
-
-def encode(table: pa.Table) -> bytes:
-    """Return a table as Parquet; equal tables give equal bytes."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue().to_pybytes()
 
 
 def read_part(path: Path, sha256: str) -> pa.Table:

@@ -1,6 +1,5 @@
 """A run's units are planned once, done once, and visible only when committed."""
 
-import multiprocessing
 import os
 import sqlite3
 import subprocess
@@ -126,21 +125,6 @@ def test_a_second_process_can_not_take_the_run(writer, folder):
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
     )
     assert f"pid {os.getpid()}" in told.stdout
-
-
-def _die_holding(folder):
-    Journal(folder)
-    os._exit(9)
-
-
-def test_the_lock_of_a_dead_process_is_free_at_once(writer, folder):
-    writer.close()
-    child = multiprocessing.get_context("spawn").Process(target=_die_holding, args=(folder,))
-    child.start()
-    child.join()
-    assert child.exitcode == 9
-    Journal(folder).close()
-    writer.journal = Journal(folder)
 
 
 def test_an_overtaken_holder_can_not_commit(writer, folder):

@@ -132,7 +132,9 @@ class CriticConfig(Section):
         {"math": "Logical Correctness", "facts": "Factuality"},
         "tasks judged on one fixed aspect; the others choose three",
     )
-    use_reference: bool = semantic(True, "show the reference to the critic where there is one")
+    use_reference: bool = semantic(
+        default=True, description="show the reference to the critic where there is one"
+    )
     attempts: int = semantic(2, "replies asked before a candidate stays unscored", ge=1, le=10)
     retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
@@ -250,7 +252,9 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     recipe: RecipeConfig = RLRF()
     training: TrainingConfig = TrainingConfig()
-    exclusive: bool = cosmetic(False, "keep one model on the device at a time (one GPU)")
+    exclusive: bool = cosmetic(
+        default=False, description="keep one model on the device at a time (one GPU)"
+    )
     drain_s: float = live(30.0, "how long a stop waits for what is in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -1,14 +1,18 @@
 """A failpoint does nothing until it is armed, then exactly what was asked for."""
 
+import ast
 import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from examples import PAIR
 
+from lpfloop.stores import durable, failpoints
 from lpfloop.stores.failpoints import (
     ACTIONS,
     FAILPOINTS,
@@ -18,6 +22,7 @@ from lpfloop.stores.failpoints import (
     observed,
     reach,
 )
+from lpfloop.stores.schemas import to_table
 
 PLACE = "part.rename.before"
 CODE = "from lpfloop.stores.failpoints import reach\nfor n in range(3): reach({!r}); print(n)"
@@ -110,3 +115,85 @@ def test_every_failpoint_says_where_it_is_in_one_line():
     assert all(re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name) for name in FAILPOINTS)
     assert all(text and "\n" not in text and "{" not in text for text in FAILPOINTS.values())
     assert set(ACTIONS) >= {"kill", "stop", "enospc", "eio"}
+
+
+# every durable operation has one
+
+CHANGES = {
+    *(
+        "copytree",
+        "fsync",
+        "hardlink_to",
+        "link",
+        "mkdir",
+        "move",
+        "remove",
+        "removedirs",
+        "rename",
+    ),
+    *(
+        "renames",
+        "replace",
+        "rmdir",
+        "rmtree",
+        "symlink_to",
+        "touch",
+        "truncate",
+        "unlink",
+        "write",
+    ),
+    *("write_bytes", "write_text"),
+}
+
+
+def changes(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[str, bool]]:
+    """Give each call that changes the disk, and whether it is the body of an `operation`."""
+    for node in ast.iter_child_nodes(tree):
+        around = inside
+        if isinstance(node, ast.With):
+            names = [ast.unparse(item.context_expr).partition("(")[0] for item in node.items]
+            around = inside or "operation" in names
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            creates = node.func.attr == "open" and "O_CREAT" in ast.unparse(node)
+            if creates or node.func.attr in CHANGES:
+                yield ast.unparse(node), inside
+        yield from changes(node, inside=around)
+
+
+def test_every_durable_operation_has_a_failpoint(root):
+    found = list(changes(ast.parse((root / "stores" / "durable.py").read_text())))
+    assert len(found) >= 8
+    assert [call for call, inside in found if not inside] == []
+
+
+@pytest.mark.parametrize("code", ["os.rename(a, b)", "path.unlink()", "os.open(p, os.O_CREAT)"])
+def test_an_operation_without_a_failpoint_would_be_seen(code):
+    assert list(changes(ast.parse(code))) == [(code, False)]
+    assert list(changes(ast.parse(f"with operation(x): {code}"))) == [(code, True)]
+
+
+def test_every_declared_failpoint_of_the_store_is_reached(tmp_path):
+    run = tmp_path / "run"
+    table = to_table(type(PAIR), [PAIR])
+    with observed() as reached:
+        durable.make_folder(run)
+        (part,) = durable.write_parts([(run, table)])
+        durable.write_file(run / "file", b"")
+        (run / "draft").write_bytes(b"")
+        durable.publish_file(run / "draft", run / "final")
+        (run / "model").mkdir()
+        (run / "model" / "weights").write_bytes(b"")
+        identity = durable.publish_folder(run / "model", run)
+        other = durable.make_folder(tmp_path / "other")
+        for name in (identity, f"{part.sha256}.parquet"):
+            durable.link(run / name, other / name)
+            durable.remove(other / name)
+        durable.quarantine(run / "file", run / "quarantine")
+    declared = {
+        f"{purpose}.{kind}.{side}"
+        for purpose, (_, kinds) in failpoints._DURABLE.items()
+        for kind in kinds
+        for side in ("before", "after")
+    }
+    assert set(reached) == declared
+    assert declared < set(FAILPOINTS)

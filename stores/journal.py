@@ -56,12 +56,20 @@ class Journal(Reader):
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
+            self._take_over()
+        except BaseException:
+            release(self._lock)
+            raise
+
+    def _take_over(self) -> None:
+        try:
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
         except BaseException:
-            release(self._lock)
+            # What has begun here would keep the next process out.
+            self._db.close()
             raise
 
     @classmethod

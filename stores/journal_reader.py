@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .durable import PartFile
 from .keys import Json
 from .schemas import SCHEMA_VERSION
+from .sealed import PartFile
 
 JOURNAL_VERSION = 1
 JOURNAL = "journal.sqlite"
@@ -127,8 +127,12 @@ class Reader:
         self._db = sqlite3.connect(
             f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
         )
-        self._db.execute("PRAGMA busy_timeout = 30000")
-        self._check_version()
+        try:
+            self._db.execute("PRAGMA busy_timeout = 30000")
+            self._check_version()
+        except BaseException:
+            self._db.close()
+            raise
 
     def _query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         """Return all rows of a query; threads take turns on the one connection."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..configs.schema import PriceConfig, RunConfig
 from ..policies.engine import Request
-from ..stores.journal import Journal
 from ..stores.journal_reader import Cost
+from ..stores.lake import RunWriter
 from .reporter import Advance
 from .stop import Stopped
 
@@ -28,8 +28,9 @@ class BudgetReachedError(Stopped):
 class Budget:
     """What a run has spent, reserved, and may still spend."""
 
-    def __init__(self, journal: Journal, config: Callable[[], RunConfig]) -> None:
-        self._journal = journal
+    def __init__(self, store: RunWriter, config: Callable[[], RunConfig]) -> None:
+        self._store = store
+        self._journal = journal = store.journal
         self._config = config
         self._mutex = threading.Lock()
         self._reserved: dict[str, Cost] = {}
@@ -61,7 +62,7 @@ class Budget:
         """Set `cost` aside for a unit, durably if anything is limited."""
         limits = self._config().budget
         if (limits.tokens, limits.judge_calls, limits.money) != (None, None, None):
-            self._journal.reserve(unit, cost)
+            self._store.when_there_is_room(lambda: self._journal.reserve(unit, cost))
         with self._mutex:
             self._reserved[unit] = cost
 

@@ -14,11 +14,11 @@ from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import EngineError
 from ..policies.training import TrainingError
-from ..stores.garbage import CANARIES
+from ..stores.committer import if_there_is_room
 from ..stores.journal import Journal
 from ..stores.journal_reader import JOURNAL, JournalError, Reader
 from ..stores.keys import Json, canonical_json, derive_seed
-from ..stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
+from ..stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
 from .control import ControlServer, Operator
 from .fork import Fork
@@ -69,9 +69,11 @@ def run_loop(
         try:
             _turn_until_whole(run, prompts)
         except (Stopped, NothingToTrainOn, EngineError, TrainingError, JournalError) as end:
-            run.store.journal.record("end", redacted(f"{type(end).__name__}: {end}"))
+            how = redacted(f"{type(end).__name__}: {end}")
+            if_there_is_room(lambda: run.store.journal.record("end", how))
             raise
-        run.store.journal.record("end", f"done: {run.config.iterations} iterations")
+        whole = f"done: {run.config.iterations} iterations"
+        if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A run in progress: everything that the verbs of an iteration work with."""
 
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from ..configs.schema import RunConfig
 from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import Engine
+from ..stores.committer import if_there_is_room
 from ..stores.failpoints import reach
 from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, digest
@@ -83,7 +85,7 @@ class Run:
     _verified: set[str] = field(default_factory=set[str], init=False)
 
     def __post_init__(self) -> None:
-        self.budget = Budget(self.store.journal, lambda: self.config)
+        self.budget = Budget(self.store, lambda: self.config)
         self.configure(self.config)
 
     @property
@@ -141,9 +143,11 @@ class Run:
             owed = self.fork.adopt(self.store, owed)
         reach("stage.planned")
         payment = Payment(run=self, judge=judge)
-        self.reporter.begin(
-            iteration, label, planned=planned.chunks, done=planned.chunks - len(owed)
-        )
+        done = planned.chunks - len(owed)
+        if owed:
+            now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
+            self.store.when_there_is_room(lambda: self.store.journal.record("stage", now))
+        self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
         started = time.monotonic()
         try:
             if owed:
@@ -193,10 +197,18 @@ class Run:
             payment.show_settled()
             if seconds is not None:
                 self.budget.add_seconds(seconds)
-                self.store.when_there_is_room(
-                    lambda: self.store.journal.add_seconds(iteration, label, seconds)
-                )
+                self._note_seconds(iteration, label, seconds)
             self.reporter.end()
+
+    def _note_seconds(self, iteration: int, label: str, seconds: float) -> None:
+        def note() -> None:
+            self.store.journal.add_seconds(iteration, label, seconds)
+
+        if sys.exception() is None:
+            self.store.when_there_is_room(note)
+        else:
+            # On the way out nobody waits for room: the stop was asked for.
+            if_there_is_room(note)
 
 
 @dataclass(kw_only=True)

@@ -26,6 +26,8 @@ GROUP = 64
 QUEUED = 2 * GROUP
 RETRY_S = 1.0
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# SQLite says FULL for ENOSPC alone; a quota's end, or a file's, is to it a write that failed.
+NO_ROOM_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
 
 logger = logging.getLogger("lpfloop.store")
 T = TypeVar("T")
@@ -143,7 +145,7 @@ def part_folder(folder: Path, table: str) -> Path:
 def is_no_room(error: Exception) -> bool:
     """Whether a write failed for lack of room, so that it will succeed when there is some."""
     if isinstance(error, sqlite3.OperationalError):
-        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+        return error.sqlite_errorcode in NO_ROOM_SQLITE
     return isinstance(error, OSError) and error.errno in NO_ROOM
 
 
@@ -168,3 +170,13 @@ def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T
             if began is not None:
                 logger.warning("there is room again after %.0f s", time.monotonic() - began)
             return result
+
+
+def if_there_is_room(action: Callable[[], object]) -> None:
+    """Do what may be left undone on a full disk: a note on the way out."""
+    try:
+        action()
+    except (OSError, sqlite3.OperationalError) as error:
+        if not is_no_room(error):
+            raise
+        logger.warning("not noted, as the disk is full: %s", error)

@@ -190,7 +190,7 @@ class RunWriter:
 
     def _lost(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
         """Put what is damaged aside and make its unit owed again."""
-        return lose(self.journal, unit, path, str(error))
+        return self.when_there_is_room(lambda: lose(self.journal, unit, path, str(error)))
 
 
 def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError:

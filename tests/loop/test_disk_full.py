@@ -32,6 +32,7 @@ from lpfloop.stores.lake import run_folder
 
 STORES = ("part.", "file.", "manifest.", "published.", "folder.")
 COMMITS = ("journal.plan.", "journal.commit.", "journal.add_seconds.", "journal.reserve.")
+COMMITS_BEFORE = ("journal.plan.before", "journal.reserve.before")
 PAUSING = [name for name in FAILPOINTS if name.startswith((*STORES, *COMMITS))]
 STARTING = [
     name

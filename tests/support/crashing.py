@@ -38,7 +38,7 @@ from lpfloop.policies.training import TrainJob, TrainResult
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.inspection import check_journal, damages
-from lpfloop.stores.journal_reader import JOURNAL, Reader
+from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
 from lpfloop.stores.lake import part_path, run_folder
 from lpfloop.stores.schemas import SCHEMAS
 from lpfloop.stores.sealed import read_part
@@ -46,6 +46,8 @@ from lpfloop.stores.sealed import read_part
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
 KILLED = -signal.SIGKILL
 AT_ONCE = 2
+HANGS_S = 60.0
+"""A child that takes so long will never end: it takes a second on a busy machine."""
 RUN = "a"
 HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars")
 """What the fork server imports once for all children."""
@@ -87,22 +89,28 @@ _starting = threading.Lock()
 """To start a process is to look after all others: two threads would take each other's exit code."""
 
 
-def _called(request: Request) -> None:
-    """Note a request where a kill can not undo it."""
+def _called(request: Request, sampling: Sampling, answer: str) -> str:
+    """Note a request, and the tokens it costs, where a kill can not undo it; return the answer."""
+    prompt = sum(len(message.content.split()) for message in request.messages)
+    tokens = prompt + min(len(answer.split()), sampling.max_tokens)
     for handle in _calls:
-        os.write(handle, f"{request.request_id} {request.seed}\n".encode())
+        os.write(handle, f"{request.request_id} {request.seed} {tokens}\n".encode())
+    return answer
 
 
 def policy(request: Request, sampling: Sampling) -> str:
     """Answer with one of seven texts, by the seed."""
-    _called(request)
-    return scripts.policy(request, sampling)
+    return _called(request, sampling, scripts.policy(request, sampling))
 
 
 def critic(request: Request, sampling: Sampling) -> str:
     """Rate what is asked for, one time in eight without a dictionary."""
-    _called(request)
-    return scripts.critic(request, sampling)
+    return _called(request, sampling, scripts.critic(request, sampling))
+
+
+def mumbling_critic(request: Request, sampling: Sampling) -> str:
+    """Say something that holds no ratings, so that each question is asked again."""
+    return _called(request, sampling, scripts.mumbling_critic(request, sampling))
 
 
 _answered = itertools.count()
@@ -170,7 +178,8 @@ class Attempt:
         process = _context().Process(target=_child, args=(self,))
         with _starting:
             process.start()
-        wait([process.sentinel])
+        if not wait([process.sentinel], HANGS_S):
+            process.kill()
         with _starting:
             process.join()
             code = process.exitcode
@@ -330,3 +339,12 @@ def committed_ids(lake: Path, name: str = RUN) -> set[object]:
     found = {row for table in ("candidates", "critiques") for (row,) in _ids(reader, table)}
     reader.close()
     return found
+
+
+def spent(lake: Path) -> Cost:
+    """Return what the questions have cost, as the stand-ins counted it."""
+    asked = [line.split() for line in calls(lake).elements()]
+    return Cost(
+        tokens=sum(int(tokens) for _, _, tokens in asked),
+        judge_calls=sum(name.startswith("crit") for name, _, _ in asked),
+    )

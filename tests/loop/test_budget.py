@@ -1,0 +1,179 @@
+"""A budget is never exceeded, whatever is killed when; more of it goes on where it ended."""
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from crashing import (
+    KILLED,
+    RUN,
+    Attempt,
+    Silent,
+    Whole,
+    calls,
+    loop,
+    quick_folder,
+    small_config,
+    spent,
+    stand_ins,
+    whole,
+    write_prompts,
+)
+from waiting import wait_until
+
+from lpfloop.configs.schema import BudgetConfig, PriceConfig, RunConfig
+from lpfloop.loop.budget import BudgetReachedError
+from lpfloop.loop.daemon import Job, run_loop
+from lpfloop.loop.stop import StopSignal
+from lpfloop.stores.failpoints import armed
+from lpfloop.stores.journal_reader import Cost, Reader
+from lpfloop.stores.lake import run_folder
+
+SEED = 20_261_122
+CHAINS = 16
+PLACES = ("stage.unit", "journal.reserve.after", "journal.commit.before", "part.rename.after")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    return small_config(write_prompts(tmp_path_factory.mktemp("prompts")))
+
+
+@pytest.fixture(scope="module")
+def straight(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Whole, Cost]:
+    with quick_folder(tmp_path_factory.getbasetemp()) as lake, stand_ins(lake):
+        loop(lake, config=config)
+        return whole(lake), spent(lake)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Path]:
+    with quick_folder(tmp_path) as folder, stand_ins(folder):
+        yield folder
+
+
+def limited(config: RunConfig, **limits: float) -> RunConfig:
+    return config.model_copy(update={"budget": BudgetConfig.model_validate(limits)})
+
+
+def recorded(lake: Path) -> Cost:
+    reader = Reader(run_folder(lake, RUN))
+    cost = reader.spent()
+    reader.close()
+    return cost
+
+
+def test_what_is_recorded_is_what_was_spent(config, lake):
+    priced = config.model_copy(update={"prices": PriceConfig(critic_completion=1e6)})
+    loop(lake, config=priced)
+    cost = recorded(lake)
+    assert replace(cost, money=0.0) == spent(lake)
+    assert cost.money > 0
+
+
+@pytest.mark.parametrize("number", range(CHAINS))
+def test_no_limit_is_exceeded_over_crashes_and_a_higher_one_goes_on(config, straight, lake, number):
+    expected, cost = straight
+    generator = random.Random(f"{SEED}-{number}")
+    limit = Cost(
+        tokens=generator.randint(0, 4 * cost.tokens) + 10_000 * (number % 2),
+        judge_calls=generator.randint(0, 2 * cost.judge_calls),
+    )
+    told = f"seed {SEED}, chain {number}, {limit}"
+    small = limited(config, tokens=limit.tokens, judge_calls=limit.judge_calls)
+    for _ in range(generator.randint(1, 4)):
+        points = {f"{generator.choice(PLACES)}#{generator.randint(1, 8)}": "kill"}
+        Attempt(lake=lake, work=partial(loop, config=small), points=points).start()
+        seen = spent(lake)
+        assert seen.tokens <= limit.tokens, told
+        assert seen.judge_calls <= limit.judge_calls, told
+    ended = Attempt(lake=lake, work=partial(loop, config=small)).start()
+    seen = spent(lake)
+    assert seen.tokens <= limit.tokens, told
+    assert seen.judge_calls <= limit.judge_calls, told
+    if ended != 0:
+        assert (lake / "error").read_text().startswith("BudgetReachedError"), told
+    booked = recorded(lake) if run_folder(lake, RUN).exists() else Cost()
+    assert booked.tokens >= seen.tokens, told
+    assert booked.judge_calls >= seen.judge_calls, told
+    loop(lake, config=config)
+    assert whole(lake) == expected, told
+
+
+@pytest.mark.parametrize("script", ["critic", "mumbling_critic"])
+@pytest.mark.parametrize("limit", range(4, 60, 8))
+def test_a_limit_met_while_replies_are_to_be_asked_for_again_ends_the_run(lake, limit, script):
+    override = f"critic.engine.script=crashing:{script}"
+    config = small_config(write_prompts(lake), override, f"budget.judge_calls={limit}")
+    code = Attempt(lake=lake, work=partial(loop, config=config)).start()
+    assert code != KILLED, "it hung"
+    assert spent(lake).judge_calls <= limit
+
+
+@pytest.mark.parametrize(
+    ("limits", "option"),
+    [
+        ({"tokens": 900}, "--max-tokens"),
+        ({"judge_calls": 9}, "--max-judge-calls"),
+        ({"money": 0.5}, "--max-money"),
+        ({"hours": 0.0}, "--max-hours"),
+        ({"disk_gib": 1e-5}, "--max-disk-gib"),
+    ],
+)
+def test_a_limit_ends_the_run_with_the_option_that_lifts_it(config, straight, lake, limits, option):
+    prices = PriceConfig(critic_prompt=1000.0, critic_completion=1000.0)
+    priced = config.model_copy(update={"prices": prices})
+    with pytest.raises(BudgetReachedError, match=option):
+        loop(lake, config=limited(priced, **limits))
+    first = spent(lake)
+    with pytest.raises(BudgetReachedError, match=option):
+        loop(lake, config=limited(priced, **limits))
+    assert spent(lake).judge_calls <= max(first.judge_calls, limits.get("judge_calls", 10**6))
+    loop(lake, config=priced)
+    assert whole(lake) == straight[0]
+
+
+def test_time_that_was_spent_before_a_crash_counts(config, lake):
+    work = partial(loop, config=config)
+    assert Attempt(lake=lake, work=work, points={"stage.begin#9": "kill"}).start() == KILLED
+    reader = Reader(run_folder(lake, RUN))
+    hours = sum(stage.seconds for stage in reader.stages()) / 3600
+    reader.close()
+    assert hours > 0
+    with pytest.raises(BudgetReachedError, match=r"budget\.hours"):
+        loop(lake, config=limited(config, hours=hours))
+
+
+def test_a_pause_lets_nothing_begin_and_what_is_in_flight_is_committed(config, straight, lake):
+    stop = StopSignal()
+    friend = threading.Thread(target=paused_for_a_while, args=(lake, stop))
+    with armed({"stage.unit#6": lambda _: stop.pause(), "stage.unit#7": lambda _: paused_at(stop)}):
+        friend.start()
+        run_loop(Job(config=config, lake=lake, name=RUN), Silent(), stop)
+    friend.join()
+    assert whole(lake) == straight[0]
+
+
+def paused_at(stop: StopSignal) -> None:
+    assert not stop.paused, "a unit ended that began in the pause"
+
+
+def paused_for_a_while(lake: Path, stop: StopSignal) -> None:
+    """Wait until everything in flight is committed, see that nothing more comes, and go on."""
+    wait_until(lambda: stop.paused)
+    wait_until(lambda: done(lake) == 6)
+    asked = sum(calls(lake).values())
+    wait_until(partial(next, iter([False] * 5 + [True])))
+    assert (done(lake), sum(calls(lake).values())) == (6, asked)
+    stop.unpause()
+
+
+def done(lake: Path) -> int:
+    reader = Reader(run_folder(lake, RUN))
+    units = sum(stage.done for stage in reader.stages())
+    reader.close()
+    return units

@@ -1,0 +1,125 @@
+"""Every field of the configuration, changed under a run that exists: refused by name, or no matter.
+
+A semantic field can change a row, so the run is refused and may be forked; all others go on and
+change nothing.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashing import SMALL, Whole, loop, quick_folder, stand_ins, whole, write_prompts
+
+from lpfloop.configs.describe import ConfigField, fields
+from lpfloop.configs.load import Override, load_config
+from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.loop.control import resolved_at
+
+ROOT = Path(__file__).parent.parent.parent
+FIELDS = {field.path: field for field in fields()}
+GUESSES = (True, False, 17, 0.5, "float32", "general", "off")
+"""Values to try on a field, until the schema accepts one that it does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A run of one iteration, what it holds, and values for the fields that need one that fits."""
+
+    lake: Path
+    whole: Whole
+    chosen: dict[str, Any]
+    overrides: tuple[str, ...]
+
+    def config(self, *more: Override) -> RunConfig:
+        return load_config("tiny", "rlrf", (*self.overrides, *more), {})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    place = tmp_path_factory.getbasetemp()
+    with quick_folder(place) as folder, quick_folder(place) as other, stand_ins(folder):
+        overrides = (*SMALL, "iterations=1", f"prompts.source={write_prompts(folder)}")
+        config = load_config("tiny", "rlrf", overrides, {})
+        loop(folder, config=config)
+        yield Made(lake=folder, whole=whole(folder), chosen=fitting(other), overrides=overrides)
+
+
+def fitting(folder: Path) -> dict[str, Any]:
+    """Return changed values of the fields that name something that must exist, or be whole."""
+    more, held_out = folder / "more", folder / "held-out"
+    for place in (more, held_out):
+        place.mkdir()
+    write_prompts(more, count=9)
+    (held_out / "prompts.jsonl").write_text('{"prompt": "Tell me about yourself."}\n')
+    templates, aspects = folder / "templates", folder / "aspects.yaml"
+    shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
+    shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
+    tiny = ROOT / "loop" / "tiny" / "models"
+    return {
+        "iterations": 0,
+        "prompts.source": str(more / "prompts.jsonl"),
+        "prompts.held_out": str(held_out / "prompts.jsonl"),
+        "policy.model": str(tiny / "policy"),
+        "critic.model": str(tiny / "policy"),
+        "reward.model": "tiny",
+        "policy.engine.kind": "transformers",
+        "critic.engine.kind": "transformers",
+        "policy.engine.script": "scripts:policy",
+        "critic.engine.script": "scripts:critic",
+        "policy.engine.base_urls": ["http://127.0.0.1:9/v1"],
+        "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
+        "critic.templates": str(templates),
+        "critic.aspects": str(aspects),
+        "critic.task_aspects": {"math": "Factuality"},
+        "critic.kind": "verifier",
+        "training.reference": "initial",
+        "training.dpo.scheduler": "constant",
+        "training.sft.scheduler": "constant",
+        "recipe.train": "rs",
+    }
+
+
+def changed(made: Made, field: ConfigField) -> RunConfig:
+    """Return the configuration with one field changed to another valid value."""
+    if field.path == "recipe.name":
+        shared = [item for item in made.overrides if not item.startswith("recipe.m=")]
+        return load_config("tiny", "reward-only", shared, {})
+    before = None if field.secret else resolved_at(made.config(), field.path)
+    values: Iterable[Any] = GUESSES
+    if field.path in made.chosen:
+        values = (made.chosen[field.path],)
+    elif isinstance(before, int | float) and not isinstance(before, bool):
+        values = chain((before + 1, before / 2, before - 1), GUESSES)
+    for value in values:
+        if value == before and type(value) is type(before):
+            continue
+        try:
+            config = made.config(Override(source="test", path=field.path, value=value))
+        except ConfigError:
+            continue
+        if field.secret or resolved_at(config, field.path) != before:
+            return config
+    raise AssertionError(f"no other value is known for {field.path}")
+
+
+@pytest.mark.parametrize("path", [p for p, f in FIELDS.items() if f.effect == "semantic"])
+def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path):
+    with pytest.raises(ConfigError) as told:
+        loop(made.lake, config=changed(made, FIELDS[path]))
+    assert f"config.{path}" in str(told.value)
+    assert "--fork a re-uses every unit that does not depend on them" in str(told.value)
+    assert whole(made.lake) == made.whole
+
+
+@pytest.mark.parametrize("path", [p for p, f in FIELDS.items() if f.effect != "semantic"])
+def test_any_other_change_goes_on_and_changes_nothing(made, path):
+    loop(made.lake, config=changed(made, FIELDS[path]))
+    assert whole(made.lake) == made.whole
+
+
+def test_every_field_is_declared():
+    assert {field.effect for field in FIELDS.values()} == {"semantic", "cosmetic", "live"}

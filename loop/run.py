@@ -63,7 +63,6 @@ class Stage:
 
     planned: Planned
     owed: Sequence[Unit]
-    judge: bool
     commit: Callable[[Unit, Mapping[type[Row], Sequence[Row]], Advance], None]
 
 
@@ -153,7 +152,7 @@ class Run:
             if owed:
                 self.stop.admit()
                 self.budget.require_time_and_room()
-            yield Stage(planned=planned, owed=owed, judge=judge, commit=payment.commit)
+            yield Stage(planned=planned, owed=owed, commit=payment.commit)
         finally:
             self._end(iteration, label, payment, time.monotonic() - started if owed else None)
         if len(payment.paid) < len(owed):

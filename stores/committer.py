@@ -25,6 +25,7 @@ from .sealed import PartFile
 GROUP = 64
 QUEUED = 2 * GROUP
 RETRY_S = 1.0
+TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # SQLite says FULL for ENOSPC alone; a quota's end, or a file's, is to it a write that failed.
 NO_ROOM_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
@@ -61,7 +62,16 @@ class Committer:
             Exception: what kept earlier units from becoming durable.
         """
         self._raise_failure()
-        self._queue.put(finished)
+        while not self._taken(finished):
+            pass
+
+    def _taken(self, finished: Finished) -> bool:
+        """Put a unit into the queue; wait one turn for a place in it, so that signals are seen."""
+        try:
+            self._queue.put(finished, timeout=TURN_S)
+        except queue.Full:
+            return False
+        return True
 
     def settled(self) -> list[str]:
         """Return the units that became durable since the last call."""
@@ -76,7 +86,10 @@ class Committer:
         Raises:
             Exception: what kept units from becoming durable.
         """
-        self._queue.join()
+        with self._queue.all_tasks_done:
+            while self._queue.unfinished_tasks:
+                # By turns: a signal that comes just before a wait is noticed only after it.
+                self._queue.all_tasks_done.wait(TURN_S)
         self._raise_failure()
 
     def close(self) -> None:

@@ -34,14 +34,15 @@ class Budget:
         self._config = config
         self._mutex = threading.Lock()
         self._reserved: dict[str, Cost] = {}
+        self._parked: set[str] = set()
         self._spent = journal.spent()
         self._seconds = sum(stage.seconds for stage in journal.stages())
         self.reached: BudgetReachedError | None = None
 
     @property
     def spending(self) -> bool:
-        """Whether units that were admitted are not settled yet."""
-        return bool(self._reserved)
+        """Whether units are in flight, whose end may leave more than was reserved for them."""
+        return not self._reserved.keys() <= self._parked
 
     def check(self) -> None:
         """Raise what stopped the admission of units, if something did."""
@@ -65,11 +66,18 @@ class Budget:
             self._store.when_there_is_room(lambda: self._journal.reserve(unit, cost))
         with self._mutex:
             self._reserved[unit] = cost
+            self._parked.discard(unit)
+
+    def park(self, unit: str) -> None:
+        """Note that a unit waits to be asked again, after all others: it keeps its part."""
+        with self._mutex:
+            self._parked.add(unit)
 
     def settle(self, unit: str, cost: Cost) -> None:
         """Replace what was set aside for a unit by what it cost."""
         with self._mutex:
             self._reserved.pop(unit, None)
+            self._parked.discard(unit)
             self._spent += cost
 
     def add_seconds(self, seconds: float) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..configs.load import semantic
 from ..configs.schema import SamplingConfig
+from ..stores.failpoints import reach
 from ..stores.keys import Json
 from ..stores.records import (
     Candidate,
@@ -146,6 +147,7 @@ class Iteration:
             for unit in stage.owed:
                 training.require_enough(rows)
                 training.pay(stage, unit, rows)
+        reach("checkpoint.committed")
         key = stage.planned.key(self.run.store.journal, 0)
         (checkpoint,) = self.run.store.rows(Checkpoint, key)
         return checkpoint

@@ -126,6 +126,7 @@ class Judging:
                     yield units[result.key], self._critiques(asked), costs[result.key]
                 else:
                     state[result.key] = asked
+                    self.run.budget.park(result.key)
             if not state or self.run.stop.requested:
                 return
 
@@ -162,7 +163,9 @@ class Judging:
         for key, asked in list(state.items()):
             if self.run.stop.requested:
                 return
-            yield self._batch(key, asked, attempt)
+            # What was prepared and then not admitted was never asked: its turn comes another time.
+            if all(a.settled or a.attempts == attempt for a in asked):
+                yield self._batch(key, asked, attempt)
 
     def _question(self, candidate: Candidate) -> _Asked:
         prompt = self.run.prompts[candidate.prompt_id]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..configs.schema import SamplingConfig
 from ..policies.engine import Batch, Completion, Request, Sampling
@@ -147,7 +148,7 @@ def record_failures(run: Run, completions: Sequence[Completion]) -> None:
     for completion in completions:
         if completion.error is not None:
             detail = {"request": completion.request_id, "reason": redacted(completion.error)}
-            run.store.journal.record("failed", detail)
+            run.store.when_there_is_room(partial(run.store.journal.record, "failed", detail))
 
 
 def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:

@@ -77,7 +77,7 @@ class Training:
         self.run.models.make_room()
         self.run.verify(self.policy)
         self.run.verify(self._reference)
-        work = make_folder(self.run.store.folder / "work") / unit.key
+        work = self.run.store.folder / "work" / unit.key
         method = "dpo" if rows.row_type is Pair else "sft"
         same = self._reference.identity == self.policy.identity
         job = TrainJob(

@@ -8,6 +8,8 @@ TORCH_INDEX ?=
 # A command's own arguments, such as: make test ARGS="-k journal", make demo ARGS="--iterations 3"
 ARGS ?=
 LAKE ?= lake
+# Processes that share the tests.
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-the-lock
@@ -42,7 +44,7 @@ $(STAMP): locks/cpu.txt pyproject.toml
 	touch $@
 
 test: lint types  ## lint, types, import directions and tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
 
 lint: setup  ## style, formatting and import directions
 	$(BIN)/ruff check .

@@ -115,7 +115,9 @@ def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
     older = [abs(said.logprob - row.logprob_before) / row.tokens for row, said in told]
     telling = [abs(row.logprob_after - row.logprob_before) / row.tokens > APART for row, _ in told]
     mean_off, mean_older = sum(off) / len(off), sum(older) / len(older)
-    newer = all(new < old for new, old, tells in zip(off, older, telling, strict=True) if tells)
+    # Together, not row by row: where a row moved little, another kernel's rounding can outweigh it.
+    told_apart = [n - o for n, o, tells in zip(off, older, telling, strict=True) if tells]
+    newer = not told_apart or sum(told_apart) < 0
     stale = len(told) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older
     # Written so that a number that is none (NaN) fails, too.
     if not (mean_off < AGREEMENT and newer and not stale):

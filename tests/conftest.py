@@ -14,6 +14,18 @@ ROOT = Path(__file__).parent.parent
 SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_penalty": 3.0}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests share something costly, so that one of several processes runs them all.
+
+    A file's tests stay together, and so do those of a real run or a real server, wherever they are.
+    """
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        shared = next((name for name in ("real_lake", "endpoint") if name in names), None)
+        alone = item.get_closest_marker("alone") is not None
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else shared or item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository's root, which is the package's folder."""

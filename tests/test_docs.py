@@ -54,6 +54,7 @@ def live_blocks():
     return [block for page in PAGES for block in LIVE_BLOCK.findall(page.read_text())]
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("block", live_blocks())
 def test_commands_that_operate_a_run_work_in_their_order(tmp_path, block):
     run = Operated(tmp_path, name="tiny-rlrf")

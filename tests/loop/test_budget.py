@@ -33,6 +33,8 @@ from lpfloop.stores.failpoints import armed
 from lpfloop.stores.journal_reader import Cost, Reader
 from lpfloop.stores.lake import run_folder
 
+pytestmark = pytest.mark.crash
+
 SEED = 20_261_122
 CHAINS = 16
 PLACES = ("stage.unit", "journal.reserve.after", "journal.commit.before", "part.rename.after")

@@ -40,6 +40,8 @@ from lpfloop.stores.failpoints import FAILPOINTS
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 
+pytestmark = pytest.mark.crash
+
 SEED = 20_261_121
 SHARDS, KILLS = 8, 125
 CHAIN = 5
@@ -169,6 +171,7 @@ def kill_at_random(world: World, seed: int, kills: int) -> None:
             )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_thousand_random_kills_change_nothing(world, shard):
     kill_at_random(world, SEED + shard, KILLS)

@@ -30,6 +30,8 @@ from lpfloop.stores.failpoints import FAILPOINTS, armed
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
 
+pytestmark = pytest.mark.crash
+
 STORES = ("part.", "file.", "manifest.", "published.", "folder.")
 COMMITS = ("journal.plan.", "journal.commit.", "journal.add_seconds.", "journal.reserve.")
 COMMITS_BEFORE = ("journal.plan.before", "journal.reserve.before")

@@ -27,6 +27,8 @@ from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Part, Reader
 from lpfloop.stores.lake import run_folder
 
+pytestmark = pytest.mark.crash
+
 CHILD = "b"
 
 

@@ -27,6 +27,8 @@ from lpfloop.stores.journal_reader import JOURNAL, JournalError, Reader
 from lpfloop.stores.lake import part_path, run_folder
 from lpfloop.stores.sealed import read_part
 
+pytestmark = pytest.mark.crash
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "a bit flipped": flip,
     "cut short": truncate,

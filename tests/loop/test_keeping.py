@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from lpfloop.loop.cli import Exit, app
 from lpfloop.stores.failpoints import FAILPOINTS
 
+pytestmark = pytest.mark.crash
+
 SCRIPTED = """
 extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}

@@ -15,6 +15,8 @@ from lpfloop.loop import control
 from lpfloop.loop.cli import Exit
 from lpfloop.loop.operation import stop_run
 
+pytestmark = pytest.mark.crash
+
 
 @pytest.fixture
 def slow(tmp_path):

@@ -14,6 +14,8 @@ from waiting import ended, wait_until
 
 from lpfloop.loop.cli import Exit
 
+pytestmark = pytest.mark.crash
+
 KEY = "sk-canary-7f3a91c2d4e8b650"
 OTHER = "hf_canary-of-the-environment"
 

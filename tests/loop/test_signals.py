@@ -16,6 +16,8 @@ from waiting import wait_until
 from lpfloop.loop.cli import Exit
 from lpfloop.loop.reading import open_run
 
+pytestmark = pytest.mark.crash
+
 SUPPORT = Path(__file__).parent.parent / "support"
 CONFIG = """
 extends: tiny

@@ -14,9 +14,9 @@ import pytest
 from servers import KEY, Endpoint, wait_until_served
 
 from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.endpoint import probe
 from lpfloop.policies.engine import Batch, Completion, Engine, EngineError, Request, Sampling
 from lpfloop.policies.open import open_engine
-from lpfloop.policies.endpoint import probe
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

@@ -31,6 +31,8 @@ from lpfloop.policies.supervised import WorkerEngine
 from lpfloop.policies.worker import worker_environment
 from lpfloop.stores.records import Message
 
+pytestmark = pytest.mark.crash
+
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=10_000)
 
 

@@ -29,6 +29,8 @@ from lpfloop.policies.supervised import WorkerEngine, WorkerScorer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
+pytestmark = pytest.mark.crash
+
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
 STALL_S = 2.0
 FAULTS = {

@@ -20,6 +20,8 @@ from lpfloop.policies.trainer_preflight import needed_bytes, parameters
 from lpfloop.policies.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
 from lpfloop.policies.training import Progress, TrainingError, prepare, train
 
+pytestmark = pytest.mark.crash
+
 
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -70,7 +70,7 @@ DPO_KILLS = [
 SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 4), ("trainer.result", 4)]
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -85,7 +85,7 @@ def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_sft_killed_in_its_saves_ends_bit_equal(
     tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -98,7 +98,7 @@ def test_sft_killed_in_its_saves_ends_bit_equal(
     assert same(resumed, train(short_sft(world, tmp_path / "other"), log=log))
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_a_save_cut_in_the_middle_is_not_resumed_from(
     tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):

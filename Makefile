@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 ARGS ?=
 LAKE ?= lake
 # Processes that share the tests.
-JOBS ?= 2
+JOBS ?= 3
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-the-lock

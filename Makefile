@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 ARGS ?=
 LAKE ?= lake
 # Processes that share the tests.
-JOBS ?= 3
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-the-lock

@@ -70,7 +70,7 @@ DPO_KILLS = [
 SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 4), ("trainer.result", 4)]
 
 
-@pytest.mark.crash
+@pytest.mark.slow
 def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,12 +6,12 @@ settles the account with what it did cost. A crash leaves the reservation, which
 
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from ..configs.schema import PriceConfig, RunConfig
 from ..policies.engine import Request
 from ..stores.journal_reader import Cost
 from ..stores.lake import RunWriter
+from ..stores.sealed import size_of
 from .reporter import Advance
 from .stop import Stopped
 
@@ -95,7 +95,7 @@ class Budget:
         if limits.hours is not None and hours >= limits.hours:
             raise BudgetReachedError(_sentence("hours", f"{hours:.2f}", limits.hours))
         if limits.disk_gib is not None:
-            used = _size(self._journal.folder) / GIB
+            used = size_of(self._journal.folder) / GIB
             if used >= limits.disk_gib:
                 raise BudgetReachedError(_sentence("disk_gib", f"{used:.3f}", limits.disk_gib))
 
@@ -162,7 +162,3 @@ def actual(prices: PriceConfig, advance: Advance, *, judge: bool) -> Cost:
             prices, judge=judge, prompt_tokens=advance.prompt_tokens, tokens=advance.tokens
         ),
     )
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,14 +1,13 @@
 """How far a run is, stage by stage, and what it has spent: what `status` and `watch` show."""
 
-import os
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from ..configs.schema import BudgetConfig
 from ..stores.journal_reader import Cost, Reader, StageState
 from ..stores.keys import Json
+from ..stores.sealed import size_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +93,7 @@ def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
         "judge_calls": spent.judge_calls,
         "money": round(spent.money, 6),
         "hours": round(hours, 4),
-        "disk_gib": round(_bytes(reader) / (1 << 30), 6),
+        "disk_gib": round(size_of(reader.folder) / (1 << 30), 6),
     }
     limits = budget.model_dump()
     return {name: {"used": value, "limit": limits[name]} for name, value in used.items()}
-
-
-def _bytes(reader: Reader) -> int:
-    """Return the size of a run's folder, in which a daemon may be at work."""
-    size = 0
-    for folder, _, names in os.walk(reader.folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 -- many files
-    return size

@@ -16,6 +16,7 @@ from .durable import remove
 from .journal import Journal
 from .journal_reader import Reader
 from .lake import CANARIES, CHECKPOINTS, COLLECTED, QUARANTINE, part_path
+from .sealed import size_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,4 @@ def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
 
 
 def _piece(path: Path, reason: str, *, checkpoint: bool = False) -> Garbage:
-    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    return Garbage(path=path, size=size, reason=reason, checkpoint=checkpoint)
+    return Garbage(path=path, size=size_of(path), reason=reason, checkpoint=checkpoint)

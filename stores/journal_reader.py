@@ -193,12 +193,6 @@ class Reader:
         """Whether a unit was committed."""
         return bool(self._query("SELECT 1 FROM units WHERE key = ? AND done", (unit,)))
 
-    def telemetry(self, unit: str) -> Mapping[str, float]:
-        """Return what a committed unit's telemetry says."""
-        ((text,),) = self._query("SELECT telemetry FROM units WHERE key = ?", (unit,))
-        found: dict[str, float] = json.loads(text or "{}")
-        return found
-
     def parts(self, *, table: str | None = None, iteration: int | None = None) -> list[Part]:
         """Return the committed parts, in the order of iteration, stage and chunk."""
         rows = self._query(
@@ -218,11 +212,6 @@ class Reader:
         """Return a unit's parts, by table."""
         found = self._query('SELECT "table", sha256, rows, size FROM parts WHERE unit = ?', (unit,))
         return {t: PartFile(sha256=h, rows=rows, size=size) for t, h, rows, size in found}
-
-    def size(self) -> int:
-        """Return the bytes of all committed parts."""
-        ((size,),) = self._query("SELECT coalesce(sum(size), 0) FROM parts")
-        return int(size)
 
     def count(self, iteration: int, stage: str, table: str) -> int:
         """Return how many rows of one table a stage has committed."""

@@ -4,7 +4,9 @@
 import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +91,16 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
         name = path.relative_to(folder).as_posix()
         if name != MANIFEST and (path.is_symlink() or not path.is_dir()):
             yield name, path
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder in which others may be at work."""
+    below = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+    size = 0
+    for file in below if path.is_dir() else [path]:
+        with suppress(FileNotFoundError):
+            size += file.lstat().st_size
+    return size
 
 
 def file_sha256(path: Path) -> str:

@@ -22,7 +22,14 @@ from lpfloop.stores.durable import (
     write_parts,
 )
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder, check_part, read_part
+from lpfloop.stores.sealed import (
+    MANIFEST,
+    DamagedError,
+    check_folder,
+    check_part,
+    read_part,
+    size_of,
+)
 
 TABLE = to_table(type(PAIR), [PAIR])
 OTHER = to_table(type(CANDIDATE), [CANDIDATE])
@@ -216,3 +223,14 @@ def test_only_the_owner_can_read_whatever_the_umask(tmp_path, umask):
     assert {
         path for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)
     } == set()
+
+
+def test_a_size_is_that_of_all_files_and_one_that_vanishes_counts_nothing(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"123")
+    (tmp_path / "b").write_bytes(b"45")
+    assert (size_of(tmp_path), size_of(tmp_path / "b"), size_of(tmp_path / "none")) == (5, 2, 0)
+    found = list(os.walk(tmp_path))
+    (tmp_path / "b").unlink()
+    monkeypatch.setattr(os, "walk", lambda _: found)
+    assert size_of(tmp_path) == 3

@@ -82,7 +82,7 @@ def test_a_daemon_that_can_not_start_tells_why_with_its_exit_code(slow):
 def test_a_stop_drains_and_waits_until_the_process_is_gone(slow):
     pid = hold_at(slow, 2)
     stopping = slow.start("stop", "slow")
-    wait_until(lambda: slow.events("control") != [])
+    wait_until(lambda: state(slow)["daemon"]["state"] == "stopping")
     slow.allow(FREE)
     stdout, stderr = stopping.communicate(timeout=60)
     assert stopping.returncode == 0, stderr

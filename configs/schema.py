@@ -213,6 +213,26 @@ class PriceConfig(Section):
     critic_completion: float = live(0.0, "a million completion tokens of the feedback model", ge=0)
 
 
+class EmbedderConfig(Section):
+    """What makes vectors of texts for `lpfloop search --vector` and `--hybrid`."""
+
+    kind: Literal["none", "policy", "endpoint", "sentence-transformers"] = cosmetic(
+        "policy", "policy: the mean hidden state of the model that the run began with"
+    )
+    model: Place | None = cosmetic(
+        None, "a folder, or the endpoint's URL; default: the policy's folder"
+    )
+    model_name: str | None = cosmetic(None, "name the endpoint serves; default: its only model")
+    max_tokens: int = cosmetic(512, "a longer text is cut for its vector, in tokens", ge=8)
+    batch_size: int = cosmetic(32, "texts in one forward pass or one request", ge=1, le=2048)
+
+
+class IndexConfig(Section):
+    """The search index of the lake (`lpfloop reindex`)."""
+
+    embedder: EmbedderConfig = EmbedderConfig()
+
+
 class RLRF(Section):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
@@ -258,6 +278,7 @@ class RunConfig(Section):
     drain_s: float = live(30.0, "how long a stop waits for what is in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
+    index: IndexConfig = IndexConfig()
     evaluation: SamplingConfig = semantic(
         SamplingConfig(temperature=0.0), "how answers are evaluated"
     )

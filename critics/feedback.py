@@ -75,9 +75,8 @@ class FeedbackCritic:
         fixed = self.task_aspects.get(prompt.task)
         if fixed is None:
             values["aspects"] = render_aspects(self.aspects)
-            names = tuple(aspect.name for aspect in self.aspects)
             text = render(self.templates.critique_general, values)
-            return Question(_user(text), Expected(names, SELECTED), reference_used=False)
+            return Question(_user(text), self.expected(prompt), reference_used=False)
         values["aspect"] = fixed
         values["aspects"] = render_aspects(tuple(a for a in self.aspects if a.name == fixed))
         template = self.templates.critique_single
@@ -85,7 +84,14 @@ class FeedbackCritic:
         if reference_used:
             values["reference"] = prompt.reference or ""
             template = self.templates.critique_reference
-        return Question(_user(render(template, values)), Expected.all_of(fixed), reference_used)
+        return Question(_user(render(template, values)), self.expected(prompt), reference_used)
+
+    def expected(self, prompt: Prompt) -> Expected:
+        """Return what a reply about an answer to `prompt` must hold."""
+        fixed = self.task_aspects.get(prompt.task)
+        if fixed is not None:
+            return Expected.all_of(fixed)
+        return Expected(tuple(aspect.name for aspect in self.aspects), SELECTED)
 
     def read(self, question: Question, text: str, finish_reason: FinishReason) -> Reading:
         """Read the reply to `question`."""

@@ -8,8 +8,10 @@ import polars as pl
 
 from ..configs.load import stored_config
 from ..stores.records import Checkpoint, Evaluation
-from .daemon import Job, iteration, opened
+from .daemon import iteration, opened
 from .evaluation import HELD_OUT
+from .imports import require_loop
+from .job import Job
 from .prompts import read_prompts
 from .reading import NoSuchRunError, open_run
 from .reporter import Reporter
@@ -38,6 +40,7 @@ def evaluate_run(
 
 def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Reporter) -> str:
     reader = open_run(lake, name)
+    require_loop(reader.journal)
     config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
     rows = reader.scan("checkpoints").sort("iteration").collect().to_dicts()
     reader.close()

@@ -9,7 +9,18 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from .commands import keeping, machine, operating, reading, running
+from .commands import (
+    deriving,
+    exchange,
+    keeping,
+    listing,
+    machine,
+    operating,
+    reading,
+    running,
+    searching,
+    tracing,
+)
 from .commands.common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -23,15 +34,31 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "stop": operating.stop,
     "ctl": operating.ctl,
     "launch": running.launch,
-    "show": reading.show,
-    "critiques": reading.critiques,
-    "pairs": reading.pairs,
+    "show": tracing.show,
+    "lineage": tracing.lineage,
+    "diff": tracing.diff,
+    "sql": reading.sql,
+    "critiques": listing.critiques,
+    "candidates": listing.candidates,
+    "pairs": listing.pairs,
+    "failures": listing.failures,
+    "search": searching.search,
+    "reindex": searching.reindex,
+    "duplicates": searching.duplicates,
+    "rederive": deriving.rederive,
+    "reparse": deriving.reparse,
+    "derived": deriving.derived,
+    "train": deriving.train,
     "eval": reading.evaluate,
     "variants": reading.variants,
+    "import": exchange.import_,
+    "export": exchange.export,
     "digest": keeping.digest,
     "verify": keeping.verify,
     "repair": keeping.repair,
     "gc": keeping.gc,
+    "compact": keeping.compact,
+    "migrate": keeping.migrate,
     "failpoints": keeping.failpoints,
     "doctor": machine.doctor,
 }

@@ -1,28 +1,28 @@
 """The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
 
-import json
 import logging
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from ..configs.load import resolved, semantic
-from ..configs.schema import ConfigError, RunConfig
+from ..configs.schema import ConfigError
 from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import EngineError
 from ..policies.training import TrainingError
+from ..stores.bucket import BucketError
 from ..stores.committer import if_there_is_room
-from ..stores.journal import Journal
-from ..stores.journal_reader import JOURNAL, JournalError, Reader
-from ..stores.keys import Json, canonical_json, derive_seed
+from ..stores.journal_reader import JOURNAL, JournalError
+from ..stores.keys import derive_seed
 from ..stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
 from .control import ControlServer, Operator
+from .duplicates import note_duplicates
 from .fork import Fork
+from .given import Given, begin, stored_given, train_given
 from .iteration import Iteration
+from .job import Job, fingerprint_of, open_journal
 from .models import Models, Served
 from .prompts import load_prompts
 from .recipes import RECIPES
@@ -36,16 +36,6 @@ from .training import NothingToTrainOn
 PROMPTS_A_PART = 4096
 
 logger = logging.getLogger("lpfloop.loop")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What the user asked for: a configuration, where the run lives, whose units it may re-use."""
-
-    config: RunConfig
-    lake: Path
-    name: str
-    fork: str | None = None
 
 
 def run_loop(
@@ -68,7 +58,16 @@ def run_loop(
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         try:
             _turn_until_whole(run, prompts)
-        except (Stopped, NothingToTrainOn, EngineError, TrainingError, JournalError) as end:
+            run.store.packer.ask(None)
+            run.store.packer.wait(lambda: stop.requested)
+        except (
+            Stopped,
+            NothingToTrainOn,
+            EngineError,
+            TrainingError,
+            JournalError,
+            BucketError,
+        ) as end:
             how = redacted(f"{type(end).__name__}: {end}")
             if_there_is_room(lambda: run.store.journal.record("end", how))
             raise
@@ -96,8 +95,8 @@ def opened(
         models = Models.of(job.config, folder / "logs")
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    fingerprint = _fingerprint(job.config, models, critic)
-    store = RunWriter(_open_journal(folder, job, fingerprint))
+    fingerprint = fingerprint_of(job.config, models, critic)
+    store = RunWriter(open_journal(folder, job, fingerprint))
     try:
         with Verifier() as verifier, _forked(job, store) as fork:
             run = Run(
@@ -151,20 +150,31 @@ def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
 
 
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Evaluate M_0, then make and evaluate M_1 to M_N."""
+    """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     _keep_prompts(run, prompts)
     train = ordered(prompts, "train", run.config.seed)
     wanted = ordered(prompts, "held-out", run.config.seed)[: run.config.prompts.evaluated]
     held_out = chunked(wanted, run.config.prompts.chunk)
-    recipe = RECIPES[run.config.recipe.name].recipe
-    checkpoint = _initial(run)
-    for number in range(run.config.iterations + 1):
-        if number > 0:
+    given = stored_given(run.store.journal)
+    checkpoint = _initial(run) if given is None or given.iteration == 1 else begin(run, given)
+    first = checkpoint.iteration
+    for number in range(first, run.config.iterations + 1):
+        run.store.packer.ask(number)
+        if number > first:
             turn = iteration(run, number, checkpoint, _share(run, train, number))
-            checkpoint = recipe(turn, run.config.recipe)
+            checkpoint = _trained(turn, given)
         policy = iteration(run, number, checkpoint, ())
         policy.evaluate(held_out)
+        note_duplicates(run, number)
         _discard_work(run)
+
+
+def _trained(turn: Iteration, given: Given | None) -> Checkpoint:
+    """Return M_t: by the recipe, or from the rows that were given."""
+    if given is not None and turn.number == given.iteration:
+        return train_given(turn, given)
+    config = turn.run.config.recipe
+    return RECIPES[config.name].recipe(turn, config)
 
 
 def iteration(
@@ -242,58 +252,3 @@ def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
     """Return the prompts of a split in an order that depends on the seed and their ids alone."""
     chosen = [prompt for prompt in prompts if prompt.split == split]
     return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))
-
-
-def _fingerprint(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:
-    """Return what must not change while a run goes on: semantic fields and the models' hashes."""
-    return {
-        "config": semantic(config),
-        "policy": models.initial.params,
-        "critic": models.feedback.params,
-        "reward": models.reward_id,
-        "templates": critic.digest,
-    }
-
-
-def _open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:
-    stored = canonical_json(fingerprint)
-    snapshot = canonical_json(resolved(job.config))
-    if not (folder / JOURNAL).exists():
-        parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
-        return Journal.create(folder, {"fingerprint": stored, "config": snapshot, **parent})
-    if job.fork is not None:
-        raise ConfigError(f"run {folder.name} exists already: name the fork with --run NAME")
-    reader = Reader(folder)
-    before = reader.meta("fingerprint") or "{}"
-    reader.close()
-    if before != stored:
-        changes = "; ".join(_changes(json.loads(before), json.loads(stored)))
-        raise ConfigError(
-            f"run {folder.name} was started with another configuration ({changes}); leave these "
-            f"as they were, or start another run: --run NAME --fork {folder.name} re-uses every "
-            "unit that does not depend on them"
-        )
-    journal = Journal(folder)
-    journal.set_meta([("config", snapshot)])
-    return journal
-
-
-def _parent(job: Job, parent: str) -> str:
-    """Return the name of the run to fork, which must be there."""
-    if not (run_folder(job.lake, parent) / JOURNAL).exists():
-        raise ConfigError(f"--fork {parent}: there is no such run in {job.lake}")
-    return parent
-
-
-def _changes(before: Json, after: Json, path: str = "") -> list[str]:
-    """Return one phrase for each field that differs."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        names = sorted({*before, *after})
-        return [
-            change
-            for name in names
-            for change in _changes(
-                before.get(name), after.get(name), f"{path}.{name}" if path else name
-            )
-        ]
-    return [] if before == after else [f"{path}: {before} -> {after}"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..configs.schema import ConfigError, EngineConfig, RunConfig
 from . import machine
+from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
 from .machine import GIB
 
@@ -34,6 +35,7 @@ def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
         _inputs(config),
         _devices(config),
         _lake(lake),
+        bucket_findings(lake),
         _telemetry(config),
     )
     return Diagnosis(findings=tuple(finding for look in looks for finding in look))
@@ -233,7 +235,8 @@ def _model(about: str, folder: str) -> Finding:
 def _inputs(config: RunConfig) -> Iterator[Finding]:
     """Read the prompts, the critic's templates and aspects, and find the launcher's file."""
     from ..critics.feedback import FeedbackCritic
-    from .prompts import InputError, load_prompts
+    from .files import InputError
+    from .prompts import load_prompts
 
     try:
         prompts = load_prompts(config.prompts, seed=config.seed)

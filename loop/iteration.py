@@ -5,12 +5,15 @@ all it depends on), subtracts what is committed and pays the rest. A recipe call
 top; to resume is to run the recipe again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import polars as pl
 
 from ..configs.load import semantic
 from ..configs.schema import SamplingConfig
 from ..stores.failpoints import reach
+from ..stores.frames import as_arrow, as_frame, rows_frame
 from ..stores.keys import Json
 from ..stores.records import (
     Candidate,
@@ -26,10 +29,12 @@ from ..stores.records import (
     Score,
     Yield,
 )
+from ..stores.schemas import TABLES
 from .evaluation import HELD_OUT, Measured, prompt_scores, summarise
+from .judged import READ, judge, verdicts
 from .judging import Judging
 from .models import Served
-from .pairing import Judged, Rule, demonstrate, pair
+from .pairing import DERIVE, Pairing, Rule
 from .reflection import promising
 from .reporter import Advance
 from .rows import AnyRows, Best, D, JudgedRows, Prompts, Rows, T, joined
@@ -109,29 +114,11 @@ class Iteration:
 
     def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
         """(x, y+, y-): positives of the rule, each against a random negative."""
-
-        def derive(prompt: Prompt, candidates: Sequence[Judged]) -> tuple[Sequence[Pair], Yield]:
-            return pair(
-                rule,
-                prompt,
-                candidates,
-                top_k=top_k,
-                root_seed=self.run.config.seed,
-                iteration=self.number,
-            )
-
-        return self._derive("pair", Pair, judged, {"rule": rule, "top_k": top_k}, derive)
+        return self._derive("pair", Pair, judged, self._pairing(rule, top_k))
 
     def demonstrate(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Demonstration]:
         """(x, y+): the positives of the rule, as a rejection-sampling set."""
-
-        def derive(
-            prompt: Prompt, candidates: Sequence[Judged]
-        ) -> tuple[Sequence[Demonstration], Yield]:
-            return demonstrate(rule, prompt, candidates, top_k=top_k, iteration=self.number)
-
-        params: Json = {"rule": rule, "top_k": top_k}
-        return self._derive("demonstrate", Demonstration, judged, params, derive)
+        return self._derive("demonstrate", Demonstration, judged, self._pairing(rule, top_k))
 
     def train(self, rows: Rows[Pair] | Rows[Demonstration]) -> Checkpoint:
         """M_t: the policy trained by DPO on pairs, or by SFT on demonstrations, and published.
@@ -247,44 +234,31 @@ class Iteration:
             critique_id=critique.critique_id,
         )
 
-    def _derive(
-        self,
-        verb: str,
-        row_type: type[D],
-        judged: JudgedRows,
-        params: Json,
-        derive: Callable[[Prompt, Sequence[Judged]], tuple[Sequence[D], Yield]],
-    ) -> Rows[D]:
+    def _pairing(self, rule: Rule, top_k: int) -> Pairing:
+        return Pairing(
+            rule=rule, top_k=top_k, root_seed=self.run.config.seed, iteration=self.number
+        )
+
+    def _derive(self, verb: str, row_type: type[D], judged: JudgedRows, how: Pairing) -> Rows[D]:
+        params: Json = {"rule": how.rule, "top_k": how.top_k}
         owed = self._work(verb, params, *judged.handles)
         with self.run.stage(self.number, verb, owed) as stage:
             for unit in stage.owed:
                 self.run.stop.admit()
-                made = [
-                    derive(self.run.prompts[prompt_id], candidates)
-                    for prompt_id, candidates in self._judged(judged, unit.chunk).items()
-                ]
-                rows = [row for rows, _ in made for row in rows]
-                yields = [outcome for _, outcome in made]
+                candidates = self._frame(judged.candidates, unit.chunk)
+                prompts = [self.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
+                asked = rows_frame(Prompt, prompts)
+                made = DERIVE[row_type](self._judged(judged, candidates, unit.chunk), asked, how)
+                rows, yields = as_arrow(made.rows), as_arrow(made.yields)
                 stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
         return Rows(row_type=row_type, stages=(stage.planned,))
 
-    def _judged(self, judged: JudgedRows, chunk: int) -> Mapping[str, Sequence[Judged]]:
-        """Return the chunk's candidates by prompt, each with its critique and reward."""
-        critiques = {
-            c.candidate_id: c
-            for c in (self._chunk(judged.critiques, chunk) if judged.critiques else ())
-        }
-        rewards = {r.candidate_id: r for r in self._chunk(judged.rewards, chunk)}
-        by_prompt: dict[str, list[Judged]] = {}
-        for candidate in self._chunk(judged.candidates, chunk):
-            by_prompt.setdefault(candidate.prompt_id, []).append(
-                Judged(
-                    candidate=candidate,
-                    critique=critiques.get(candidate.candidate_id),
-                    reward=rewards.get(candidate.candidate_id),
-                )
-            )
-        return by_prompt
+    def _judged(self, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
+        """Return the chunk's candidates, each with its critique and reward."""
+        rewards = self._frame(judged.rewards, chunk)
+        if judged.critiques is None:
+            return judge(candidates, rewards)
+        return judge(candidates, rewards, verdicts(self._frame(judged.critiques, chunk)))
 
     def _work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
         """Return the work of a stage that reads these rows chunk by chunk."""
@@ -313,3 +287,12 @@ class Iteration:
             for stage in rows.stages
             for row in store.rows(rows.row_type, stage.key(store.journal, chunk))
         ]
+
+    def _frame(self, rows: Rows[T], chunk: int) -> pl.DataFrame:
+        """Return the chunk's rows in columns, those that pairing reads."""
+        store = self.run.store
+        columns = READ[TABLES[rows.row_type]]
+        return pl.concat(
+            as_frame(store.table(rows.row_type, stage.key(store.journal, chunk))).select(columns)
+            for stage in rows.stages
+        )

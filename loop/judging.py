@@ -22,6 +22,8 @@ from .run import Run, Stage
 from .sampling import engine_sampling, record_failures, spent
 
 VERIFIER = "verifier"
+VERIFIED = "Verified"
+"""The aspect that the verifier rates beside those of the feedback model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,4 +254,4 @@ def _verified_aspect(verdict: Verdict) -> tuple[AspectRating, ...]:
     """The verifier's rating beside the feedback model's; none where nothing can be verified."""
     if verdict.rating is None:
         return ()
-    return (AspectRating(name="Verified", rating=verdict.rating, comment=verdict.reason),)
+    return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=verdict.reason),)

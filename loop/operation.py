@@ -5,13 +5,16 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import polars as pl
+
 from ..configs.load import stored_config
+from ..stores.address import bucket_of
 from ..stores.journal_reader import Reader
 from ..stores.keys import Json
 from ..stores.lake import RunReader
@@ -78,7 +81,18 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
             stage.as_json() for stage in stages if stage.iteration == turn["iteration"]
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {})
-    return {**found, "daemon": daemon.as_json(), "spend": spend(reader, config.budget)}
+    place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
+    return {**found, **place, "daemon": daemon.as_json(), "spend": spend(reader, config.budget)}
+
+
+def stage_rows(found: Mapping[str, Any]) -> pl.DataFrame:
+    """Return an overview's stages as rows."""
+    rows = [
+        {"iteration": turn["iteration"], **stage}
+        for turn in found["iterations"]
+        for stage in turn["stages"]
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:

@@ -10,27 +10,33 @@ not rated is on neither side. Negatives are drawn without replacement, so that t
 many pairs as negatives. A text never stands on both sides of a pair, no two pairs of a prompt have
 the same two texts, and no two demonstrations the same text; texts that differ in white space alone
 count as the same.
+
+All prompts of a frame are worked on at once, column by column; only the draw of negatives goes
+prompt by prompt, since each prompt has a seed of its own. The result does not depend on the order
+of the candidates, nor on which prompts stand in the same frame.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
+
+import polars as pl
 
 from ..stores.keys import derive_seed, row_id
-from ..stores.records import (
-    Candidate,
-    Critique,
-    Demonstration,
-    Message,
-    Pair,
-    Prompt,
-    Reward,
-    Yield,
-)
+from ..stores.records import Demonstration, Pair
+from ..stores.schemas import TABLES
+from .judged import with_same_text
 
 Rule = Literal["success_vs_failure", "success", "top_reward"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
+    TABLES[row_type]: row_type for row_type in (Pair, Demonstration)
+}
+"""The tables of rows to train on."""
 
 
 class Outcome(StrEnum):
@@ -55,203 +61,238 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A candidate with what is known about it."""
+class Pairing:
+    """How to pair: the rule, how many positives a prompt, and what the random draw depends on."""
 
-    candidate: Candidate
-    critique: Critique | None = None
-    reward: Reward | None = None
-
-    @property
-    def score(self) -> float | None:
-        """The reward, if it was scored."""
-        return None if self.reward is None else self.reward.score
-
-    @property
-    def ratings(self) -> tuple[int, ...]:
-        """The ratings of the critique, in its order; empty if it is unscored."""
-        aspects = () if self.critique is None else self.critique.aspects
-        return tuple(aspect.rating for aspect in aspects if aspect.rating is not None)
-
-    @property
-    def text(self) -> str:
-        """The text as compared with others: white space normalised."""
-        return " ".join(self.candidate.text.split())
+    rule: Rule
+    top_k: int
+    root_seed: int
+    iteration: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """The positives, best first, and the negatives in a fixed order; or the reason for none."""
+class Made(NamedTuple):
+    """Pairs or demonstrations, in the order of the prompts, and what each prompt yielded."""
 
-    positives: tuple[Judged, ...]
-    negatives: tuple[Judged, ...]
-    lack: Outcome | None
+    rows: pl.DataFrame
+    yields: pl.DataFrame
 
 
-def pair(
-    rule: Rule,
-    prompt: Prompt,
-    judged: Sequence[Judged],
-    *,
-    top_k: int,
-    root_seed: int,
-    iteration: int,
-) -> tuple[list[Pair], Yield]:
-    """Pair one prompt's candidates by `rule`; the order of `judged` does not matter."""
-    sides = SIDES[rule](judged, top_k)
-    if sides.lack is None and not sides.negatives:
-        sides = _Sides((), (), Outcome.NO_NEGATIVE)
-    drawn = random.Random(derive_seed(root_seed, "pair", iteration, rule, prompt.prompt_id))
-    negatives = drawn.sample(sides.negatives, len(sides.negatives))
-    pairs = [
-        _pair_row(rule, prompt, iteration, rank, chosen, rejected)
-        for rank, (chosen, rejected) in enumerate(_matched(sides.positives, negatives))
-    ]
-    outcome = Outcome.PAIRED if pairs else sides.lack or Outcome.ALL_IDENTICAL
-    return pairs, _yield(rule, prompt, iteration, outcome, len(pairs))
+_Offers = dict[str, tuple[list[int], list[int]]]
 
 
-def demonstrate(
-    rule: Rule, prompt: Prompt, judged: Sequence[Judged], *, top_k: int, iteration: int
-) -> tuple[list[Demonstration], Yield]:
-    """Return the top k positives of distinct texts as demonstrations; the order does not matter."""
-    sides = SIDES[rule](_distinct(judged), top_k)
-    rows = [
-        _demonstration_row(rule, prompt, iteration, rank, chosen)
-        for rank, chosen in enumerate(sides.positives)
-    ]
-    outcome = sides.lack or Outcome.DEMONSTRATED
-    return rows, _yield(rule, prompt, iteration, outcome, len(rows))
+class _Sides(NamedTuple):
+    """What a rule makes of a candidate: whether it is rated, and whether y+ or y-."""
+
+    rated: pl.Expr
+    positive: pl.Expr
+    negative: pl.Expr
 
 
-def _by_critique(judged: Sequence[Judged], top_k: int) -> _Sides:
+def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
+    """Pair the candidates of each prompt: y+ by the rule, best first, each with a random y-."""
+    split = _split(_ranked(judged, prompts), how)
+    sides = split.filter(pl.col("positive") | pl.col("negative")).with_row_index("row")
+    chosen, rejected = _drawn(sides, how)
+    rows = _pairs(sides[chosen], sides[rejected], prompts, how)
+    return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how))
+
+
+def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
+    """Return the top k positives of distinct texts as demonstrations.
+
+    Of a text that was judged twice in different ways, the one with the higher reward counts.
+    """
+    ranked = with_same_text(_ranked(judged, prompts))
+    distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
+    split = _split(distinct, how)
+    rows = _demonstrations(split.filter("positive"), prompts, how)
+    return Made(rows, _yields(split, prompts, rows, Outcome.DEMONSTRATED, how))
+
+
+DERIVE: Mapping[
+    type[Pair | Demonstration], Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]
+] = {Pair: pair, Demonstration: demonstrate}
+
+
+def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    """Sort by prompt, then by reward, best first; those without a reward last; ties by id."""
+    turns = prompts.select("prompt_id").with_row_index("turn")
+    return judged.join(turns, on="prompt_id").sort(
+        "turn",
+        "reward",
+        "candidate_id",
+        descending=[False, True, False],
+        nulls_last=[False, True, False],
+    )
+
+
+def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Tell the sides apart: the top k positives of each prompt, and all negatives."""
+    sides = SIDES[how.rule](how.top_k)
+    return ranked.with_columns(rated=sides.rated, positive=sides.positive, negative=sides.negative)
+
+
+def _by_critique(top_k: int) -> _Sides:
     """Split by critique: all aspects 1, or any 0 or -1; the top k positives by reward."""
-    usable = [j for j in judged if j.candidate.usable]
-    rated = [(j, j.critique) for j in usable if j.critique is not None]
-    positives = [j for j, critique in rated if critique.positive]
-    negatives = [j for j, critique in rated if critique.negative]
-    lack = _lack(judged, usable, [*positives, *negatives], positives)
-    return _Sides(_ranked(positives)[:top_k], _ranked(negatives), lack)
+    success = pl.col("usable") & pl.col("success")
+    failure = pl.col("usable") & pl.col("failure")
+    return _Sides(success | failure, success & (_place(success) <= top_k), failure)
 
 
-def _by_reward(judged: Sequence[Judged], top_k: int) -> _Sides:
+def _by_reward(top_k: int) -> _Sides:
     """Split by reward: the top k, and the rest."""
-    usable = [j for j in judged if j.candidate.usable]
-    ranked = _ranked([j for j in usable if j.score is not None])
-    positives = ranked[:top_k]
-    return _Sides(positives, ranked[top_k:], _lack(judged, usable, ranked, positives))
+    rated = pl.col("usable") & pl.col("reward").is_not_null()
+    return _Sides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
 
 
-SIDES: dict[Rule, Callable[[Sequence[Judged], int], _Sides]] = {
+def _place(counted: pl.Expr) -> pl.Expr:
+    """Return the place of a candidate among the counted ones of its prompt, from 1."""
+    return counted.cum_sum().over("turn")
+
+
+SIDES: Mapping[Rule, Callable[[int], _Sides]] = {
     "success_vs_failure": _by_critique,
     "success": _by_critique,
     "top_reward": _by_reward,
 }
 
 
-def _lack(
-    judged: Sequence[Judged],
-    usable: Sequence[Judged],
-    rated: Sequence[Judged],
-    positives: Sequence[Judged],
-) -> Outcome | None:
-    if not judged:
-        return Outcome.NO_CANDIDATES
-    if not usable:
-        return Outcome.NONE_USABLE
-    if not rated:
-        return Outcome.NONE_RATED
-    return None if positives else Outcome.NO_POSITIVE
+def _drawn(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
+    """Return the rows of the chosen and of the rejected: prompt by prompt, best first."""
+    offers = _offers(sides, how)
+    same = _same_texts(sides, offers)
+    chosen, rejected = list[int](), list[int]()
+    for prompt_id, (positives, negatives) in offers.items():
+        texts = same.get(prompt_id)
+        simply = list(zip(positives, negatives, strict=False))
+        for good, bad in simply if texts is None else _matched(positives, negatives, texts):
+            chosen.append(good)
+            rejected.append(bad)
+    return chosen, rejected
 
 
-def _ranked(judged: Sequence[Judged]) -> tuple[Judged, ...]:
-    """Sort by reward, best first; those without a reward last; ties by id."""
-    return tuple(sorted(judged, key=_rank))
+def _offers(sides: pl.DataFrame, how: Pairing) -> _Offers:
+    """Return the rows of each prompt's positives, best first, and of its negatives as drawn."""
+    rows = sides.group_by("prompt_id", maintain_order=True).agg(
+        pl.col("row").filter(pl.col(side)).alias(side) for side in ("positive", "negative")
+    )
+    offers: _Offers = {}
+    for prompt_id, positives, negatives in rows.iter_rows():
+        seed = derive_seed(how.root_seed, "pair", how.iteration, how.rule, prompt_id)
+        drawn = random.Random(seed).sample(negatives, len(negatives))
+        offers[prompt_id] = (positives, drawn)
+    return offers
 
 
-def _rank(judged: Judged) -> tuple[bool, float, str]:
-    score = judged.score
-    return score is None, 0.0 if score is None else -score, judged.candidate.candidate_id
+def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[int, int]]:
+    """Tell which texts are equal, for the prompts in which that matters.
 
-
-def _distinct(judged: Sequence[Judged]) -> list[Judged]:
-    """Keep of each text the candidate that ranks first.
-
-    Of a text that was judged twice in different ways, that is the one with the higher reward.
+    It does where two of those that are matched first are: only there are all texts compared.
     """
-    first: dict[str, Judged] = {}
-    for one in _ranked(judged):
-        first.setdefault(one.text, one)
-    return list(first.values())
+    first = [row for good, bad in offers.values() for row in (*good, *bad[: len(good)])]
+    compared = with_same_text(sides[first]).group_by("prompt_id")
+    equal = compared.agg(pl.col("same").n_unique() < pl.len()).filter("same").select("prompt_id")
+    texts: dict[str, dict[int, int]] = {prompt_id: {} for prompt_id in equal["prompt_id"]}
+    numbered = with_same_text(sides.join(equal, on="prompt_id", how="semi"))
+    for prompt_id, row, same in numbered.select("prompt_id", "row", "same").iter_rows():
+        texts[prompt_id][row] = same
+    return texts
 
 
 def _matched(
-    positives: Sequence[Judged], negatives: Sequence[Judged]
-) -> list[tuple[Judged, Judged]]:
+    positives: Sequence[int], negatives: list[int], same: Mapping[int, int]
+) -> list[tuple[int, int]]:
     """Give each positive, best first, the next negative that makes a pair of texts not yet made."""
-    left = list(negatives)
-    made: set[tuple[str, str]] = set()
-    matched: list[tuple[Judged, Judged]] = []
+    made = set[tuple[int, int]]()
+    matched = list[tuple[int, int]]()
     for chosen in positives:
-        for rejected in left:
-            texts = (chosen.text, rejected.text)
-            if chosen.text != rejected.text and texts not in made:
+        for rejected in negatives:
+            texts = (same[chosen], same[rejected])
+            if texts[0] != texts[1] and texts not in made:
                 made.add(texts)
                 matched.append((chosen, rejected))
-                left.remove(rejected)
+                negatives.remove(rejected)
                 break
     return matched
 
 
-def _yield(rule: Rule, prompt: Prompt, iteration: int, outcome: Outcome, made: int) -> Yield:
-    return Yield(
-        prompt_id=prompt.prompt_id,
-        iteration=iteration,
-        rule=rule,
-        outcome=outcome.value,
-        made=made,
+def _pairs(
+    chosen: pl.DataFrame, rejected: pl.DataFrame, prompts: pl.DataFrame, how: Pairing
+) -> pl.DataFrame:
+    """Return the rows of pairs, each chosen beside its rejected."""
+    told = chosen.select(
+        "prompt_id",
+        chosen_id="candidate_id",
+        chosen_ratings="ratings",
+        chosen_reward="reward",
+        chosen=_assistant(),
+    )
+    against = rejected.select(
+        rejected_id="candidate_id",
+        rejected_ratings="ratings",
+        rejected_reward="reward",
+        rejected=_assistant(),
+    )
+    rows = pl.concat([told, against], how="horizontal")
+    ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), how)
+    return _finished(rows.with_columns(pair_id=ids), prompts, how)
+
+
+def _demonstrations(positives: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Return the rows of demonstrations."""
+    rows = positives.select(
+        "prompt_id", "candidate_id", "ratings", "reward", completion=_assistant()
+    )
+    ids = _ids("demo", rows.select("prompt_id", "candidate_id"), how)
+    return _finished(rows.with_columns(demonstration_id=ids), prompts, how)
+
+
+def _assistant() -> pl.Expr:
+    """Return a candidate's text as the one message of an answer."""
+    return pl.concat_list(pl.struct(role=pl.lit("assistant"), content=pl.col("text")))
+
+
+def _ids(prefix: str, of: pl.DataFrame, how: Pairing) -> pl.Series:
+    """Return the id of each row: the hash of what it is made of, and by which rule."""
+    made = [row_id(prefix, [how.rule, how.iteration, *parts]) for parts in of.iter_rows()]
+    return pl.Series(made, dtype=pl.String)
+
+
+def _finished(rows: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Add to each row its rank in its prompt, the rule, and what was asked."""
+    asked = prompts.select("prompt_id", prompt="messages")
+    return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(
+        iteration=pl.lit(how.iteration),
+        rule=pl.lit(how.rule),
+        rank=pl.int_range(pl.len()).over("prompt_id"),
     )
 
 
-def _pair_row(
-    rule: Rule, prompt: Prompt, iteration: int, rank: int, chosen: Judged, rejected: Judged
-) -> Pair:
-    ids = (chosen.candidate.candidate_id, rejected.candidate.candidate_id)
-    return Pair(
-        pair_id=row_id("pair", [rule, iteration, prompt.prompt_id, *ids]),
-        prompt_id=prompt.prompt_id,
-        iteration=iteration,
-        chosen_id=ids[0],
-        rejected_id=ids[1],
-        rule=rule,
-        rank=rank,
-        chosen_ratings=chosen.ratings,
-        rejected_ratings=rejected.ratings,
-        chosen_reward=chosen.score,
-        rejected_reward=rejected.score,
-        prompt=prompt.messages,
-        chosen=_assistant(chosen),
-        rejected=_assistant(rejected),
+def _yields(
+    split: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, success: Outcome, how: Pairing
+) -> pl.DataFrame:
+    """Say of each prompt how much was made, or why nothing."""
+    found = split.group_by("prompt_id").agg(pl.col("usable", "rated", "positive", "negative").any())
+    made = rows.group_by("prompt_id").agg(made=pl.len())
+    outcome = (
+        pl.when(pl.col("made") > 0)
+        .then(pl.lit(success))
+        .when(pl.col("usable").is_null())
+        .then(pl.lit(Outcome.NO_CANDIDATES))
+        .when(~pl.col("usable"))
+        .then(pl.lit(Outcome.NONE_USABLE))
+        .when(~pl.col("rated"))
+        .then(pl.lit(Outcome.NONE_RATED))
+        .when(~pl.col("positive"))
+        .then(pl.lit(Outcome.NO_POSITIVE))
+        .when(~pl.col("negative"))
+        .then(pl.lit(Outcome.NO_NEGATIVE))
+        .otherwise(pl.lit(Outcome.ALL_IDENTICAL))
     )
-
-
-def _demonstration_row(
-    rule: Rule, prompt: Prompt, iteration: int, rank: int, chosen: Judged
-) -> Demonstration:
-    candidate_id = chosen.candidate.candidate_id
-    return Demonstration(
-        demonstration_id=row_id("demo", [rule, iteration, prompt.prompt_id, candidate_id]),
-        prompt_id=prompt.prompt_id,
-        iteration=iteration,
-        candidate_id=candidate_id,
-        rule=rule,
-        rank=rank,
-        ratings=chosen.ratings,
-        reward=chosen.score,
-        prompt=prompt.messages,
-        completion=_assistant(chosen),
+    return (
+        prompts.select("prompt_id")
+        .join(found, on="prompt_id", how="left", maintain_order="left")
+        .join(made, on="prompt_id", how="left", maintain_order="left")
+        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
+        .with_columns(iteration=pl.lit(how.iteration), rule=pl.lit(how.rule))
     )
-
-
-def _assistant(judged: Judged) -> tuple[Message, ...]:
-    return (Message(role="assistant", content=judged.candidate.text),)

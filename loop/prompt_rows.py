@@ -1,8 +1,9 @@
 """One row of a prompts file becomes a prompt, or is refused with the reason.
 
-The text is under `prompt`, `question`, `problem`, `instruction` or `messages`; GSM8K's and MATH's
-own rows (`question` and `answer`, `problem` and `solution`) are taken as math with a reference.
-Fields that mean nothing here are let be.
+The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
+`prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
+`problem` and `solution`) are taken as math with a reference. Fields that mean nothing here are let
+be.
 """
 
 import json
@@ -11,54 +12,22 @@ from typing import cast
 
 from ..stores.keys import Json, row_id
 from ..stores.records import Check, Message, Prompt, Split
+from .files import Row, RowError
 
 ROLES = ("system", "user", "assistant")
+SHAREGPT = {"human": "user", "gpt": "assistant", "system": "system"}
+"""The roles of `conversations`, whose turns have `from` and `value`."""
 SPLITS: tuple[Split, ...] = ("train", "held-out")
-TEXT_FIELDS = ("messages", "prompt", "question", "problem", "instruction")
+TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """Where data sets of math keep the worked solution, by the field that holds the problem."""
 GENERAL, MATH = "general", "math"
 
-Row = dict[str, object]
 
-
-class RowError(ValueError):
-    """What is wrong with one row; the reader adds file and line."""
-
-
-def _unique(pairs: list[tuple[str, object]]) -> Row:
-    """Build an object; a field that stands twice would be lost unseen."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RowError(f"the field {twice!r} stands twice")
-    return row
-
-
-def parse_row(line: str) -> Row:
-    """Return the JSON object of a line.
-
-    Raises:
-        RowError: if it holds none.
-    """
-    try:
-        row: object = json.loads(line, object_pairs_hook=_unique)
-    except RowError:
-        raise
-    except json.JSONDecodeError as error:
-        raise RowError(f"no JSON: {error.msg} at character {error.pos + 1}") from error
-    except (ValueError, RecursionError) as error:
-        raise RowError(f"no JSON that can be read: {error}") from error
-    if not isinstance(row, dict):
-        raise RowError("expected a JSON object; JSON Lines has one object a line")
-    return cast("Row", row)
-
-
-def _text(value: object, name: str) -> str:
+def text_of(value: object, name: str) -> str:
     """Return a text that can be stored and shown."""
     if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, and is {_kind(value)}")
+        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
     if not value.strip():
         raise RowError(f"{name!r} holds no text")
     if "\0" in value:
@@ -68,7 +37,8 @@ def _text(value: object, name: str) -> str:
     return value
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return what kind of JSON value it is, in words."""
     match value:
         case None:
             return "null"
@@ -84,9 +54,10 @@ def _kind(value: object) -> str:
             return "an object"
 
 
-def _optional(row: Row, name: str) -> str | None:
+def optional_text(row: Row, name: str) -> str | None:
+    """Return a text that may be absent or null."""
     value = row.get(name)
-    return None if value is None else _text(value, name)
+    return None if value is None else text_of(value, name)
 
 
 def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Prompt:
@@ -95,13 +66,13 @@ def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Promp
     Raises:
         RowError: if the row can not be read as meant.
     """
-    field = _text_field(row)
+    field = prompt_field(row)
     messages = _messages(row, field)
     own = REFERENCE_FIELDS.get(field)
-    worked = _optional(row, own) if own else None
-    reference = _optional(row, "reference") or worked
+    worked = optional_text(row, own) if own else None
+    reference = optional_text(row, "reference") or worked
     checks = _checks(row.get("checks"))
-    name = _optional(row, "task") or task or (MATH if worked else GENERAL)
+    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
     return Prompt(
         prompt_id=_prompt_id(row) or content_id(messages, reference, checks, name),
         task=name,
@@ -137,7 +108,7 @@ def _prompt_id(row: Row) -> str | None:
     value = row.get("prompt_id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return _optional(row, "prompt_id")
+    return optional_text(row, "prompt_id")
 
 
 def _split(row: Row) -> Split | None:
@@ -150,7 +121,7 @@ def _split(row: Row) -> Split | None:
     raise RowError(f"'split' must be {' or '.join(SPLITS)}, and is {json.dumps(value)[:60]}")
 
 
-def _text_field(row: Row) -> str:
+def prompt_field(row: Row) -> str:
     """Return the one field that holds the prompt."""
     present = [name for name in TEXT_FIELDS if row.get(name) is not None]
     if not present:
@@ -165,38 +136,53 @@ def _text_field(row: Row) -> str:
 def _messages(row: Row, field: str) -> tuple[Message, ...]:
     value = row[field]
     if isinstance(value, list):
-        return _conversation(cast("list[object]", value), field)
-    if field == "messages":
-        raise RowError(f"'messages' must be a list of messages, and is {_kind(value)}")
-    text = _text(value, field)
+        messages = conversation(cast("list[object]", value), field)
+        if messages[-1].role != "user":
+            raise RowError(
+                f"{field!r} must end with a message of the user; "
+                "`lpfloop import --format candidates` takes answers along"
+            )
+        return messages
+    if field in ("messages", "conversations"):
+        raise RowError(f"{field!r} must be a list of messages, and is {kind_of(value)}")
+    text = text_of(value, field)
     if field == "instruction" and row.get("input") not in (None, ""):
         # Alpaca's rows keep what the instruction is about in a field of its own.
-        text = f"{text}\n\n{_text(row['input'], 'input')}"
+        text = f"{text}\n\n{text_of(row['input'], 'input')}"
     return (Message(role="user", content=text),)
 
 
-def _conversation(turns: list[object], field: str) -> tuple[Message, ...]:
-    messages = list[Message]()
-    for place, turn in enumerate(turns, start=1):
-        where = f"{field}[{place}]"
-        if not isinstance(turn, dict):
-            raise RowError(f"{where!r} must be an object with role and content")
-        fields = cast("Row", turn)
-        role = fields.get("role")
-        if role not in ROLES:
-            raise RowError(f"{where!r}: the role must be one of {', '.join(ROLES)}")
-        content = _text(fields.get("content"), f"{where}.content")
-        messages.append(Message(role=str(role), content=content))
-    if not messages or messages[-1].role != "user":
-        raise RowError(f"{field!r} must end with a message of the user")
-    return tuple(messages)
+def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
+    """Return a conversation whose turns have role and content, or ShareGPT's from and value.
+
+    Raises:
+        RowError: if it is empty, or a turn can not be read.
+    """
+    if not turns:
+        raise RowError(f"{field!r} holds no message")
+    return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
+
+
+def _message(turn: object, where: str) -> Message:
+    if not isinstance(turn, dict):
+        raise RowError(f"{where!r} must be an object with role and content")
+    fields = cast("Row", turn)
+    if "from" in fields:
+        role, content = SHAREGPT.get(str(fields["from"])), fields.get("value")
+        known = SHAREGPT
+    else:
+        role, content = fields.get("role"), fields.get("content")
+        known = ROLES
+    if role not in ROLES:
+        raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
+    return Message(role=str(role), content=text_of(content, f"{where}.content"))
 
 
 def _checks(value: object) -> tuple[Check, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise RowError(f"'checks' must be a list, and is {_kind(value)}")
+        raise RowError(f"'checks' must be a list, and is {kind_of(value)}")
     checks = list[Check]()
     for item in cast("list[object]", value):
         if not isinstance(item, dict):
@@ -204,8 +190,8 @@ def _checks(value: object) -> tuple[Check, ...]:
         check = cast("Row", item)
         argument = check.get("argument", "")
         if not isinstance(argument, str):
-            raise RowError(f"'checks.argument' must be a text, and is {_kind(argument)}")
+            raise RowError(f"'checks.argument' must be a text, and is {kind_of(argument)}")
         if argument:
-            argument = _text(argument, "checks.argument")
-        checks.append(Check(kind=_text(check.get("kind"), "checks.kind"), argument=argument))
+            argument = text_of(argument, "checks.argument")
+        checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))
     return tuple(checks)

@@ -1,12 +1,11 @@
 """The prompts of a run: the tiny world's, or those of a user's files.
 
-A file is UTF-8 with one JSON object a line (`prompt_rows` says which), and is read strictly: what
-is wrong with it is said before a run begins.
+A file holds one JSON object a line, a JSON list or Parquet (`prompt_rows` says which fields), and
+is read strictly: what is wrong with it is said before a run begins.
 """
 
-import codecs
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,21 +13,17 @@ from ..configs.schema import PromptsConfig
 from ..critics.checks import validate_check
 from ..stores.keys import SEED_BITS, derive_seed
 from ..stores.records import Message, Prompt, Split
-from .prompt_rows import SPLITS, RowError, as_json, content_id, parse_row, to_prompt
+from .files import InputError, RowError, placed_rows
+from .prompt_rows import SPLITS, as_json, content_id, to_prompt
 
 log = logging.getLogger(__name__)
 
 TINY = "tiny"
-LONGEST_LINE = 10 * 2**20
 SEED_RANGE = 2**SEED_BITS
 
 
-class InputError(ValueError):
-    """A prompts file that can not be used; the message names the file, the line and the remedy."""
-
-
 def read_prompts(path: Path, *, task: str | None = None, split: Split = "train") -> list[Prompt]:
-    """Read every prompt of a JSONL file, in the file's order.
+    """Read every prompt of a file, in the file's order.
 
     Args:
         path: the file.
@@ -38,24 +33,24 @@ def read_prompts(path: Path, *, task: str | None = None, split: Split = "train")
     Raises:
         InputError: for anything that can not be read as meant.
     """
-    found = dict[str, tuple[int, Prompt]]()
+    found = dict[str, tuple[str, Prompt]]()
     repeated = 0
-    for number, line in _lines(path):
+    for place, row in placed_rows(path):
         try:
-            prompt = to_prompt(parse_row(line), task=task, split=split, source=path.name)
+            prompt = to_prompt(row, task=task, split=split, source=path.name)
         except RowError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
-        first, same = found.setdefault(prompt.prompt_id, (number, prompt))
+            raise InputError(f"{path}, {place}: {error}") from error
+        first, same = found.setdefault(prompt.prompt_id, (place, prompt))
         if same != prompt:
             raise InputError(
-                f"{path}, line {number}: the id {prompt.prompt_id!r} stands for something else on "
-                f"line {first}; give each prompt an id of its own, or none"
+                f"{path}, {place}: the id {prompt.prompt_id!r} stands for something else on "
+                f"{first}; give each prompt an id of its own, or none"
             )
-        repeated += first != number
+        repeated += first != place
     if not found:
         raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     if repeated:
-        log.warning("%s: %d lines repeat another one and are left out", path, repeated)
+        log.warning("%s: %d rows repeat another one and are left out", path, repeated)
     return [prompt for _, prompt in found.values()]
 
 
@@ -131,31 +126,3 @@ def _with_held_out(
             text = prompt.messages[-1].content[:60]
             raise InputError(f"{other}: the held-out prompt {text!r} is also in {path}; remove one")
     return [*prompts, *held_out]
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Give the lines that are not blank, with their numbers."""
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while data := file.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(data) > LONGEST_LINE:
-                    raise InputError(f"{path}, line {number}: longer than {LONGEST_LINE} bytes")
-                text = _decoded(path, number, data)
-                if text.strip():
-                    yield number, text
-    except OSError as error:
-        raise InputError(f"{path}: can not be read: {error.strerror}") from error
-
-
-def _decoded(path: Path, number: int, data: bytes) -> str:
-    if number == 1:
-        data = data.removeprefix(codecs.BOM_UTF8)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {number}: not UTF-8 at byte {error.start + 1} of the line; "
-            "save the file as UTF-8"
-        ) from error

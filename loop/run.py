@@ -18,7 +18,7 @@ from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, digest
 from ..stores.lake import RunWriter
 from ..stores.records import Prompt
-from ..stores.schemas import Row
+from ..stores.schemas import Batch, Row
 from .admission import Admission
 from .budget import Budget, actual
 from .fork import Fork
@@ -37,6 +37,7 @@ SEMANTICS: Mapping[str, int] = {
     "reward": 1,
     "pair": 1,
     "demonstrate": 1,
+    "given": 1,
     "train": 1,
     "measure": 1,
 }
@@ -63,7 +64,7 @@ class Stage:
 
     planned: Planned
     owed: Sequence[Unit]
-    commit: Callable[[Unit, Mapping[type[Row], Sequence[Row]], Advance], None]
+    commit: Callable[[Unit, Mapping[type[Row], Batch], Advance], None]
 
 
 @dataclass(kw_only=True)
@@ -219,7 +220,7 @@ class Payment:
     paid: set[str] = field(default_factory=set[str])
     _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
 
-    def commit(self, unit: Unit, tables: Mapping[type[Row], Sequence[Row]], done: Advance) -> None:
+    def commit(self, unit: Unit, tables: Mapping[type[Row], Batch], done: Advance) -> None:
         """Hand a finished unit's rows to the store, and settle its account."""
         reach("stage.unit")
         cost = actual(self.run.config.prices, done, judge=self.judge)

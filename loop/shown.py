@@ -1,7 +1,10 @@
 """Showing untrusted text: what a model or a user wrote can not drive the terminal."""
 
+import json
+import re
 import unicodedata
 
+_SPECIAL = re.compile("[^\x00-\x7e]")
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of characters that act or hide: controls, bidirectional marks, zero width."""
 
@@ -14,12 +17,21 @@ def visible(text: str, *, limit: int | None = None) -> str:
     cut = (
         text if limit is None or len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
     )
-    return "".join(
-        c if c == "\n" or unicodedata.category(c) not in HIDDEN else f"\\u{{{ord(c):x}}}"
-        for c in cut
-    )
+    hidden = (c for c in set(cut) if c != "\n" and unicodedata.category(c) in HIDDEN)
+    codes = {ord(c): f"\\u{{{ord(c):x}}}" for c in hidden}
+    return cut.translate(codes) if codes else cut
 
 
 def one_line(text: str, *, limit: int) -> str:
     """Return `text` on one line, for a cell of a table."""
     return visible(text.replace("\n", " ⏎ "), limit=limit)
+
+
+def escaped(text: str) -> str:
+    """Return JSON text with hidden characters as its escapes: the same values, harmless to show.
+
+    The controls of ASCII are escaped in any JSON, but for DEL.
+    """
+    hidden = (c for c in set(_SPECIAL.findall(text)) if unicodedata.category(c) in HIDDEN)
+    codes = {ord(c): json.dumps(c)[1:-1] for c in hidden}
+    return text.translate(codes) if codes else text

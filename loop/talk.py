@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 import typer
 
@@ -27,6 +27,11 @@ class Unbreakable(io.TextIOBase):
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] -- read only
         """The encoding of what is below."""
         return "utf-8" if self._stream is None else self._stream.encoding
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """What is below, for bytes: whoever writes them minds what can not be written."""
+        return io.BytesIO() if self._stream is None else self._stream.buffer
 
     def isatty(self) -> bool:
         """Whether a person watches."""

@@ -95,6 +95,8 @@ class Training:
         # Done again as a whole: what a failed fsync leaves of a model can not be published.
         identity, result = store.when_there_is_room(lambda: self._train_and_publish(job))
         store.when_there_is_room(lambda: self._publish_canary(identity, job))
+        store.publish(store.folder / CANARIES / identity / CANARY)
+        store.publish(store.folder / CHECKPOINTS / identity)
         reach("checkpoint.published")
         stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))

@@ -140,6 +140,26 @@ class MeasureResult:
     logprobs: tuple[AnswerLogprob | None, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedResult:
+    """The vector of each request in order, as the bytes of 32-bit floats."""
+
+    key: str
+    vectors: tuple[bytes, ...]
+
+
+class Embedder(Protocol):
+    """Anything that gives texts vectors: near where the texts mean much the same."""
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return one vector a text, in order, as the bytes of 32-bit floats."""
+        ...
+
+    def close(self) -> None:
+        """Release the model."""
+        ...
+
+
 class Scorer(Protocol):
     """Anything that gives conversations a scalar reward."""
 

@@ -1,4 +1,4 @@
-"""Opens the engine or scorer that a configuration asks for, in the process where it belongs.
+"""Opens the engine, scorer or embedder that is configured, in the process where it belongs.
 
 Models run in worker processes. Endpoints and scripts need no model in memory and run in the
 caller's.
@@ -7,8 +7,8 @@ caller's.
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..configs.schema import EngineConfig, RewardConfig
-from .engine import Engine, EngineError, Scorer
+from ..configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from .engine import Embedder, Engine, EngineError, Scorer
 from .identity import check_folder, is_url
 
 
@@ -61,3 +61,24 @@ def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
     from .supervised import WorkerScorer
 
     return WorkerScorer(model, config, log=log)
+
+
+def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
+    """Open what makes vectors of texts: an endpoint, or a model in a worker that prints to `log`.
+
+    Raises:
+        EngineError: when the folder holds no model, an address is none, or a library is missing.
+    """
+    if config.kind == "endpoint":
+        from .endpoint_embedder import EndpointEmbedder
+
+        return EndpointEmbedder(model, config)
+    if config.kind == "sentence-transformers" and find_spec("sentence_transformers") is None:
+        raise EngineError(
+            "index.embedder.kind: sentence-transformers is not installed: "
+            "pip install sentence-transformers, or choose another kind"
+        )
+    check_folder(Path(model))
+    from .worker_embedder import WorkerEmbedder
+
+    return WorkerEmbedder(Path(model), config, log=log)

@@ -4,6 +4,7 @@ A frame is four bytes of length, big-endian, and one JSON object. A conversation
 share travels once a batch.
 """
 
+import base64
 import json
 import struct
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from .engine import (
     Batch,
     BatchResult,
     Completion,
+    EmbedResult,
     MeasureResult,
     Request,
     Sampling,
@@ -124,6 +126,17 @@ def score_result_frame(result: ScoreResult) -> Frame:
 def read_score_result(frame: Frame) -> ScoreResult:
     """Decode scores."""
     return ScoreResult(key=frame["key"], scores=tuple(frame["scores"]))
+
+
+def embed_result_frame(result: EmbedResult) -> Frame:
+    """Encode vectors."""
+    return {"key": result.key, "vectors": [base64.b64encode(v).decode() for v in result.vectors]}
+
+
+def read_embed_result(frame: Frame) -> EmbedResult:
+    """Decode vectors."""
+    vectors: list[str] = frame["vectors"]
+    return EmbedResult(key=frame["key"], vectors=tuple(map(base64.b64decode, vectors)))
 
 
 def measure_result_frame(result: MeasureResult) -> Frame:

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from . import wire
-from .engine import Batch, BatchResult, Completion, MeasureResult, ScoreBatch, ScoreResult
+from .engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EmbedResult,
+    MeasureResult,
+    ScoreBatch,
+    ScoreResult,
+)
 
 In = TypeVar("In", Batch, ScoreBatch)
-Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult)
+Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,5 +79,15 @@ MEASURE: Work[ScoreBatch, MeasureResult] = Work(
     answers=lambda result: result.logprobs,
     whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
     worked=lambda said: said is not None,
+    refusal=None,
+)
+
+EMBED: Work[ScoreBatch, EmbedResult] = Work(
+    task="embed",
+    encode=wire.score_batch_frame,
+    decode=wire.read_embed_result,
+    answers=lambda result: result.vectors,
+    whole=lambda key, answers: EmbedResult(key=key, vectors=answers),
+    worked=lambda _vector: True,
     refusal=None,
 )

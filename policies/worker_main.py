@@ -17,12 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..configs.schema import EngineConfig, RewardConfig
+from ..configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from . import wire
 from .engine import EngineError, MeasureResult, Sampling, ScoreBatch
 from .feed import Feed
 from .reward_scorer import RewardScorer
 from .scripted_engine import ScriptedEngine
+from .text_embedder import TextEmbedder, load_embedder
 from .transformers_engine import TransformersEngine
 from .vllm_engine import VLLMEngine
 
@@ -106,8 +107,12 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
     """Load what the parent asks for, say so, and work on its streams for ever."""
     opening = inbox.opening.get()
     if opening["role"] == "scorer":
-        model: LocalEngine | RewardScorer = RewardScorer(
+        model: LocalEngine | RewardScorer | TextEmbedder = RewardScorer(
             Path(opening["model"]), RewardConfig.model_validate(opening["config"])
+        )
+    elif opening["role"] == "embedder":
+        model = load_embedder(
+            Path(opening["model"]), EmbedderConfig.model_validate(opening["config"])
         )
     else:
         config = EngineConfig.model_validate(opening["config"])
@@ -133,10 +138,12 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
 
 
 def _results(
-    model: LocalEngine | RewardScorer, stream: _Stream
+    model: LocalEngine | RewardScorer | TextEmbedder, stream: _Stream
 ) -> Generator[wire.Frame, None, None]:
     if isinstance(model, RewardScorer):
         yield from map(wire.score_result_frame, model.score(stream.feed))
+    elif isinstance(model, TextEmbedder):
+        yield from map(wire.embed_result_frame, model.embed(stream.feed))
     elif stream.begin["task"] == "measure":
         yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:

@@ -13,17 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from .durable import write_parts
+from .bucket import OutOfReachError
 from .failpoints import reach
 from .journal import Done, Journal
-from .schemas import TABLES, Row, to_table
+from .objects import objects_of
+from .packs import part_folder
+from .schemas import TABLES, Batch, Row, to_table
 from .sealed import PartFile
 
 GROUP = 64
 QUEUED = 2 * GROUP
+ROWS = 1024
+"""So many rows weigh as much as a unit: what waits in memory is bounded by both."""
 RETRY_S = 1.0
 TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -39,8 +42,35 @@ class Finished:
     """A unit's rows, not yet durable."""
 
     unit: str
-    tables: Mapping[type[Row], Sequence[Row]]
+    tables: Mapping[type[Row], Batch]
     telemetry: Mapping[str, float]
+
+    @property
+    def weight(self) -> int:
+        """How many places it takes in the queue: one, or more if it has many rows."""
+        return 1 + sum(len(rows) for rows in self.tables.values()) // ROWS
+
+
+class _Backlog(queue.Queue[Finished | None]):
+    """A queue that is full when what waits in it is much, by units or by rows."""
+
+    _weight = 0
+
+    def _qsize(self) -> int:
+        return self._weight
+
+    def _put(self, item: Finished | None) -> None:
+        self._weight += _weight(item)
+        super()._put(item)
+
+    def _get(self) -> Finished | None:
+        item = super()._get()
+        self._weight -= _weight(item)
+        return item
+
+
+def _weight(item: Finished | None) -> int:
+    return 1 if item is None else item.weight
 
 
 class Committer:
@@ -48,7 +78,7 @@ class Committer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._queue: queue.Queue[Finished | None] = queue.Queue(QUEUED)
+        self._queue: queue.Queue[Finished | None] = _Backlog(QUEUED)
         self._settled: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._failure: Exception | None = None
@@ -115,7 +145,7 @@ class Committer:
 
     def _next_group(self) -> list[Finished | None]:
         group = [self._queue.get()]
-        while len(group) < GROUP:
+        while sum(map(_weight, group)) < GROUP:
             try:
                 group.append(self._queue.get_nowait())
             except queue.Empty:
@@ -134,25 +164,21 @@ class Committer:
 
     def _commit(self, units: Sequence[Finished]) -> None:
         reach("lake.commit.before")
-        named = [
-            (f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()
-        ]
-        folder = self._journal.folder
-        sealed = write_parts(
-            [(part_folder(folder, table), to_table(kind, rows)) for _, table, kind, rows in named]
-        )
-        parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
-        for (unit, table, _, _), part in zip(named, sealed, strict=True):
-            parts[unit][table] = part
-        self._journal.commit(
-            [Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry) for f in units]
-        )
+        with self._journal.publishing:
+            seal(self._journal, units)
         reach("lake.commit.after")
 
 
-def part_folder(folder: Path, table: str) -> Path:
-    """Return the folder of a table's parts."""
-    return folder / "parts" / table
+def seal(journal: Journal, units: Sequence[Finished]) -> None:
+    """Make units durable, all at once; `journal.publishing` must be held."""
+    named = [(f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()]
+    sealed = objects_of(journal.folder).write_parts(
+        (part_folder(journal.folder, table), to_table(kind, rows)) for _, table, kind, rows in named
+    )
+    parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
+    for (unit, table, _, _), part in zip(named, sealed, strict=True):
+        parts[unit][table] = part
+    journal.commit([Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry) for f in units])
 
 
 def is_no_room(error: Exception) -> bool:
@@ -165,6 +191,8 @@ def is_no_room(error: Exception) -> bool:
 def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T:
     """Do what can safely be done again; on a full disk, wait for room and do it again.
 
+    A bucket that is out of reach is waited for in the same way.
+
     Raises:
         OSError, sqlite3.OperationalError: if the disk is full and `giving_up` is set.
     """
@@ -173,11 +201,14 @@ def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T
         try:
             result = action()
         except (OSError, sqlite3.OperationalError) as error:
-            if not is_no_room(error) or giving_up.is_set():
+            away = isinstance(error, OutOfReachError)
+            if not (away or is_no_room(error)) or giving_up.is_set():
                 raise
             if began is None:
                 began = time.monotonic()
-                logger.warning("the disk is full (%s): paused until there is room", error)
+                why = "the bucket is away" if away else "the disk is full"
+                what = "it answers" if away else "there is room"
+                logger.warning("%s (%s): paused until %s", why, error, what)
             giving_up.wait(RETRY_S)
         else:
             if began is not None:

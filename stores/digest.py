@@ -7,30 +7,62 @@ tokens, events) is not part of it.
 """
 
 import hashlib
+import json
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from .journal_reader import Reader
 from .keys import canonical_json, digest
-from .lake import part_path
-from .sealed import read_part
+from .packs import committed
 
 MODULUS = 1 << 256
+AT_ONCE = 8192
 
 
 def run_digest(folder: Path) -> str:
     """Return the digest (hex, 64 characters) of the run at `folder`.
 
     Raises:
-        DamagedError: if a part is missing or altered.
+        DamagedError: if a file is missing or altered.
     """
     journal = Reader(folder)
     sums, counts = Counter[str](), Counter[str]()
-    for part in journal.parts():
-        path = part_path(folder, part.table, part.sha256)
-        for row in read_part(path, part.sha256).to_pylist():
-            hashed = hashlib.sha256(canonical_json(row).encode()).digest()
-            sums[part.table] = (sums[part.table] + int.from_bytes(hashed)) % MODULUS
-            counts[part.table] += 1
-    journal.close()
+    try:
+        for table, rows in committed(journal):
+            if not len(rows):
+                continue  # a table without rows is as one that is not there
+            for text in canonical_rows(rows):
+                hashed = hashlib.sha256(text.encode()).digest()
+                sums[table] = (sums[table] + int.from_bytes(hashed)) % MODULUS
+            counts[table] += len(rows)
+    finally:
+        journal.close()
     return digest([[table, counts[table], f"{sums[table]:064x}"] for table in sorted(counts)])
+
+
+def canonical_rows(rows: pa.Table) -> Iterator[str]:
+    """Give each row as `keys.canonical_json` of a dictionary has it, but column by column."""
+    names = sorted(rows.column_names)
+    for batch in rows.to_batches(AT_ONCE):
+        columns = [_texts(name, batch.column(name)) for name in names]
+        for texts in zip(*columns, strict=True):
+            yield "{" + ",".join(texts) + "}"
+
+
+def _texts(name: str, column: pa.Array) -> Iterator[str]:
+    """Give a column's values as JSON, each after the column's name."""
+    begin = f"{json.dumps(name)}:"
+    encode = _ENCODERS.get(column.type, canonical_json)
+    for value in column.to_pylist():
+        yield begin + ("null" if value is None else encode(value))
+
+
+_ENCODERS: Mapping[pa.DataType, Callable[[Any], str]] = {
+    pa.string(): encode_basestring,
+    pa.int64(): int.__repr__,
+}

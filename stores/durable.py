@@ -11,41 +11,36 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from .operations import operation
-from .sealed import MANIFEST, PartFile, check_folder, files_below, manifest_of
+from .sealed import MANIFEST, check_folder, files_below, manifest_of
 
 TEMPORARY = ".tmp-"
 
 
-def write_file(path: Path, data: bytes, purpose: str = "file") -> None:
+def write_file(path: Path, data: bytes | memoryview, purpose: str = "file") -> None:
     """Publish `data` as `path`, replacing what is there, atomically."""
-    _put(path, data, purpose)
+    put(path, data, purpose)
     sync_folder(path.parent, purpose)
 
 
-def write_parts(parts: Sequence[tuple[Path, pa.Table]]) -> list[PartFile]:
-    """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns.
-
-    After an error the same call may be made again, however far this one came.
-    """
-    sealed = list[PartFile]()
-    for folder, table in parts:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        data = sink.getvalue().to_pybytes()
-        sha256 = hashlib.sha256(data).hexdigest()
-        _put(folder / f"{sha256}.parquet", data, "part")
-        sealed.append(PartFile(sha256=sha256, rows=table.num_rows, size=len(data)))
-    for folder in dict.fromkeys(folder for folder, _ in parts):
-        sync_folder(folder, "part")
-    return sealed
+def put(path: Path, data: bytes | memoryview, purpose: str) -> None:
+    """Write `data` whole, under a name of its own first; the name is not durable yet."""
+    temporary = _temporary(path)
+    with _removed_on_error(temporary), ExitStack() as stack:
+        with operation(purpose, "create", temporary):
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, handle)
+        with operation(purpose, "write", temporary, data=data):
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+        with operation(purpose, "sync", temporary):
+            os.fsync(handle)
+        _rename(temporary, path, purpose)
 
 
 def publish_file(draft: Path, path: Path) -> None:
@@ -56,8 +51,10 @@ def publish_file(draft: Path, path: Path) -> None:
     sync_folder(path.parent, "draft")
 
 
-def publish_folder(source: Path, parent: Path) -> str:
-    """Move the whole folder `source` to `parent/<hash of its manifest>` and return that hash.
+def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
+    """Move the whole folder `source` to `parent/name` and return the hash of its manifest.
+
+    That hash is the default of `name`.
 
     Raises:
         OSError: if it can not be made durable; after a failed fsync of a file `source` is gone.
@@ -69,13 +66,13 @@ def publish_folder(source: Path, parent: Path) -> str:
     with _removed_on_error(source):
         for _, path in files_below(source):
             sync_file(path, "published")
-    _put(source / MANIFEST, manifest, "manifest")
+    put(source / MANIFEST, manifest, "manifest")
     for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
         folder.chmod(0o700)
         sync_folder(folder, "published")
-    target = parent / identity
+    target = parent / (name or identity)
     if target.exists():
-        check_folder(target)
+        check_folder(target, identity)
         remove(source)
     else:
         _rename(source, target, "published")
@@ -127,6 +124,12 @@ def remove(path: Path) -> None:
     _delete(temporary)
 
 
+def discard(path: Path) -> None:
+    """Remove a file that nobody needs; if a power loss brings it back, it is garbage."""
+    with operation("superseded", "unlink", path):
+        path.unlink(missing_ok=True)
+
+
 def sweep(folder: Path) -> None:
     """Remove the temporary files and folders that interrupted writes left below `folder`."""
     for parent, folders, files in os.walk(folder):
@@ -154,22 +157,6 @@ def _sync(path: Path, purpose: str, kind: str) -> None:
             os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _put(path: Path, data: bytes, purpose: str) -> None:
-    """Write `data` whole, under a name of its own first; the name is not durable yet."""
-    temporary = _temporary(path)
-    with _removed_on_error(temporary), ExitStack() as stack:
-        with operation(purpose, "create", temporary):
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            stack.callback(os.close, handle)
-        with operation(purpose, "write", temporary, data=data):
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
-        with operation(purpose, "sync", temporary):
-            os.fsync(handle)
-        _rename(temporary, path, purpose)
 
 
 def _temporary(path: Path) -> Path:

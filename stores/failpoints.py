@@ -28,6 +28,8 @@ _STORE = {
 # What durable.py moves, and by which of its operations; `.before` and `.after` are added to each.
 _DURABLE = {
     "part": ("a part", _STORE),
+    "pack": ("a pack", _STORE),
+    "superseded": ("a part whose rows lie in a pack now", {"unlink": "removing {}"}),
     "file": ("a small file", _STORE),
     "manifest": (
         "the manifest of a published folder",
@@ -78,6 +80,8 @@ _STEPS = {
     "journal.epoch": "the SQLite COMMIT that makes this process the run's holder",
     "journal.plan": "the SQLite COMMIT of a stage's plan",
     "journal.commit": "the SQLite COMMIT of a group of units",
+    "journal.pack": "the SQLite COMMIT that lets a pack stand for parts",
+    "journal.migrate": "the SQLite COMMIT that makes an older journal one of this version",
     "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
     "journal.redo": "the SQLite COMMIT that forgets what was made of damaged units",
     "journal.reserve": "the SQLite COMMIT of what a unit may spend",
@@ -85,10 +89,15 @@ _STEPS = {
     "journal.add_seconds": "the SQLite COMMIT of a stage's wall time",
     "journal.record": "the SQLite COMMIT of an event",
     "journal.set_meta": "the SQLite COMMIT of facts about the run",
+    "object.put": "sending an object to the bucket and asking whether it arrived",
+    "object.copy": "copying an object within the bucket",
+    "object.delete": "removing an object of the bucket",
     "lake.commit": "sealing and committing a group of units",
 }
 _PLACES = {
     "lake.recover": "before what interrupted writes left is swept, at the start",
+    "lake.pack": "in the background, before parts are packed",
+    "lake.discard": "before parts that were packed are removed",
     "stage.begin": "before a stage is planned",
     "stage.planned": "after a stage was planned, before its first unit",
     "stage.unit": "when a unit's result is known, before it is handed to the store",

@@ -6,27 +6,35 @@ are given up only on request, and never those of the newest ones: its row, and e
 made with it, stays.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-
-from .durable import remove
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CANARIES, CHECKPOINTS, COLLECTED, QUARANTINE, part_path
+from .lake import CANARIES, CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
+from .lock import unread
+from .objects import Objects, objects_of
+from .packs import file_path, trained
 from .sealed import size_of
+
+UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    """A file or folder that may go, and why; `checkpoint` if weights are given up with it."""
+    """A file or folder that may go, and why.
+
+    `checkpoint`: weights are given up with it. `rows`: it held rows, and a reader that is open may
+    still want them.
+    """
 
     path: Path
     size: int
     reason: str
     checkpoint: bool = False
+    rows: bool = False
 
 
 def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
@@ -40,51 +48,76 @@ def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
     return [*_unreferenced(journal), *([] if keep is None else _old(journal, keep))]
 
 
-def collect(journal: Journal, found: list[Garbage]) -> None:
-    """Remove garbage; that a checkpoint's weights are given up is noted before they go."""
+def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
+    """Remove garbage and return what is gone: no rows while somebody reads the run.
+
+    That a checkpoint's weights are given up is noted before they go.
+    """
+    objects = objects_of(journal.folder)
+    with unread(journal.folder) as free:
+        gone = [piece for piece in found if piece.rows and free]
+        for piece in gone:
+            objects.remove(piece.path)
     for piece in found:
         if piece.checkpoint:
             journal.record(COLLECTED, f"{CHECKPOINTS}/{piece.path.name}")
-        remove(piece.path)
+        if not piece.rows:
+            objects.remove(piece.path)
+            gone.append(piece)
+    return gone
 
 
 def published(journal: Reader) -> list[str]:
     """Return the ids of the checkpoints that were trained here, oldest first."""
     ids = list[str]()
     for part in journal.parts(table=CHECKPOINTS):
-        path = part_path(journal.folder, part.table, part.sha256)
-        rows = pl.read_parquet(path).filter(pl.col("parent_id").is_not_null())
-        ids += rows["checkpoint_id"].to_list()
+        ids += trained(journal.folder, part)["checkpoint_id"].to_list()
     return ids
 
 
 def _unreferenced(journal: Reader) -> Iterator[Garbage]:
     folder = journal.folder
-    committed = {(part.table, part.sha256) for part in journal.parts()}
-    for path in sorted(folder.glob("parts/*/*.parquet")):
-        if (path.parent.name, path.stem) not in committed:
-            yield _piece(path, "no unit refers to it: it was sealed, and not committed")
+    files = {file_path(folder, file) for file in journal.files()}
+    packed = {(part.table, part.sha256) for part in journal.parts() if part.pack is not None}
+    objects = objects_of(folder)
+    for path, size in [
+        *objects.sizes(folder / PACKS).items(),
+        *objects.sizes(folder / PARTS).items(),
+    ]:
+        if path not in files:
+            superseded = (path.parent.name, path.stem) in packed
+            reason = "its rows lie in a pack" if superseded else UNCOMMITTED
+            yield Garbage(path=path, size=size, reason=reason, rows=True)
     known = set(published(journal))
     for place in (CHECKPOINTS, CANARIES):
-        for path in sorted(folder.glob(f"{place}/*")):
+        for path, size in _inside(objects, folder / place):
             if path.name not in known:
-                yield _piece(path, "no unit refers to it: it was published, and not committed")
+                reason = "no unit refers to it: it was published, and not committed"
+                yield Garbage(path=path, size=size, reason=reason)
     owed = set(journal.lost())
-    for path in sorted((folder / QUARANTINE).iterdir()):
+    for path, size in _inside(objects, folder / QUARANTINE):
         if not owed:
-            yield _piece(path, "it was damaged, and what it held was made again")
+            reason = "it was damaged, and what it held was made again"
+            yield Garbage(path=path, size=size, reason=reason)
     for path in sorted((folder / "work").iterdir()):
         if journal.is_done(path.name):
-            yield _piece(path, "its training is published")
+            yield Garbage(path=path, size=size_of(path), reason="its training is published")
 
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Also what a collection noted as given up, if it was killed before it removed it.
     for name in published(journal)[:-keep]:
         path = journal.folder / CHECKPOINTS / name
-        if path.exists():
-            yield _piece(path, f"older than the newest {keep}", checkpoint=True)
+        size = sum(objects_of(journal.folder).sizes(path).values())
+        if size:
+            reason = f"older than the newest {keep}"
+            yield Garbage(path=path, size=size, reason=reason, checkpoint=True)
 
 
-def _piece(path: Path, reason: str, *, checkpoint: bool = False) -> Garbage:
-    return Garbage(path=path, size=size_of(path), reason=reason, checkpoint=checkpoint)
+def _inside(objects: Objects, folder: Path) -> list[tuple[Path, int]]:
+    """Return what lies in a folder, here or where its sealed files lie, and its size."""
+    found = {path: size_of(path) for path in folder.glob("*")}
+    there = Counter[Path]()
+    for path, size in objects.sizes(folder).items():
+        there[folder / path.relative_to(folder).parts[0]] += size
+    return sorted({**found, **there}.items())

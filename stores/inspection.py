@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-
 from .journal import Journal
 from .journal_reader import JOURNAL, Part, Reader
-from .lake import collected, lose, part_path
-from .sealed import MANIFEST, DamagedError, check_folder, check_part
+from .lake import PACKS, PARTS, collected, lose
+from .objects import Objects, objects_of
+from .packs import path_of, trained
+from .sealed import MANIFEST, DamagedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +65,22 @@ def repair(journal: Journal) -> list[Damage]:
 
 
 def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
-    gone = collected(journal)
+    gone, packs = collected(journal), journal.packs()
+    faults = dict[Path, str | None]()
+    objects = objects_of(journal.folder)
+    there = {**objects.sizes(journal.folder / PARTS), **objects.sizes(journal.folder / PACKS)}
     for part in journal.parts():
-        path = part_path(journal.folder, part.table, part.sha256)
-        reason = _part_fault(path, part.size, deep=deep)
+        path = path_of(journal.folder, part)
+        if path not in faults or part.pack is None:
+            size = part.size if part.pack is None else packs[part.pack]
+            faults[path] = _file_fault(objects, path, there.get(path), size, deep=deep)
+        reason = faults[path]
         if reason is not None:
             yield _damage(part, path, reason)
         elif part.table == "checkpoints":
-            for place in pl.read_parquet(path).filter(pl.col("parent_id").is_not_null())["path"]:
+            for place in trained(journal.folder, part)["path"]:
                 folder = journal.folder / place
-                reason = None if place in gone else _folder_fault(folder, deep=deep)
+                reason = None if place in gone else _folder_fault(objects, folder, deep=deep)
                 if reason is not None:
                     yield _damage(part, folder, reason)
 
@@ -90,18 +96,20 @@ def _damage(part: Part, path: Path, reason: str) -> Damage:
     )
 
 
-def _part_fault(path: Path, size: int, *, deep: bool) -> str | None:
-    if not path.exists():
-        return f"{path} is missing"
-    if path.stat().st_size != size:
-        return f"{path} has {path.stat().st_size} bytes instead of {size}"
-    return _said(lambda: check_part(path)) if deep else None
+def _file_fault(
+    objects: Objects, path: Path, found: int | None, size: int, *, deep: bool
+) -> str | None:
+    if found is None:
+        return f"{objects.at(path)} is missing"
+    if found != size:
+        return f"{objects.at(path)} has {found} bytes instead of {size}"
+    return _said(lambda: objects.check_part(path)) if deep else None
 
 
-def _folder_fault(folder: Path, *, deep: bool) -> str | None:
-    if not (folder / MANIFEST).exists():
-        return f"{folder} is missing or has no {MANIFEST}"
-    return _said(lambda: check_folder(folder)) if deep else None
+def _folder_fault(objects: Objects, folder: Path, *, deep: bool) -> str | None:
+    if folder / MANIFEST not in objects.sizes(folder):
+        return f"{objects.at(folder)} is missing or has no {MANIFEST}"
+    return _said(lambda: objects.check_folder(folder)) if deep else None
 
 
 def _said(check: Callable[[], None]) -> str | None:

@@ -7,33 +7,18 @@ epoch as the fence against a holder that was overtaken while it slept); everyone
 """
 
 import json
-import os
-import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .durable import make_folder, publish_file
-from .failpoints import reach
-from .journal_reader import (
-    JOURNAL,
-    JOURNAL_VERSION,
-    TABLES_SQL,
-    Cost,
-    JournalError,
-    Reader,
-    read_cost,
-)
+from .journal_held import FencedError, Held
+from .journal_reader import JOURNAL, Cost, JournalError, Part
 from .keys import Json
-from .lock import acquire, release
-from .schemas import SCHEMA_VERSION
+from .migrations import Migration, outdated
 from .sealed import PartFile
 
-
-class FencedError(RuntimeError):
-    """This process was overtaken: a later holder of the run has begun to write."""
+__all__ = ["ContradictionError", "Done", "FencedError", "Journal", "migrated"]
 
 
 class ContradictionError(JournalError):
@@ -49,57 +34,8 @@ class Done:
     telemetry: Mapping[str, float]
 
 
-class Journal(Reader):
+class Journal(Held):
     """The one writer of a run's journal; its methods may be called from several threads."""
-
-    def __init__(self, folder: Path) -> None:
-        self._lock = acquire(folder)
-        try:
-            super().__init__(folder, writable=True)
-            self._take_over()
-        except BaseException:
-            release(self._lock)
-            raise
-
-    def _take_over(self) -> None:
-        try:
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._epoch = self._begin_epoch()
-            self._abandon_reservations()
-        except BaseException:
-            # What has begun here would keep the next process out.
-            self._db.close()
-            raise
-
-    @classmethod
-    def create(cls, folder: Path, meta: Mapping[str, str]) -> "Journal":
-        """Make the journal of a new run, with facts that never change, and open it."""
-        make_folder(folder)
-        lock = acquire(folder)
-        try:
-            reach("journal.create.before")
-            for left in folder.glob(f".tmp-*-{JOURNAL}*"):
-                left.unlink()
-            draft = folder / f".tmp-{os.getpid()}-{JOURNAL}"
-            db = sqlite3.connect(draft, isolation_level=None)
-            db.executescript(f"PRAGMA synchronous = FULL; {TABLES_SQL}")
-            db.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
-            facts = {"epoch": "0", "schema": str(SCHEMA_VERSION), **meta}
-            db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
-            db.execute("PRAGMA journal_mode = WAL")
-            db.close()
-            publish_file(draft, folder / JOURNAL)
-            reach("journal.create.after")
-        finally:
-            release(lock)
-        return cls(folder)
-
-    def close(self) -> None:
-        """Close the connection and let the run go."""
-        with self._mutex:
-            super().close()
-        release(self._lock)
 
     def plan(
         self, iteration: int, stage: str, identity: str, keys: Callable[[], Sequence[str]]
@@ -160,7 +96,7 @@ class Journal(Reader):
             return
         self._settle_loss(result)
         self._db.executemany(
-            "INSERT INTO parts VALUES (?, ?, ?, ?, ?)",
+            'INSERT INTO parts (unit, "table", sha256, rows, size) VALUES (?, ?, ?, ?, ?)',
             [(result.unit, t, p.sha256, p.rows, p.size) for t, p in result.parts.items()],
         )
         self._db.execute("DELETE FROM reservations WHERE unit = ?", (result.unit,))
@@ -196,6 +132,7 @@ class Journal(Reader):
                 'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
                 (unit,),
             )
+            self._take_from_packs(unit)
             self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
             changed = self._db.execute(
                 "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
@@ -204,6 +141,39 @@ class Journal(Reader):
             self._db.executemany(
                 "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
             )
+
+    def _take_from_packs(self, unit: str) -> None:
+        """Let a unit's rows no longer count in the packs that hold them."""
+        self._db.execute(
+            "UPDATE packs SET live = live - 1 WHERE sha256 IN"
+            " (SELECT pack FROM parts WHERE unit = ?)",
+            (unit,),
+        )
+        self._db.execute("DELETE FROM packs WHERE live = 0")
+
+    def pack(self, pack: PartFile, parts: Sequence[Part]) -> None:
+        """Let a pack stand for parts of one stage and table, in the order of their chunks.
+
+        Raises:
+            JournalError: if one of them was lost meanwhile; then nothing is changed.
+        """
+        first = parts[0]
+        with self._transaction("pack"):
+            self._db.execute(
+                'INSERT INTO packs (sha256, "table", iteration, stage, chunk, units, live, rows,'
+                " size) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8)",
+                (
+                    *(pack.sha256, first.table, first.iteration, first.stage, first.chunk),
+                    *(len(parts), pack.rows, pack.size),
+                ),
+            )
+            changed = self._db.executemany(
+                'UPDATE parts SET pack = ? WHERE unit = ? AND "table" = ? AND sha256 = ?'
+                " AND pack IS NULL",
+                [(pack.sha256, part.unit, part.table, part.sha256) for part in parts],
+            ).rowcount
+            if changed != len(parts):
+                raise JournalError(f"{len(parts) - changed} of {len(parts)} parts are gone")
 
     def redo(self) -> int:
         """Accept what lost units will give, and forget all that was planned after the first.
@@ -237,6 +207,7 @@ class Journal(Reader):
             " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
             later,
         )
+        self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", later)
         forgotten = self._db.executemany(
             "DELETE FROM units WHERE iteration = ? AND stage = ?", later
         ).rowcount
@@ -270,46 +241,15 @@ class Journal(Reader):
         with self._transaction("set_meta"):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
 
-    def _begin_epoch(self) -> int:
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
-        epoch = int(self.meta("epoch") or 0)
-        reach("journal.epoch.before")
-        self._db.execute("COMMIT")
-        reach("journal.epoch.after")
-        return epoch
 
-    def _abandon_reservations(self) -> None:
-        """Count what a dead process had reserved as spent: nobody knows that it was not."""
-        left = self._query("SELECT cost FROM reservations")
-        if not left:
-            return
-        with self._transaction("abandon"):
-            self._db.execute("DELETE FROM reservations")
-            self._abandon(cost for (cost,) in left)
+def migrated(folder: Path) -> list[Migration]:
+    """Bring the journal at `folder` up to date, if an older lpfloop wrote it; return what was done.
 
-    def _abandon(self, costs: Iterable[str]) -> None:
-        """Count as spent what no committed unit accounts for any more."""
-        before = read_cost(self.meta("abandoned") or "{}")
-        total = sum(map(read_cost, costs), before)
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
-
-    def _check_epoch(self) -> None:
-        if int(self.meta("epoch") or 0) != self._epoch:
-            raise FencedError(f"another process has taken over the run at {self.folder}")
-
-    @contextmanager
-    def _transaction(self, name: str) -> Generator[None]:
-        """Do all of the body or nothing; `name` is that of the failpoints around the COMMIT."""
-        with self._mutex:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._check_epoch()
-                yield
-                reach(f"journal.{name}.before")
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-            reach(f"journal.{name}.after")
+    Raises:
+        LockedError: if it is older, and another process holds the run.
+    """
+    if not outdated(folder / JOURNAL):
+        return []
+    journal = Journal(folder)
+    journal.close()
+    return journal.migrated

@@ -1,60 +1,14 @@
-"""Reading a run's journal: its tables, what their rows are, and a connection that never writes."""
+"""Reading a run's journal: what was planned, done and spent."""
 
 import json
-import sqlite3
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from .journal_files import JOURNAL, Files, JournalError, Part, RowFile
 from .keys import Json
-from .schemas import SCHEMA_VERSION
-from .sealed import PartFile
 
-JOURNAL_VERSION = 1
-JOURNAL = "journal.sqlite"
-
-TABLES_SQL = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE stages (
-    iteration INTEGER NOT NULL,
-    stage TEXT NOT NULL,
-    ordinal INTEGER NOT NULL,
-    identity TEXT NOT NULL,
-    planned INTEGER NOT NULL,
-    done INTEGER NOT NULL DEFAULT 0,
-    seconds REAL NOT NULL DEFAULT 0,
-    totals TEXT NOT NULL DEFAULT '{}',
-    PRIMARY KEY (iteration, stage)
-) WITHOUT ROWID;
-CREATE TABLE units (
-    key TEXT PRIMARY KEY,
-    iteration INTEGER NOT NULL,
-    stage TEXT NOT NULL,
-    chunk INTEGER NOT NULL,
-    done INTEGER NOT NULL DEFAULT 0,
-    telemetry TEXT
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX units_by_stage ON units (iteration, stage, chunk);
-CREATE INDEX units_owed ON units (iteration, stage, chunk) WHERE NOT done;
-CREATE TABLE parts (
-    unit TEXT NOT NULL REFERENCES units (key),
-    "table" TEXT NOT NULL,
-    sha256 TEXT NOT NULL,
-    rows INTEGER NOT NULL,
-    size INTEGER NOT NULL,
-    PRIMARY KEY (unit, "table")
-) WITHOUT ROWID;
-CREATE TABLE lost (unit TEXT NOT NULL, "table" TEXT NOT NULL, sha256 TEXT NOT NULL,
-    PRIMARY KEY (unit, "table")) WITHOUT ROWID;
-CREATE TABLE reservations (unit TEXT PRIMARY KEY, cost TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE events (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL);
-"""
-
-
-class JournalError(RuntimeError):
-    """A journal that can not be used: newer than this code, absent, or contradicting the plan."""
+__all__ = ["JOURNAL", "Cost", "JournalError", "Part", "Reader", "RowFile", "StageState", "Unit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +17,6 @@ class Unit:
 
     key: str
     chunk: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A sealed part in the journal."""
-
-    unit: str
-    table: str
-    sha256: str
-    iteration: int
-    stage: str
-    chunk: int
-    rows: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,53 +54,8 @@ class Cost:
         )
 
 
-class Reader:
+class Reader(Files):
     """Read access to a run's journal, safe while another process writes."""
-
-    def __init__(self, folder: Path, *, writable: bool = False) -> None:
-        self.folder = folder
-        self._mutex = threading.RLock()
-        path = folder / JOURNAL
-        if not path.exists():
-            raise JournalError(f"there is no run at {folder}")
-        mode = "rw" if writable else "ro"
-        self._db = sqlite3.connect(
-            f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
-        )
-        try:
-            self._db.execute("PRAGMA busy_timeout = 30000")
-            self._check_version()
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Return all rows of a query; threads take turns on the one connection."""
-        with self._mutex:
-            return self._db.execute(sql, tuple(values)).fetchall()
-
-    def _check_version(self) -> None:
-        ((version,),) = self._query("PRAGMA user_version")
-        if version > JOURNAL_VERSION:
-            raise JournalError(
-                f"the run at {self.folder} was written by a newer lpfloop (journal {version}, "
-                f"this code knows {JOURNAL_VERSION}): upgrade lpfloop to use it"
-            )
-        schema = int(self.meta("schema") or 0)
-        if schema > SCHEMA_VERSION:
-            raise JournalError(
-                f"the lake of run {self.folder.name} has schema {schema}, this code knows "
-                f"{SCHEMA_VERSION}: upgrade lpfloop to use it"
-            )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._db.close()
-
-    def meta(self, key: str) -> str | None:
-        """Return a fact about the run, such as its resolved configuration, or None."""
-        found = self._query("SELECT value FROM meta WHERE key = ?", (key,))
-        return str(found[0][0]) if found else None
 
     def keys(self, iteration: int, stage: str) -> list[str]:
         """Return the keys of a stage's units, in the order of its chunks."""
@@ -193,26 +88,6 @@ class Reader:
         """Whether a unit was committed."""
         return bool(self._query("SELECT 1 FROM units WHERE key = ? AND done", (unit,)))
 
-    def parts(self, *, table: str | None = None, iteration: int | None = None) -> list[Part]:
-        """Return the committed parts, in the order of iteration, stage and chunk."""
-        rows = self._query(
-            'SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size'
-            " FROM parts p JOIN units u ON u.key = p.unit"
-            " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
-            ' WHERE (?1 IS NULL OR p."table" = ?1) AND (?2 IS NULL OR u.iteration = ?2)'
-            ' ORDER BY u.iteration, s.ordinal, u.chunk, p."table"',
-            (table, iteration),
-        )
-        return [
-            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n, size=b)
-            for u, t, h, i, s, c, n, b in rows
-        ]
-
-    def parts_of(self, unit: str) -> Mapping[str, PartFile]:
-        """Return a unit's parts, by table."""
-        found = self._query('SELECT "table", sha256, rows, size FROM parts WHERE unit = ?', (unit,))
-        return {t: PartFile(sha256=h, rows=rows, size=size) for t, h, rows, size in found}
-
     def count(self, iteration: int, stage: str, table: str) -> int:
         """Return how many rows of one table a stage has committed."""
         ((rows,),) = self._query(
@@ -221,13 +96,6 @@ class Reader:
             (iteration, stage, table),
         )
         return int(rows)
-
-    def part(self, unit: str, table: str) -> str | None:
-        """Return the hash of the part that holds a unit's rows of one table, or None."""
-        found = self._query(
-            'SELECT sha256 FROM parts WHERE unit = ? AND "table" = ?', (unit, table)
-        )
-        return str(found[0][0]) if found else None
 
     def stages(self) -> list[StageState]:
         """Return every planned stage, in the order of planning."""
@@ -256,6 +124,19 @@ class Reader:
         costs += [cost for (cost,) in self._query("SELECT cost FROM reservations")]
         costs += [totals for (totals,) in self._query("SELECT totals FROM stages")]
         return sum((read_cost(text) for text in costs), Cost())
+
+    def all_units(self) -> list[tuple[Any, ...]]:
+        """Return key, iteration, stage, chunk, whether done, rows and telemetry of every unit."""
+        return self._query(
+            "SELECT u.key, u.iteration, u.stage, u.chunk, u.done,"
+            " (SELECT coalesce(sum(rows), 0) FROM parts WHERE unit = u.key), u.telemetry"
+            " FROM units u JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+            " ORDER BY u.iteration, s.ordinal, u.chunk"
+        )
+
+    def all_events(self) -> list[tuple[Any, ...]]:
+        """Return time, kind and detail of every event, oldest first."""
+        return self._query("SELECT at, kind, detail FROM events ORDER BY rowid")
 
     def events(self, kind: str) -> list[Json]:
         """Return the details of the events of one kind, oldest first."""

@@ -2,8 +2,8 @@
 """A lake: a folder of runs. A run is its journal, the parts it refers to, and its checkpoints.
 
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
-journal.sqlite, parts/TABLE/SHA256.parquet, checkpoints/SHA256/, quarantine/ (damaged files), work/
-(unpublished), logs/.
+journal.sqlite, parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/,
+quarantine/ (damaged files), work/ (unpublished), logs/.
 """
 
 import re
@@ -13,17 +13,22 @@ from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
+import pyarrow as pa
 
-from .committer import Committer, Finished, part_folder, when_there_is_room
-from .durable import make_folder, quarantine, sweep
+from .committer import Committer, Finished, when_there_is_room
+from .durable import make_folder, sweep
 from .failpoints import reach
 from .journal import Journal
-from .journal_reader import JOURNAL, JournalError, Reader
-from .schemas import SCHEMAS, TABLES, R, Row, from_table
-from .sealed import DamagedError, check_folder, check_part, read_part
+from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
+from .objects import objects_of
+from .packing import Packer
+from .packs import UnitRows, file_path, holding, part_folder, path_of, scan, scan_parts
+from .schemas import TABLES, ArrowTable, Batch, R, Row, from_table
+from .sealed import DamagedError, check_part
+from .sealing import write_parts
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-PARTS = "parts"
+PARTS, PACKS = "parts", "packs"
 CHECKPOINTS = "checkpoints"
 CANARIES = "canaries"
 QUARANTINE = "quarantine"
@@ -61,25 +66,52 @@ def run_names(lake: Path) -> list[str]:
 
 
 class RunReader:
-    """The committed rows of a run, as Polars lazy frames."""
+    """The committed rows of a run, as Polars lazy frames; while it is open no file of them goes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.journal = Reader(folder)
 
     def scan(self, table: str, *, iteration: int | None = None) -> pl.LazyFrame:
-        """Return the committed rows of a table, in the order in which they were planned."""
-        parts = self.journal.parts(table=table, iteration=iteration)
-        paths = [part_path(self.folder, table, part.sha256) for part in parts if part.rows]
-        missing = next((path for path in paths if not path.exists()), None)
+        """Return the rows of a table that are committed now, with exactly its columns.
+
+        They come stage by stage; within a stage sort by what you need: rows that were packed are
+        in the order of their prompts.
+        """
+        return scan(self.folder, table, self._present(table, iteration))
+
+    def about(self, table: str, prompt_id: str, *, iteration: int | None = None) -> pl.LazyFrame:
+        """Return the committed rows of a table that are about one prompt, quickly."""
+        files = holding(self.folder, self._present(table, iteration), prompt_id)
+        return scan(self.folder, table, files).filter(pl.col("prompt_id") == prompt_id)
+
+    def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
+        """Return the rows of some committed parts of a table, in the order given."""
+        return scan_parts(self.folder, table, parts)
+
+    def files(self, table: str) -> list[str]:
+        """Return the local Parquet files that hold exactly the rows of `scan`, if there are such.
+
+        They may have more columns than the table. There are none in a bucket, or if some rows of a
+        file do not count: those of a unit that is owed again.
+        """
+        files = [file for file in self._present(table) if file.rows]
+        if any(file.live is not None for file in files):
+            return []
+        paths = [file_path(self.folder, file) for file in files]
+        return [str(path) for path in objects_of(self.folder).readable(paths)]
+
+    def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
+        files = self.journal.files(table=table, iteration=iteration)
+        paths = (file_path(self.folder, file) for file in files if file.rows)
+        objects = objects_of(self.folder)
+        missing = objects.missing(paths)
         if missing:
             raise JournalError(
-                f"{missing} is missing, although the journal refers to it; "
+                f"{objects.at(missing)} is missing, although the journal refers to it; "
                 f"`lpfloop repair {self.folder.name}` says what is lost and makes it owed again"
             )
-        if not paths:
-            return pl.DataFrame(SCHEMAS[table].empty_table()).lazy()
-        return pl.scan_parquet(paths)
+        return files
 
     def close(self) -> None:
         """Close the journal."""
@@ -98,15 +130,18 @@ class RunWriter:
             make_folder(self.folder / name)
         reach("lake.recover")
         # Not work/: a trainer that outlived its daemon may still write there.
-        for name in (PARTS, CHECKPOINTS, CANARIES, QUARANTINE):
+        for name in (PARTS, PACKS, CHECKPOINTS, CANARIES, QUARANTINE):
             sweep(self.folder / name)
         self._giving_up = threading.Event()
+        self._units = UnitRows(self.folder)
+        self._objects = objects_of(self.folder)
         self._committer = Committer(journal)
+        self.packer = Packer(journal)
 
     def commit(
         self,
         unit: str,
-        tables: Mapping[type[Row], Sequence[Row]],
+        tables: Mapping[type[Row], Batch],
         telemetry: Mapping[str, float],
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
@@ -131,24 +166,30 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        path = self._path(row_type, unit)
-        try:
-            return from_table(row_type, read_part(path, path.stem))
-        except DamagedError as error:
-            raise self._lost(unit, path, error) from error
+        return from_table(row_type, self.table(row_type, unit))
 
-    def verified_path(self, row_type: type[Row], unit: str) -> Path:
-        """Return the Parquet file that holds a unit's rows, its bytes verified.
+    def table(self, row_type: type[Row], unit: str) -> ArrowTable:
+        """Return the committed rows of one unit as a table, their bytes verified.
 
         Raises:
-            OwedAgainError: if it is missing or altered: the unit is owed again.
+            JournalError: if the unit has not committed rows of that kind.
+            OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        path = self._path(row_type, unit)
-        try:
-            check_part(path)
-        except DamagedError as error:
-            raise self._lost(unit, path, error) from error
-        return path
+        return self._read(self._part(row_type, unit))
+
+    def verified_path(self, row_type: type[Row], unit: str) -> Path:
+        """Return a Parquet file that holds a unit's rows alone, its bytes verified.
+
+        Raises:
+            OwedAgainError: if they are missing or altered: the unit is owed again.
+        """
+        part = self._part(row_type, unit)
+        if part.pack is None:
+            return self._local(part)
+        folder = make_folder(self.folder / "work" / "unpacked")
+        rows = self._read(part)
+        (sealed,) = self.when_there_is_room(lambda: write_parts([(folder, rows)]))
+        return folder / f"{sealed.sha256}.parquet"
 
     def verified_checkpoint(self, checkpoint_id: str) -> Path:
         """Return the folder of a published checkpoint, every byte verified.
@@ -161,30 +202,63 @@ class RunWriter:
         if f"{CHECKPOINTS}/{checkpoint_id}" in collected(self.journal):
             raise JournalError(f"the weights of {folder} were given up by `lpfloop gc --keep`")
         try:
-            check_folder(folder)
+            return self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
             raise self._lost(self._trained(checkpoint_id), folder, error) from error
-        return folder
+
+    def publish(self, path: Path) -> None:
+        """Publish what lies whole in the run's folder: a checkpoint, or a file about one."""
+        self.when_there_is_room(lambda: self._objects.publish(path))
 
     def close(self) -> None:
         """Make durable what was handed over, close the journal and let the run go."""
         self._giving_up.set()
+        self.packer.close()
         self._committer.close()
         self.journal.close()
 
-    def _path(self, row_type: type[Row], unit: str) -> Path:
+    def _part(self, row_type: type[Row], unit: str) -> Part:
         table = TABLES[row_type]
-        sha256 = self.journal.part(unit, table)
-        if sha256 is None:
+        part = self.journal.parts_of(unit).get(table)
+        if part is None:
             raise JournalError(f"unit {unit} has committed no {table}")
-        return part_path(self.folder, table, sha256)
+        return part
+
+    def _fetched(self, checkpoint: Path) -> Path:
+        """Return a checkpoint's folder, and see to it that what belongs to it is here, too."""
+        for path in self._objects.files(self.folder / CANARIES / checkpoint.name):
+            if not path.exists():
+                self._objects.local_file(path)
+        return self._objects.local_folder(checkpoint)
+
+    def _read(self, part: Part) -> pa.Table:
+        try:
+            return self.when_there_is_room(lambda: self._units.read(part))
+        except DamagedError as error:
+            raise self._part_lost(part, error) from error
+
+    def _local(self, part: Part) -> Path:
+        path = path_of(self.folder, part)
+        try:
+            local = self.when_there_is_room(lambda: self._objects.local_file(path))
+            check_part(local)
+        except DamagedError as error:
+            raise self._part_lost(part, error) from error
+        return local
+
+    def _part_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
+        """Make owed again whatever lies in the damaged file."""
+        path = path_of(self.folder, part)
+        also = self.journal.parts_in(part.pack) if part.pack else []
+        for other in also:
+            if other.unit != part.unit:
+                self._lost(other.unit, path, error)
+        return self._lost(part.unit, path, error)
 
     def _trained(self, checkpoint_id: str) -> str:
         """Return the unit that published a checkpoint."""
         for part in self.journal.parts(table="checkpoints"):
-            path = part_path(self.folder, part.table, part.sha256)
-            found = pl.read_parquet(path, columns=["checkpoint_id"])["checkpoint_id"]
-            if checkpoint_id in found:
+            if checkpoint_id in self._units.read(part)["checkpoint_id"].to_pylist():
                 return part.unit
         raise JournalError(f"no unit has published checkpoint {checkpoint_id}")
 
@@ -195,8 +269,7 @@ class RunWriter:
 
 def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError:
     """Put a damaged file or folder into quarantine, and make its unit owed again."""
-    if path.exists():
-        quarantine(path, journal.folder / QUARANTINE)
+    objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})
     return OwedAgainError(f"{reason}; unit {unit} is owed again")

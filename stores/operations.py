@@ -28,11 +28,16 @@ observers: list[Callable[[Operation], None]] = []
 
 @contextmanager
 def operation(
-    purpose: str, kind: str, path: Path, *, target: Path | None = None, data: bytes = b""
+    purpose: str,
+    kind: str,
+    path: Path,
+    *,
+    target: Path | None = None,
+    data: bytes | memoryview = b"",
 ) -> Generator[None]:
     """Surround one step, done by the body."""
     reach(f"{purpose}.{kind}.before")
     yield
     for observer in observers:
-        observer(Operation(purpose, kind, path, target, data))
+        observer(Operation(purpose, kind, path, target, bytes(data)))
     reach(f"{purpose}.{kind}.after")

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "held-out"]
-CandidateKind = Literal["sample", "refinement", "greedy"]
+CandidateKind = Literal["sample", "refinement", "greedy", "external"]
 FinishReason = Literal["stop", "length", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
+Preferred = Literal["first", "second", "tie"]
+Order = Literal["as_given", "swapped"]
 
 SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""
@@ -63,7 +65,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """y (a sample or a greedy answer), or z (a refinement: with its parent and its critique).
+    """y (a sample, a greedy answer or an external text), or z (a refinement, with its critique).
 
     `logprob` is the sum over the completion's tokens, in nats, under the unscaled model
     distribution.
@@ -140,6 +142,27 @@ class Reward:
     iteration: int
     reward_model: str
     score: float | None
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
+
+    `order` says how the two were shown; `flipped` that the verdict was turned round on purpose
+    (simulated noise). Both are already taken back in `preferred`.
+    """
+
+    preference_id: str
+    prompt_id: str
+    iteration: int
+    first_id: str
+    second_id: str
+    annotator: str
+    preferred: Preferred | None
+    flipped: bool
+    order: Order
+    text: str
     status: str
 
 

@@ -8,7 +8,9 @@ them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, cast
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -22,19 +24,21 @@ from .records import (
     Evaluation,
     Message,
     Pair,
+    Preference,
     Prompt,
     Reward,
     Score,
     Yield,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Row = (
     Prompt
     | Candidate
     | Critique
     | Reward
+    | Preference
     | Pair
     | Demonstration
     | Yield
@@ -43,6 +47,18 @@ Row = (
     | Score
 )
 R = TypeVar("R", bound=Row)
+
+
+class ArrowTable(Protocol):
+    """A `pyarrow.Table`, as far as typed modules need to know it."""
+
+    def __len__(self) -> int:
+        """Return how many rows it has."""
+        ...
+
+
+Batch = Sequence[Row] | ArrowTable
+"""Rows of one noun: as they are, or as a table with their columns."""
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _CHECKS = pa.list_(pa.struct([("kind", pa.string()), ("argument", pa.string())]))
@@ -57,6 +73,7 @@ TABLES: Mapping[type[Row], str] = {
     Candidate: "candidates",
     Critique: "critiques",
     Reward: "rewards",
+    Preference: "preferences",
     Pair: "pairs",
     Demonstration: "demonstrations",
     Yield: "yields",
@@ -112,6 +129,19 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "iteration": _INT,
         "reward_model": _TEXT,
         "score": _REAL,
+        "status": _TEXT,
+    },
+    "preferences": {
+        "preference_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "first_id": _TEXT,
+        "second_id": _TEXT,
+        "annotator": _TEXT,
+        "preferred": _TEXT,
+        "flipped": _BOOL,
+        "order": _TEXT,
+        "text": _TEXT,
         "status": _TEXT,
     },
     "pairs": {
@@ -178,8 +208,15 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "value": _REAL,
     },
 }
+_SINCE: Mapping[str, int] = {"preferences": 2}
+"""The schema version that gave a table its columns, where it is not 1.
+
+It stands in every part, so a table that a later version leaves alone keeps its bytes, and with them
+the hashes by which a unit that is made again is known.
+"""
+
 SCHEMAS: Mapping[str, pa.Schema] = {
-    name: pa.schema(list(columns.items()), metadata={"lpfloop.schema": str(SCHEMA_VERSION)})
+    name: pa.schema(list(columns.items()), metadata={"lpfloop.schema": str(_SINCE.get(name, 1))})
     for name, columns in _COLUMNS.items()
 }
 
@@ -203,14 +240,41 @@ def plain(value: object) -> Any:
     return value
 
 
-def to_table(row_type: type[R], rows: Sequence[R]) -> pa.Table:
-    """Return `rows` as an Arrow table with the schema of their noun."""
-    return pa.Table.from_pylist([plain(row) for row in rows], schema=SCHEMAS[TABLES[row_type]])
+def to_table(row_type: type[Row], rows: Batch) -> pa.Table:
+    """Return rows, or a table of them, with exactly the schema of their noun."""
+    schema = SCHEMAS[TABLES[row_type]]
+    if not isinstance(rows, Sequence):
+        return _conforming(cast("pa.Table", rows), schema)
+    return pa.Table.from_arrays([_column(rows, field) for field in schema], schema=schema)
 
 
 def from_table(row_type: type[R], table: pa.Table) -> list[R]:
     """Return the rows of a table written by `to_table`."""
     return [row_type(**_revived(row)) for row in table.to_pylist()]
+
+
+def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table as its noun's schema has it: in one piece, as equal rows give equal bytes.
+
+    Raises:
+        ValueError: if its columns are others.
+    """
+    if set(table.column_names) != set(schema.names):
+        raise ValueError(f"a table with the columns {table.column_names} is not {schema.names}")
+    return table.select(schema.names).cast(schema).combine_chunks()
+
+
+def _column(rows: Sequence[Row], field: pa.Field) -> pa.Array:
+    values = list(map(attrgetter(field.name), rows))
+    if field.name not in _NESTED:
+        return pa.array(values, field.type)
+    offsets = pa.array(accumulate(map(len, values), initial=0), pa.int32())
+    items = list(chain.from_iterable(values))
+    inner = field.type.value_type
+    columns = [pa.array(map(attrgetter(f.name), items), f.type) for f in inner]
+    return pa.ListArray.from_arrays(
+        offsets, pa.StructArray.from_arrays(columns, fields=list(inner))
+    )
 
 
 def _revived(row: Mapping[str, Any]) -> dict[str, Any]:

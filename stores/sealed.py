@@ -35,10 +35,18 @@ def read_part(path: Path, sha256: str) -> pa.Table:
     Raises:
         DamagedError: if the file is missing or altered.
     """
-    data = _read(path)
+    return parsed_part(read_file(path), path, sha256)
+
+
+def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
+    """Return the rows in the bytes of a sealed part, which were read from `place`.
+
+    Raises:
+        DamagedError: if they are not those that the hash names.
+    """
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
-    return pq.read_table(pa.BufferReader(data))
+        raise DamagedError(f"{place} was altered: its bytes do not match the hash in its name")
+    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
 def check_part(path: Path) -> None:
@@ -51,14 +59,16 @@ def check_part(path: Path) -> None:
         raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, identity: str | None = None) -> None:
     """Prove that a published folder is whole and unaltered, and holds nothing else.
+
+    `identity` is the hash of its manifest; default: its name.
 
     Raises:
         DamagedError: naming the first file that is missing, altered or not in the manifest.
     """
-    manifest = _read(folder / MANIFEST)
-    if hashlib.sha256(manifest).hexdigest() != folder.name:
+    manifest = read_file(folder / MANIFEST)
+    if hashlib.sha256(manifest).hexdigest() != (identity or folder.name):
         raise DamagedError(f"{folder} has no valid {MANIFEST}")
     listed = {entry["name"]: entry["sha256"] for entry in json.loads(manifest)}
     for name, path in files_below(folder):
@@ -116,7 +126,12 @@ def file_sha256(path: Path) -> str:
         raise _unreadable(path, error) from error
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a published file, not yet verified.
+
+    Raises:
+        DamagedError: if the file is missing or the disk can not read it.
+    """
     try:
         return path.read_bytes()
     except OSError as error:

@@ -6,12 +6,22 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import call
+from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
 
 ROOT = Path(__file__).parent.parent
+TOGETHER = {
+    "tests/test_docs.py": "tests/loop/test_real.py",
+    "tests/loop/test_real_child.py": "tests/loop/test_real.py",
+    "tests/loop/test_own_data.py": "tests/policies/test_engine_contract.py",
+}
+"""Files that use the real run, or the real server, of another file."""
+ALONE = "test_a_thousand_random_kills"
+"""Tests that share little with the others of their file: they fill up what time is left."""
 SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_penalty": 3.0}
 
 
@@ -21,16 +31,25 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests share something costly, so that one of several processes runs them all.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let one of several processes run all tests that share something costly.
 
-    A file's tests stay together, and so do those of a real run or a real server, wherever they are.
+    Marks (`--dist loadgroup`) would say so, too, but pytest 9.2 and pytest-xdist 3.8 lose them.
     """
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        shared = next((name for name in ("real_lake", "endpoint") if name in names), None)
-        alone = item.get_closest_marker("alone") is not None
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if alone else shared or item.path.stem))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Grouped(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """Name what a test runs with: its file, or the file that makes what it shares."""
+    path, _, test = nodeid.partition("::")
+    return nodeid if test.startswith(ALONE) else TOGETHER.get(path, path)
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +104,18 @@ def endpoint(spoiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """vLLM's own server of the spoiled policy, on loopback, starting in the background."""
     with serving(spoiled, tmp_path_factory.mktemp("server") / "server.log") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of a real S3-speaking server on loopback."""
+    with serving_s3() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an empty bucket, which the environment gives access to."""
+    for name, value in environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    return new_bucket(s3_server)

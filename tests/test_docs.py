@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"in `([\w.]+)`:\n\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -28,10 +29,17 @@ def commands():
     return list(dict.fromkeys(line for line in lines if line.startswith("lpfloop ")))
 
 
+def shown_files():
+    """Return the files that the guides show, by name: a line `in NAME:` and a block of JSON."""
+    return {name: body for page in PAGES for name, body in FILE.findall(page.read_text())}
+
+
 @pytest.mark.model
 @pytest.mark.parametrize("command", commands())
-def test_commands_of_the_guides_work(real_lake, command):
-    code, stdout, stderr = call(real_lake, *shlex.split(command)[1:])
+def test_commands_of_the_guides_work(real_lake, tmp_path, command):
+    for name, body in shown_files().items():
+        (tmp_path / name).write_text(body)
+    code, stdout, stderr = call(real_lake, *shlex.split(command)[1:], cwd=tmp_path)
     assert code == 0, stderr
     assert stdout
 

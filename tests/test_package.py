@@ -16,8 +16,14 @@ import lpfloop
 HEAVY = ("torch", "vllm", "transformers", "trl", "accelerate", "datasets", "lancedb")
 GROUND = ("configs", "stores")
 OTHER_WRITERS = (
-    # Work folders, thrown away, or published by stores/durable.py.
+    # What the user asked for, beside the lake, and can make again.
+    "stores/outputs.py",
+    # Drafts and work folders, thrown away, or published by stores/durable.py.
+    "stores/derived.py",
     "policies/",
+    # Into memory, and to stdout.
+    "stores/sealing.py",
+    "loop/output.py",
     # The tiny world's models are built once and committed.
     "loop/tiny/",
 )

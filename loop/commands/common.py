@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import AddressError, bucket_of, lake_folder
+from ..forms import Form, FormError, OutputError
+
 DEFAULT_LAKE = Path("lake")
 
 
@@ -21,10 +24,30 @@ class Exit(IntEnum):
     NOTHING_TO_TRAIN_ON = 4
 
 
+def _lake(place: str | Path) -> Path:
+    try:
+        return lake_folder(str(place))
+    except AddressError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 Lake = Annotated[
-    Path, typer.Option("--lake", envvar="LPFLOOP_LAKE", help="Folder that holds the runs.")
+    Path,
+    typer.Option(
+        "--lake",
+        envvar="LPFLOOP_LAKE",
+        parser=_lake,
+        metavar="PLACE",
+        help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+AsForm = Annotated[
+    Form,
+    typer.Option(
+        "--format", help="How rows are written; auto: table on a terminal, jsonl in a pipe."
+    ),
+]
 OneIteration = Annotated[int | None, typer.Option("--iteration", min=0, help="Only iteration T.")]
 OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows.")]
@@ -37,7 +60,7 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: sec
 
 def in_lake(lake: Path) -> str:
     """Return the option that a command needs to find `lake`, with the space before it."""
-    return "" if lake == DEFAULT_LAKE else f" --lake {lake}"
+    return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
 
 
 def folder_of(lake: Path, name: str) -> Path:
@@ -56,51 +79,83 @@ def folder_of(lake: Path, name: str) -> Path:
 @contextmanager
 def exit_codes() -> Generator[None]:
     """Turn what can go wrong into one sentence and its exit code; anything else is a fault."""
+    from ..talk import say
+
+    try:
+        yield
+    except Exception as error:
+        told = _told(error)
+        if told is None:
+            raise
+        say(told[1])
+        raise typer.Exit(told[0]) from error
+
+
+def _told(error: Exception) -> tuple[Exit, str] | None:
+    """Return what an error means and its sentence; imports much, so only when there is one."""
     from ...configs.schema import ConfigError
     from ...policies.engine import EngineError
     from ...policies.training import TrainingError
+    from ...stores.bucket import BucketError
+    from ...stores.derived import DerivedError
+    from ...stores.index import IndexUnusableError
     from ...stores.inspection import DamagedJournalError
     from ...stores.journal import FencedError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
+    from ...stores.outputs import TargetError
     from ...stores.sealed import DamagedError
     from ..control import ControlError, NoDaemonError, RefusedError
-    from ..prompts import InputError
-    from ..reading import NoSuchPromptError, NoSuchRunError
+    from ..diff import DiffError
+    from ..files import InputError
+    from ..finding import NoSuchIdError
+    from ..listing import ListError
+    from ..reading import NoSuchRunError
+    from ..sql import SqlError
     from ..stop import Stopped
-    from ..talk import say
     from ..training import NothingToTrainOn
 
-    try:
-        yield
-    except (
-        ConfigError,
-        InputError,
-        RunNameError,
-        NoSuchRunError,
-        NoSuchPromptError,
-        NoDaemonError,
-        RefusedError,
-        JournalError,
-        LockedError,
-    ) as error:
-        say(f"error: {error}")
-        raise typer.Exit(Exit.BAD_INPUT) from error
-    except (
-        EngineError,
-        TrainingError,
-        DamagedError,
-        DamagedJournalError,
-        OwedAgainError,
-        FencedError,
-        ControlError,
-    ) as error:
-        say(f"error: {error}")
-        raise typer.Exit(Exit.FAULT) from error
-    except Stopped as error:
-        say(str(error) or "stopped cleanly; `lpfloop resume` continues where it stopped")
-        raise typer.Exit(Exit.STOPPED) from error
-    except NothingToTrainOn as error:
-        say(f"nothing to train on: {error}")
-        raise typer.Exit(Exit.NOTHING_TO_TRAIN_ON) from error
+    if isinstance(
+        error,
+        (
+            ConfigError,
+            DerivedError,
+            FormError,
+            IndexUnusableError,
+            InputError,
+            ListError,
+            SqlError,
+            TargetError,
+            RunNameError,
+            NoSuchRunError,
+            NoSuchIdError,
+            DiffError,
+            NoDaemonError,
+            RefusedError,
+            JournalError,
+            LockedError,
+        ),
+    ):
+        return Exit.BAD_INPUT, f"error: {error}"
+    if isinstance(
+        error,
+        (
+            BucketError,
+            EngineError,
+            OutputError,
+            TrainingError,
+            DamagedError,
+            DamagedJournalError,
+            OwedAgainError,
+            FencedError,
+            ControlError,
+        ),
+    ):
+        return Exit.FAULT, f"error: {error}"
+    if isinstance(error, Stopped):
+        said = "stopped cleanly; `lpfloop resume` continues where it stopped"
+        return Exit.STOPPED, str(error) or said
+    if isinstance(error, NothingToTrainOn):
+        return Exit.NOTHING_TO_TRAIN_ON, f"nothing to train on: {error}"
+    return None

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from ..forms import Form
 from .common import (
     DEFAULT_LAKE,
     AnyRun,
+    AsForm,
     AsJson,
     Lake,
     OneIteration,
@@ -32,20 +34,25 @@ def status(
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
+    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Show what a run has done, stage by stage, what it has spent, and who works on it."""
-    from ..operation import overview
+    from ..operation import overview, stage_rows
+    from ..output import is_table, write_frame
     from ..printing import print_json, print_status
     from ..reading import evaluations, open_run
 
     with exit_codes():
+        table = is_table(form, as_json=as_json) or form is Form.AUTO
         reader = open_run(lake, name)
         found = overview(reader, iteration)
         if as_json:
             print_json(found)
-        else:
+        elif table:
             print_status(found, evaluations(reader))
+        else:
+            write_frame(stage_rows(found), form)
         reader.close()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...configs.load import Override
     from ...configs.schema import RunConfig
     from ...stores.lake import RunReader
-    from ..daemon import Job
+    from ..job import Job
     from ..reporter import Reporter
     from ..stop import StopSignal
 
@@ -25,7 +25,7 @@ ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[str | None, typer.Option(help="Prompts, as JSONL.")]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: JSONL or Parquet.")]
 Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
 Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
@@ -76,7 +76,7 @@ def run(
             options |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(options), *words], name, lake)
         else:
-            _loop(_job(loaded, lake, name, fork), _stop_signal(loaded), announce)
+            work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
 
 
 def resume(
@@ -98,8 +98,10 @@ def resume(
 ) -> None:
     """Let a paused run go on, or continue an interrupted one from its stored configuration."""
     from ...configs.load import Override, stored_config
+    from ...stores.journal import migrated
     from ...stores.lake import run_folder
     from ..control import alive
+    from ..imports import require_loop
     from ..reading import open_run
     from ..talk import say
 
@@ -117,7 +119,9 @@ def resume(
         if value is not None
     ]
     with exit_codes():
+        migrated(run_folder(lake, name))
         reader = open_run(lake, name)
+        require_loop(reader.journal)
         stored = json.loads(reader.journal.meta("config") or "{}")
         if alive(run_folder(lake, name)):
             reader.close()
@@ -131,7 +135,7 @@ def resume(
         for line in _outlook(reader, config):
             say(line)
         reader.close()
-        _loop(_job(config, lake, name), _stop_signal(config, lift_pause=True), announce)
+        work_on(_job(config, lake, name), stop_signal(config, lift_pause=True), announce)
 
 
 def _lift_pause(folder: Path, raised: "Sequence[Override]") -> None:
@@ -225,12 +229,13 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def _job(config: "RunConfig", lake: Path, name: str, fork: str | None = None) -> "Job":
-    from ..daemon import Job
+    from ..job import Job
 
     return Job(config=config, lake=lake, name=name, fork=fork)
 
 
-def _stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal":
+def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal":
+    """Return what asks the loop to stop, on a signal or by a command."""
     from ..stop import StopSignal
 
     return StopSignal(drain_s=config.drain_s, lift_pause=lift_pause)
@@ -253,7 +258,7 @@ def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
     )
 
 
-def _loop(job: "Job", stop: "StopSignal", announce: int | None) -> None:
+def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Run the loop under a display and its log, then print the table and where to look."""
     from ..daemon import run_loop
     from ..detach import settle

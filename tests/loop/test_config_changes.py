@@ -80,6 +80,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.dpo.scheduler": "constant",
         "training.sft.scheduler": "constant",
         "recipe.train": "rs",
+        "index.embedder.kind": "none",
     }
 
 

@@ -45,8 +45,8 @@ pytestmark = pytest.mark.crash
 SEED = 20_261_121
 SHARDS, KILLS = 8, 125
 CHAIN = 5
-ELSEWHERE = ("trainer.", "control.")
-"""Failpoints of other processes, or of commands from outside: their own tests kill there."""
+ELSEWHERE = ("trainer.", "control.", "journal.migrate.", "object.")
+"""Failpoints that tests of their own kill at: those of other processes, of commands, of buckets."""
 
 NAMES = [name for name in FAILPOINTS if not name.startswith(ELSEWHERE)]
 
@@ -171,7 +171,6 @@ def kill_at_random(world: World, seed: int, kills: int) -> None:
             )
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_thousand_random_kills_change_nothing(world, shard):
     kill_at_random(world, SEED + shard, KILLS)

@@ -24,6 +24,7 @@ from crashing import (
 )
 
 from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.stores import packing
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import repair
 from lpfloop.stores.journal import Journal
@@ -138,6 +139,31 @@ def test_what_is_damaged_in_the_parent_is_made_by_the_child(parent, caplog):
     folder = run_folder(parent.lake, RUN)
     flip(next((folder / "parts" / "critiques").iterdir()))
     truncate(next((folder / "checkpoints").glob("*/extra/weights")))
+    with caplog.at_level(logging.WARNING):
+        loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
+    assert "the fork makes it itself" in caplog.text
+    assert whole(parent.lake, CHILD) == parent.whole
+
+
+def pack(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pack all that the parent has made."""
+    with monkeypatch.context() as patch, closing(Journal(run_folder(lake, RUN))) as journal:
+        patch.setattr(packing, "FEWEST", 2)
+        assert packing.pack_all(journal) > 30
+
+
+def test_a_fork_of_a_packed_run_has_the_parts_that_were_packed(parent, monkeypatch):
+    theirs, before = parts(parent.lake, RUN), spent_questions(parent.lake)
+    pack(parent.lake, monkeypatch)
+    loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
+    assert spent_questions(parent.lake) == before
+    assert parts(parent.lake, CHILD) == theirs
+    assert whole(parent.lake, CHILD) == parent.whole
+
+
+def test_what_lies_in_a_damaged_pack_is_made_by_the_child(parent, monkeypatch, caplog):
+    pack(parent.lake, monkeypatch)
+    flip(next((run_folder(parent.lake, RUN) / "packs" / "critiques").iterdir()))
     with caplog.at_level(logging.WARNING):
         loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
     assert "the fork makes it itself" in caplog.text

@@ -96,9 +96,9 @@ def test_garbage_is_listed_with_its_reason_and_then_removed(lake):
 
 
 def test_every_failpoint_is_listed():
-    listed = invoke("failpoints").stdout.splitlines()
-    assert [line.split()[0] for line in listed] == list(FAILPOINTS)
-    assert all(len(line.split()) > 1 for line in listed)
+    listed = json.loads(invoke("failpoints", "--json").stdout)
+    assert [row["name"] for row in listed] == list(FAILPOINTS)
+    assert all(row["description"] for row in listed)
 
 
 @pytest.mark.parametrize("command", ["digest", "verify", "repair", "gc", "pause", "stop", "watch"])

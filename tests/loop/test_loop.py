@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.reading import Filter, open_run, rows, status
+from lpfloop.loop.listing import Wanted, critiques
+from lpfloop.loop.reading import open_run, status
 from lpfloop.loop.reporter import Advance
 from lpfloop.loop.stop import Stopped, StopSignal
 from lpfloop.loop.training import NothingToTrainOn
@@ -110,7 +111,7 @@ def test_an_unread_reply_is_asked_again_and_then_stored_as_unscored_never_as_zer
 def test_pairs_are_successes_against_failures(tmp_path):
     finish(job(tmp_path))
     run = open_run(tmp_path, "a")
-    pairs = rows(run, "pairs", Filter())
+    pairs = run.scan("pairs").collect().to_dicts()
     assert pairs
     for pair in pairs:
         assert all(rating == 1 for rating in pair["chosen_ratings"])
@@ -130,7 +131,7 @@ def test_reward_only_makes_no_critique_in_the_loop(tmp_path):
 def test_rejection_sampling_makes_demonstrations(tmp_path):
     finish(job(tmp_path, "recipe.train=rs"))
     run = open_run(tmp_path, "a")
-    demonstrations = rows(run, "demonstrations", Filter())
+    demonstrations = run.scan("demonstrations").collect().to_dicts()
     assert demonstrations
     assert all(row["completion"][0]["role"] == "assistant" for row in demonstrations)
     assert all(rating == 1 for row in demonstrations for rating in row["ratings"])
@@ -148,7 +149,7 @@ def test_the_verifier_can_judge_in_the_loop(tmp_path):
 def test_both_judges_together_add_the_verifiers_rating(tmp_path):
     finish(job(tmp_path, "critic.kind=both"))
     run = open_run(tmp_path, "a")
-    verified = rows(run, "critiques", Filter(aspect="Verified"))
+    verified = critiques(run, Wanted(aspect="Verified")).collect().to_dicts()
     scored = [row for row in verified if row["status"] == "scored"]
     assert scored
     assert all(len(row["aspects"]) >= 2 for row in scored)
@@ -240,7 +241,7 @@ def test_what_no_model_should_say_is_kept_and_never_a_positive(tmp_path):
     assert {"", "same", "a\ufffdb", "\ufffd half a pair"} <= texts
     endless = candidates.filter(pl.col("text").str.starts_with("word word"))
     assert set(endless["finish_reason"]) == {"length"}
-    chosen = {pair["chosen"][-1]["content"] for pair in rows(run, "pairs", Filter())}
+    chosen = {pair["chosen"][-1]["content"] for pair in run.scan("pairs").collect().to_dicts()}
     assert chosen
     assert all(text.strip() and not text.startswith("word word") for text in chosen)
     run.close()
@@ -249,7 +250,7 @@ def test_what_no_model_should_say_is_kept_and_never_a_positive(tmp_path):
 def test_candidates_that_are_all_the_same_give_no_pair(tmp_path):
     finish(job(tmp_path, "policy.engine.script=scripts:parrot", "recipe.m=0"))
     run = open_run(tmp_path, "a")
-    assert rows(run, "pairs", Filter()) == []
+    assert run.scan("pairs").collect().to_dicts() == []
     outcomes = set(run.scan("yields").collect()["outcome"])
     assert outcomes <= {"all_identical", "no_negative", "no_positive", "none_rated"}
     run.close()

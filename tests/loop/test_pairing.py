@@ -2,19 +2,26 @@
 
 import math
 import random
+from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.pairing import Judged, Outcome, demonstrate, pair
+from lpfloop.loop.judged import judge, verdicts
+from lpfloop.loop.pairing import RULES, Outcome, Pairing, demonstrate, pair
+from lpfloop.stores.frames import frame_rows, rows_frame
+from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import (
     AspectRating,
     Candidate,
     Critique,
+    Demonstration,
     Message,
+    Pair,
     Prompt,
     Reward,
+    Yield,
 )
 
 PROMPT = Prompt(
@@ -26,7 +33,29 @@ PROMPT = Prompt(
     checks=(),
     source="test",
 )
-RULES = ["success_vs_failure", "top_reward"]
+PAIR_RULES = ["success_vs_failure", "top_reward"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate with what was said of it, as plain as can be."""
+
+    candidate: Candidate
+    critique: Critique | None
+    reward: Reward
+
+    @property
+    def score(self):
+        return self.reward.score
+
+    @property
+    def ratings(self):
+        aspects = () if self.critique is None else self.critique.aspects
+        return tuple(aspect.rating for aspect in aspects)
+
+    @property
+    def text(self):
+        return " ".join(self.candidate.text.split())
 
 
 def judged(name, ratings, reward, text=None, finish="stop"):
@@ -76,24 +105,81 @@ def judged(name, ratings, reward, text=None, finish="stop"):
     return Judged(candidate=candidate, critique=critique, reward=scored)
 
 
-def paired(rows, rule="success_vs_failure", top_k=3, seed=0):
-    return pair(rule, PROMPT, rows, top_k=top_k, root_seed=seed, iteration=1)
+def frames(rows):
+    """Return the judged candidates in columns."""
+    critiques = [row.critique for row in rows if row.critique is not None]
+    return judge(
+        rows_frame(Candidate, [row.candidate for row in rows]),
+        rows_frame(Reward, [row.reward for row in rows]),
+        verdicts(rows_frame(Critique, critiques)) if critiques else None,
+    )
 
 
+def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(PROMPT,)):
+    how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1)
+    made = pair(frames(rows), rows_frame(Prompt, prompts), how)
+    yields = frame_rows(Yield, made.yields)
+    return frame_rows(Pair, made.rows), yields[0] if len(prompts) == 1 else yields
+
+
+def demonstrated(rows, rule, top_k):
+    how = Pairing(rule=rule, top_k=top_k, root_seed=0, iteration=1)
+    made = demonstrate(frames(rows), rows_frame(Prompt, [PROMPT]), how)
+    (outcome,) = frame_rows(Yield, made.yields)
+    return frame_rows(Demonstration, made.rows), outcome
+
+
+def in_plain_words(rows, rule, top_k, seed):
+    """Pair one prompt's candidates as Section 3.3 says it, one candidate after the other."""
+    usable = [r for r in rows if r.candidate.finish_reason == "stop" and r.text]
+    ranked = sorted(
+        usable,
+        key=lambda r: (-math.inf if r.score is None else r.score, [-ord(c) for c in name(r)]),
+        reverse=True,
+    )
+    if rule == "top_reward":
+        rewarded = [r for r in ranked if r.score is not None]
+        positives, negatives = rewarded[:top_k], rewarded[top_k:]
+    else:
+        rated = [r for r in ranked if r.critique is not None and r.critique.status == "scored"]
+        positives = [r for r in rated if all(rating == 1 for rating in r.ratings)][:top_k]
+        negatives = [r for r in rated if any(rating < 1 for rating in r.ratings)]
+    draw = random.Random(derive_seed(seed, "pair", 1, rule, "p"))
+    left = draw.sample(negatives, len(negatives))
+    made = list[tuple[Judged, Judged]]()
+    for chosen in positives:
+        for rejected in left:
+            texts = (chosen.text, rejected.text)
+            if chosen.text != rejected.text and texts not in [(a.text, b.text) for a, b in made]:
+                made.append((chosen, rejected))
+                left.remove(rejected)
+                break
+    return [(name(chosen), name(rejected)) for chosen, rejected in made]
+
+
+def name(row):
+    return row.candidate.candidate_id
+
+
+TEXTS = [
+    *("one", " one\n", "two", "three", "four four", "four  four", "four\x1cfour", "", " ", "\x1d"),
+    *("four\xa0four", "\u2003four\u3000 four\x85"),
+]
 CANDIDATES = st.lists(
     st.tuples(
         st.one_of(st.none(), st.lists(st.sampled_from([-1, 0, 1]), max_size=3)),
         st.one_of(st.none(), st.sampled_from([-1.5, 0.0, 0.5, 2.0])),
-        st.sampled_from(["one", " one\n", "two", "three", "four four", "four  four", "", " "]),
+        st.sampled_from(TEXTS),
         st.sampled_from(["stop", "stop", "stop", "length", "overlong"]),
     ),
     max_size=12,
 ).map(lambda rows: [judged(f"{n:02}", *row) for n, row in enumerate(rows)])
 
 
+@settings(deadline=None)
 @given(
     rows=CANDIDATES,
-    rule=st.sampled_from(RULES),
+    rule=st.sampled_from(PAIR_RULES),
     top_k=st.integers(1, 5),
     seed=st.integers(0, 9),
     shuffle=st.randoms(use_true_random=False),
@@ -125,9 +211,57 @@ def test_pairs_obey_the_rules(rows, rule, top_k, seed, shuffle):
     assert paired(shuffled, rule, top_k, seed) == (pairs, made)
 
 
+@settings(deadline=None)
+@given(
+    rows=CANDIDATES,
+    rule=st.sampled_from(RULES),
+    top_k=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_pairs_are_those_of_the_rule_in_plain_words(rows, rule, top_k, seed):
+    pairs, _ = paired(rows, rule, top_k, seed)
+    expected = in_plain_words(rows, rule, top_k, seed)
+    assert [(p.chosen_id, p.rejected_id) for p in pairs] == expected
+
+
+@settings(deadline=None, max_examples=40)
+@given(sets=st.lists(CANDIDATES, min_size=2, max_size=4), rule=st.sampled_from(RULES))
+def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
+    prompts = [replace(PROMPT, prompt_id=f"p{n}") for n in range(len(sets))]
+    moved = [[of(row, n) for row in rows] for n, rows in enumerate(sets)]
+    pairs, yields = paired([row for rows in moved for row in rows], rule, prompts=prompts)
+    alone = [paired(rows, rule, prompts=[p]) for rows, p in zip(moved, prompts, strict=True)]
+    assert pairs == [row for rows, _ in alone for row in rows]
+    assert yields == [made for _, made in alone]
+
+
+def of(row, number):
+    """Return a candidate as one of prompt `number`."""
+    ids = {"prompt_id": f"p{number}", "candidate_id": f"{name(row)}-{number}"}
+    critique = None if row.critique is None else replace(row.critique, **ids)
+    return Judged(replace(row.candidate, **ids), critique, replace(row.reward, **ids))
+
+
+def test_a_machine_has_the_last_word_and_a_person_where_no_machine_was_asked():
+    rows = [judged("a", [1], 1.0), judged("b", [0], 1.0), judged("c", None, 0.0)]
+    people = [
+        replace(judged(n, [rating], 0.0).critique, critic="human:ann")
+        for n, rating in (("a", -1), ("c", -1))
+    ]
+    machines = [row.critique for row in rows if row.critique is not None]
+    said = judge(
+        rows_frame(Candidate, [row.candidate for row in rows]),
+        rows_frame(Reward, [row.reward for row in rows]),
+        verdicts(rows_frame(Critique, machines + people)),
+    )
+    assert said["ratings"].to_list() == [[1], [0], [-1]]
+    assert said["failure"].to_list() == [False, True, True]
+
+
+@settings(deadline=None)
 @given(rows=CANDIDATES, rule=st.sampled_from(["success", "top_reward"]), top_k=st.integers(1, 5))
 def test_demonstrations_are_the_best_distinct_positives(rows, rule, top_k):
-    made, outcome = demonstrate(rule, PROMPT, rows, top_k=top_k, iteration=1)
+    made, outcome = demonstrated(rows, rule, top_k)
     assert len({" ".join(row.completion[0].content.split()) for row in made}) == len(made) <= top_k
     assert outcome.made == len(made)
     assert (outcome.outcome == "demonstrated") == bool(made)
@@ -135,7 +269,7 @@ def test_demonstrations_are_the_best_distinct_positives(rows, rule, top_k):
     assert rewards == sorted(rewards, reverse=True)
     if rule == "success":
         assert all(set(row.ratings) == {1} for row in made)
-    backwards = demonstrate(rule, PROMPT, rows[::-1], top_k=top_k, iteration=1)
+    backwards = demonstrated(rows[::-1], rule, top_k)
     assert backwards == (made, outcome)
 
 

@@ -4,10 +4,9 @@ import logging
 import pytest
 
 from lpfloop.configs.schema import PromptsConfig
+from lpfloop.loop.files import LONGEST_LINE, InputError
 from lpfloop.loop.prompt_rows import content_id
 from lpfloop.loop.prompts import (
-    LONGEST_LINE,
-    InputError,
     load_prompts,
     read_prompts,
     split_prompts,
@@ -106,7 +105,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         prompts = read_prompts(file({"prompt": "x"}, {"prompt": "x"}, {"prompt": "y"}))
     assert [prompt.instruction for prompt in prompts] == ["x", "y"]
-    assert "1 lines repeat another one" in caplog.text
+    assert "1 rows repeat another one" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
         ([b"[" * 200_000], "line 1: no JSON"),
         ([b'{"prompt": "x", "prompt": "y"}'], "line 1: the field 'prompt' stands twice"),
         ([b'{"prompt": ' + b"9" * 5000 + b"}"], "line 1: no JSON that can be read"),
-        ([{"text": "x"}], "line 1: no prompt; name its field one of messages, prompt"),
+        ([{"text": "x"}], "line 1: no prompt; name its field one of messages, conversations"),
         ([{}], "the row has none"),
         ([{"Body": "b", "Question": "q"}], "the row has 'Body', 'Question'"),
         ([{"prompt": "x", "question": "y"}], "both 'prompt' and 'question' hold a prompt"),
@@ -133,7 +132,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
         ([b'{"prompt": "x"}', b'{"prompt": "\xff"}'], "line 2: not UTF-8 at byte 13 of the line"),
         (['{"prompt": "x"}'.encode("utf-16")], "line 1: not UTF-8 at byte 1"),
         ([{"messages": "x"}], "'messages' must be a list of messages, and is a text"),
-        ([{"messages": []}], "must end with a message of the user"),
+        ([{"messages": []}], "'messages' holds no message"),
         ([{"messages": ["x"]}], "'messages[1]' must be an object"),
         ([{"messages": [{"role": "user"}]}], "'messages[1].content' must be a text"),
         ([{"messages": [{"role": "boss", "content": "x"}]}], "the role must be one of system"),
@@ -266,7 +265,6 @@ def test_an_empty_instruction_in_a_published_file_is_found(shared_data) -> None:
         "truthfulqa.jsonl",
         "mtbench_question.jsonl",
         "factscore_InstructGPT.jsonl",
-        "llmbar_LLMBar__Natural.json",  # one JSON list, no lines
         "mawps_fold0_train.csv",
     ],
 )

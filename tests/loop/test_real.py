@@ -10,7 +10,7 @@ import pytest
 from commands import call, start
 from waiting import wait_until
 
-from lpfloop.loop.reading import Filter, open_run, rows, status
+from lpfloop.loop.reading import open_run, status
 from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model
@@ -53,7 +53,7 @@ def test_the_checkpoint_is_whole_and_names_its_parents(real_lake):
     metrics = json.loads(trained["metrics"])
     assert trained["steps"] > 0
     assert metrics["loss"] > 0
-    after = rows(run, "candidates", Filter(iteration=1))
+    after = run.scan("candidates", iteration=1).collect().to_dicts()
     greedy = {row["policy"] for row in after if row["kind"] == "greedy"}
     sampled = {row["policy"] for row in after if row["kind"] != "greedy"}
     assert greedy == {trained["checkpoint_id"]}

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from examples import PAIR
 
-from lpfloop.stores.durable import publish_folder, write_parts
+from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder, check_part, read_part
+from lpfloop.stores.sealing import write_parts
 
 TABLE = to_table(type(PAIR), [PAIR])
 
@@ -67,7 +68,7 @@ def test_a_damaged_part_is_never_parsed(part, monkeypatch, damage):
     def parse(*_: object) -> None:
         pytest.fail("damaged bytes were parsed")
 
-    monkeypatch.setattr(pq, "read_table", parse)
+    monkeypatch.setattr(pq, "ParquetFile", parse)
     checks = (lambda: read_part(part, part.stem), lambda: check_part(part))
     with part.open("r+b", buffering=0) as file:
         wrong = [damaged for damaged in damage(data) if not all(notices(file, damaged, checks))]

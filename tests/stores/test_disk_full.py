@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from examples import CANDIDATE, PAIR, REWARD
 
-from lpfloop.stores import durable
+from lpfloop.stores import durable, sealing
 from lpfloop.stores.failpoints import FAILPOINTS, armed, observed
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import check_folder, check_part
@@ -24,7 +24,7 @@ OLD, NEW = b"old", b"new" * 1000
 
 def parts(root: Path) -> None:
     folder = durable.make_folder(root / "parts")
-    durable.write_parts([(folder, table) for table in TABLES])
+    sealing.write_parts([(folder, table) for table in TABLES])
 
 
 def file(root: Path) -> None:

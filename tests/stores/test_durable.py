@@ -19,7 +19,6 @@ from lpfloop.stores.durable import (
     remove,
     sweep,
     write_file,
-    write_parts,
 )
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import (
@@ -30,6 +29,7 @@ from lpfloop.stores.sealed import (
     read_part,
     size_of,
 )
+from lpfloop.stores.sealing import write_parts
 
 TABLE = to_table(type(PAIR), [PAIR])
 OTHER = to_table(type(CANDIDATE), [CANDIDATE])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from examples import PAIR
 
-from lpfloop.stores import durable, failpoints
+from lpfloop.stores import durable, failpoints, sealing
 from lpfloop.stores.failpoints import (
     ACTIONS,
     FAILPOINTS,
@@ -177,7 +177,9 @@ def test_every_declared_failpoint_of_the_store_is_reached(tmp_path):
     table = to_table(type(PAIR), [PAIR])
     with observed() as reached:
         durable.make_folder(run)
-        (part,) = durable.write_parts([(run, table)])
+        (part,) = sealing.write_parts([(run, table)])
+        pack = sealing.write_pack(other := durable.make_folder(tmp_path / "packs"), table)
+        durable.discard(other / f"{pack.sha256}.parquet")
         durable.write_file(run / "file", b"")
         (run / "draft").write_bytes(b"")
         durable.publish_file(run / "draft", run / "final")

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from examples import REWARD
 
-from lpfloop.stores.durable import make_folder, write_parts
+from lpfloop.stores.durable import make_folder
 from lpfloop.stores.journal import Done, FencedError, Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lock import LOCK, LockedError
 from lpfloop.stores.schemas import to_table
+from lpfloop.stores.sealing import write_parts
 
 # Newer Pythons warn of forking beside the threads of libraries; the children use none of these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -18,11 +18,13 @@ import pytest
 from examples import ONE_OF_EACH, REWARD
 from power_loss import Disk, sha256
 
-from lpfloop.stores import durable, operations
+from lpfloop.stores import durable, operations, sealing
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.journal import Journal
-from lpfloop.stores.lake import RunWriter, part_path
+from lpfloop.stores.lake import RunWriter
 from lpfloop.stores.operations import Operation
+from lpfloop.stores.packing import FEWEST, pack_all
+from lpfloop.stores.packs import part_folder, path_of
 from lpfloop.stores.records import Reward
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST
@@ -68,6 +70,10 @@ def listed(manifest: bytes) -> dict[str, str]:
 
 def is_one_of(*allowed: bytes) -> Check:
     return lambda files, path: files.get(path) in allowed
+
+
+def is_anything(files: Files, path: str) -> bool:
+    return True
 
 
 def is_gone(files: Files, path: str) -> bool:
@@ -139,7 +145,7 @@ def parts(record: Recorder) -> None:
         [(b, PARTS[1]), (b, PARTS[2]), (b, PARTS[3]), (b, PARTS[4])],
     ):
         durable.make_folder(group[0][0])
-        sealed = durable.write_parts(group)
+        sealed = sealing.write_parts(group)
         for (folder, _), part in zip(group, sealed, strict=True):
             record.claim(folder / f"{part.sha256}.parquet", is_part)
 
@@ -175,7 +181,7 @@ def again(record: Recorder) -> None:
 def fork(record: Recorder) -> None:
     checkpoint(record)
     ours = record.root / "checkpoints"
-    (part,) = durable.write_parts([(ours, PARTS[0])])
+    (part,) = sealing.write_parts([(ours, PARTS[0])])
     (identity,) = (path.name for path in ours.iterdir() if path.is_dir())
     child = durable.make_folder(record.root / "child" / "checkpoints")
     for name, check in ((identity, is_published), (f"{part.sha256}.parquet", is_part)):
@@ -197,7 +203,29 @@ def store(record: Recorder) -> None:
             writer.commit(f"k{2 * group + n}", {Reward: [row]}, {})
         writer.flush()
         for part in journal.parts():
-            record.claim(part_path(folder, part.table, part.sha256), is_part)
+            record.claim(path_of(folder, part), is_part)
+    writer.close()
+
+
+def packing(record: Recorder) -> None:
+    """The journal refers to parts, then to a pack of them, then the parts are removed."""
+    folder = record.root / "lake" / "runs" / "a"
+    writer = RunWriter(Journal.create(folder, {}))
+    journal = writer.journal
+    journal.plan(1, "reward", "identity", lambda: [f"k{n}" for n in range(FEWEST)])
+    for n in range(FEWEST):
+        writer.commit(f"k{n}", {Reward: [replace(REWARD, candidate_id=str(n))]}, {})
+    writer.flush()
+    for part in journal.parts():
+        record.claim(path_of(folder, part), is_part)
+
+    def switched(_: str) -> None:
+        for part in journal.parts():
+            record.claim(part_folder(folder, part.table) / f"{part.sha256}.parquet", is_anything)
+            record.claim(path_of(folder, part), is_part)
+
+    with armed({"journal.pack.after": switched}):
+        pack_all(journal)
     writer.close()
 
 
@@ -205,10 +233,10 @@ def tidying(record: Recorder) -> None:
     run = durable.make_folder(record.root / "run")
     data = b"damaged" * 100
     for name in ("retired", "damaged"):
-        record.claim(run / name, lambda *_: True)
+        record.claim(run / name, is_anything)
         durable.write_file(run / name, data)
         record.claim(run / name, is_one_of(data))
-    record.claim(run / "retired", lambda *_: True)
+    record.claim(run / "retired", is_anything)
     durable.remove(run / "retired")
     record.claim(run / "retired", is_gone)
     record.claim(run / "damaged", lambda files, _: data in files.values())
@@ -226,6 +254,7 @@ HISTORIES = {
     fork: 900,
     again: 7000,
     store: 100,
+    packing: 300,
 }
 """Each history, and how many states it must give, so that the model looks at something."""
 
@@ -301,7 +330,7 @@ def die(name: str) -> None:
     raise Killed(name)
 
 
-@named([history for history in HISTORIES if history not in (again, store)])
+@named([history for history in HISTORIES if history not in (again, store, packing)])
 def test_killed_at_any_failpoint_then_started_again_then_without_power(record, history, tmp_path):
     """What was made, but not durable, when the process was killed is made durable by the next."""
     with observed() as reached:

@@ -14,7 +14,7 @@ SMALL = {
 LIMIT_S = 400
 
 
-def start(lake: Path, *arguments: object) -> subprocess.Popen[str]:
+def start(lake: Path, *arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start `lpfloop` with a small world, in a session of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "lpfloop", *map(str, arguments)],
@@ -23,11 +23,12 @@ def start(lake: Path, *arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=cwd,
     )
 
 
-def call(lake: Path, *arguments: object) -> tuple[int, str, str]:
+def call(lake: Path, *arguments: object, cwd: Path | None = None) -> tuple[int, str, str]:
     """Run `lpfloop` to its end; return its exit code, stdout and stderr."""
-    process = start(lake, *arguments)
+    process = start(lake, *arguments, cwd=cwd)
     stdout, stderr = process.communicate(timeout=LIMIT_S)
     return process.returncode, stdout, stderr

@@ -13,11 +13,14 @@ from pathlib import Path
 from crashing import KILLED, RUN, Attempt, look, loop
 
 from lpfloop.configs.schema import RunConfig
+from lpfloop.stores import packing
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair
-from lpfloop.stores.journal import Journal
+from lpfloop.stores.journal import Journal, migrated
 from lpfloop.stores.journal_reader import JOURNAL, Reader
-from lpfloop.stores.lake import CHECKPOINTS, part_path, run_folder
+from lpfloop.stores.lake import CHECKPOINTS, RunWriter, run_folder
+from lpfloop.stores.packing import pack_all
+from lpfloop.stores.packs import path_of
 
 FORKED = "b"
 
@@ -58,6 +61,8 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
             forgets=True,
         ),
         "fork": Scenario(prepare=finished, work=partial(fork, config=config), name=FORKED),
+        "packing": Scenario(prepare=_nothing, work=partial(packed, config=config)),
+        "compaction": Scenario(prepare=finished, work=partial(compact, config=config)),
         "collection": Scenario(
             prepare=partial(_littered, config=config), work=partial(tidy, config=config)
         ),
@@ -78,6 +83,29 @@ def fork(lake: Path, *, config: RunConfig) -> None:
     """Fork the run, or go on with the fork that is there."""
     there = (run_folder(lake, FORKED) / JOURNAL).exists()
     loop(lake, config=config, name=FORKED, fork=None if there else RUN)
+
+
+def packed(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = None) -> None:
+    """Turn the loop while all that can be packed is packed."""
+    packing.FEWEST = 2
+    loop(lake, config=config, name=name, fork=fork)
+
+
+def compact(lake: Path, *, config: RunConfig) -> None:
+    """Pack the whole run at once, then see that it is done."""
+    packing.FEWEST = 2
+    writer = RunWriter(Journal(run_folder(lake, RUN)))
+    pack_all(writer.journal)
+    left = [piece for piece in garbage(writer.journal) if "packs" not in piece.path.parts]
+    writer.close()
+    if left:
+        raise RuntimeError(f"garbage was left: {left}")
+    loop(lake, config=config)
+
+
+def migrate(lake: Path) -> None:
+    """Bring the run's journal up to date."""
+    migrated(run_folder(lake, RUN))
 
 
 def tidy(lake: Path, *, config: RunConfig) -> None:
@@ -117,7 +145,7 @@ def _damaged(lake: Path, *, config: RunConfig) -> None:
     folder = run_folder(lake, RUN)
     reader = Reader(folder)
     altered, deleted = (
-        part_path(folder, table, reader.parts(table=table, iteration=1)[0].sha256)
+        path_of(folder, reader.parts(table=table, iteration=1)[0])
         for table in ("critiques", "pairs")
     )
     checkpoint = folder / CHECKPOINTS / published(reader)[0]

@@ -39,9 +39,9 @@ from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.inspection import check_journal, damages
 from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
-from lpfloop.stores.lake import part_path, run_folder
+from lpfloop.stores.lake import run_folder
+from lpfloop.stores.packs import committed
 from lpfloop.stores.schemas import SCHEMAS
-from lpfloop.stores.sealed import read_part
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
 KILLED = -signal.SIGKILL
@@ -74,6 +74,7 @@ IDS = {
     "candidates": ("candidate_id",),
     "critiques": ("critique_id",),
     "rewards": ("candidate_id",),
+    "preferences": ("preference_id",),
     "pairs": ("pair_id",),
     "demonstrations": ("demonstration_id",),
     "yields": ("prompt_id", "iteration", "rule"),
@@ -300,8 +301,7 @@ def whole(lake: Path, name: str = RUN) -> Whole:
 def _ids(reader: Reader, table: str) -> list[tuple[object, ...]]:
     """Return what tells the committed rows of a table apart."""
     rows = list[tuple[object, ...]]()
-    for part in reader.parts(table=table):
-        sealed = read_part(part_path(reader.folder, table, part.sha256), part.sha256)
+    for _, sealed in committed(reader, table=table):
         rows += zip(*(sealed[column].to_pylist() for column in IDS[table]), strict=True)
     return rows
 

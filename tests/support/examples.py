@@ -10,6 +10,7 @@ from lpfloop.stores.records import (
     Evaluation,
     Message,
     Pair,
+    Preference,
     Prompt,
     Reward,
     Score,
@@ -69,6 +70,19 @@ REWARD = Reward(
     reward_model="r",
     score=None,
     status="overlong",
+)
+PREFERENCE = Preference(
+    preference_id="pref-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    first_id="cand-1",
+    second_id="cand-2",
+    annotator="human:ada",
+    preferred="first",
+    flipped=False,
+    order="swapped",
+    text="the first one is right",
+    status="scored",
 )
 PAIR = Pair(
     pair_id="pair-1",
@@ -132,6 +146,7 @@ ONE_OF_EACH = (
     CANDIDATE,
     CRITIQUE,
     REWARD,
+    PREFERENCE,
     PAIR,
     DEMONSTRATION,
     YIELD,

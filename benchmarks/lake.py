@@ -1,0 +1,372 @@
+"""The lake at the papers' scale: 80,000 prompts x 30 candidates, a critique and a reward for each.
+
+    python benchmarks/lake.py --folder /tmp/lake                  # 2.4 million of each, and 240,000
+    python benchmarks/lake.py --folder /tmp/lake --prompts 800 8000
+
+Writes one iteration of synthetic rows of realistic length (about 1.5 kB a candidate, 1 kB a
+critique with five aspects) through the store's own commit, a run for each number of prompts, packs
+it, and asks it: pairs, `show`, `sql`, `search`. Each measurement is a process of its own, whose
+largest resident memory is told beside its seconds. Peers get the same rows: `write_table` of
+PyArrow what the store commits, the same rule as a pandas group-by what is paired. `growth` is the
+cost of a row in the largest run, divided by that in the smallest.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from synthetic import (
+    CANDIDATES,
+    STAGES,
+    Synthetic,
+    configuration,
+    plan,
+    prompt_name,
+    run_name,
+    text_source,
+)
+
+BATCH = 8
+"""Units that are made, and then committed, at a time."""
+PEER_PROMPTS = 8_000
+"""The peers are given at most so many prompts: more would need a larger machine's memory."""
+SHOWN = 20
+TOP_K = 3
+WORDS_SOUGHT = 3
+AVERAGES = "select task, aspect, avg(rating), count(*) from ratings group by all order by all"
+MIB = 2**20
+
+
+def write(lake: Path, prompts: int) -> dict[str, float]:
+    """Commit the iteration, side by side with writing the same tables as they are."""
+    import pyarrow.parquet as pq
+
+    from lpfloop.stores.journal import Journal
+    from lpfloop.stores.lake import RunWriter, run_folder
+    from lpfloop.stores.schemas import to_table
+
+    folder, bare = run_folder(lake, run_name(prompts)), lake / "bare"
+    bare.mkdir(parents=True, exist_ok=True)
+    data = Synthetic(prompts)
+    store = RunWriter(Journal.create(folder, {"fingerprint": "{}", "config": configuration()}))
+    plan(store, data)
+    seconds = {"lpfloop": 0.0, "bare": 0.0}
+    rates: dict[str, list[float]] = {"lpfloop": [], "bare": []}
+    for batch in batched(list(enumerate(data.chunks))):
+        units = [(number, data.rows(chunk)) for number, chunk in batch]
+        count = sum(len(rows) for _, tables in units for rows in tables.values())
+        tables = [to_table(kind, rows) for _, unit in units for kind, rows in unit.items()]
+
+        def commit(units: Sequence[Any] = units) -> None:
+            for number, rows in units:
+                for kind, found in rows.items():
+                    key = store.journal.key(1, STAGES[kind.__name__], number)
+                    store.commit(key, {kind: found}, {"rows": len(found)})
+            store.flush()
+
+        def write_bare(tables: Sequence[Any] = tables, start: int = batch[0][0]) -> None:
+            for number, table in enumerate(tables):
+                pq.write_table(table, bare / f"{start}-{number}.parquet", compression="zstd")
+
+        sides = [("lpfloop", commit), ("bare", write_bare)]
+        for side, action in sides if batch[0][0] // BATCH % 2 else sides[::-1]:
+            spent = timed(action)
+            seconds[side] += spent
+            rates[side].append(count / spent)
+        shutil.rmtree(bare)
+        bare.mkdir()
+    store.close()
+    total = prompts * CANDIDATES * 3
+    return {
+        "rows": total,
+        "seconds": seconds["lpfloop"],
+        "bare_seconds": seconds["bare"],
+        "rate": total / seconds["lpfloop"],
+        "ratio": median(a / b for a, b in zip(rates["lpfloop"], rates["bare"], strict=True)),
+    }
+
+
+def batched(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Give the items a few at a time."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Return the seconds an action takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
+    """Pair by the same rule with a pandas group-by, the straightforward way."""
+    import pandas as pd
+
+    from lpfloop.loop.reading import open_run
+
+    started = time.perf_counter()
+    run = open_run(lake, run_name(prompts))
+    columns = {
+        "candidates": ["candidate_id", "prompt_id", "finish_reason", "text"],
+        "critiques": ["candidate_id", "status", "aspects"],
+        "rewards": ["candidate_id", "score"],
+    }
+    frames = [
+        run.scan(table, iteration=1).select(names).collect().to_pandas()
+        for table, names in columns.items()
+    ]
+    prompt = run.scan("prompts").select("prompt_id", "messages").collect().to_pandas()
+    messages = prompt.set_index("prompt_id")["messages"]
+    judged = frames[0].merge(frames[1], on="candidate_id").merge(frames[2], on="candidate_id")
+    judged = judged[(judged.finish_reason == "stop") & (judged.status == "scored")]
+    ratings = judged.aspects.map(lambda aspects: [aspect["rating"] for aspect in aspects])
+    judged["positive"] = ratings.map(lambda found: all(rating == 1 for rating in found))
+    judged["text"] = judged.text.map(lambda text: " ".join(text.split()))
+
+    def pair(group: pd.DataFrame) -> pd.DataFrame:
+        positive = group[group.positive].sort_values("score", ascending=False).head(TOP_K)
+        negative = group[~group.positive].sample(frac=1, random_state=0)
+        count = min(len(positive), len(negative))
+        return pd.DataFrame(
+            {
+                "prompt": [messages[group.name]] * count,
+                "chosen": [answer(text) for text in positive.text[:count]],
+                "rejected": [answer(text) for text in negative.text[:count]],
+            }
+        )
+
+    pairs = judged.groupby("prompt_id")[["positive", "score", "text"]].apply(pair)
+    seconds = time.perf_counter() - started
+    run.close()
+    return {"seconds": seconds, "pairs": len(pairs)}
+
+
+def answer(text: str) -> list[dict[str, str]]:
+    """Return a text as TRL takes it."""
+    return [{"role": "assistant", "content": text}]
+
+
+def in_session(lake: Path, prompts: int) -> dict[str, float]:
+    """Show prompts in one open session."""
+    import lpfloop
+
+    with lpfloop.open(run_name(prompts), lake=lake) as run:
+        seconds = [timed(lambda n=n: str(run.show(prompt_name(n)))) for n in range(SHOWN)]
+    return {"seconds": median(seconds[1:])}
+
+
+def searches(lake: Path, prompts: int) -> dict[str, float]:
+    """Search critiques of this run in one open process."""
+    from lpfloop.loop.searching import Search, search
+
+    words = sorted(set(text_source().split()), key=len)[-200:]
+    draw = random.Random(1)
+    texts = [" ".join(draw.sample(words, WORDS_SOUGHT)) for _ in range(SHOWN)]
+    name = run_name(prompts)
+    found = [timed(lambda t=t: search(lake, Search(text=t, run=name))) for t in texts]
+    return {"seconds": median(found[1:])}
+
+
+STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
+    "write": write,
+    "pandas": pandas_pairs,
+    "session": in_session,
+    "searches": searches,
+}
+"""What a process of its own measures from inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a process took."""
+
+    seconds: float
+    mib: float
+    output: str
+
+
+def process(*command: str) -> Cost:
+    """Run a command to its end; its wall time, its largest resident memory, its output."""
+    with tempfile.TemporaryFile() as output:
+        started = time.perf_counter()
+        child = os.posix_spawn(
+            sys.executable,
+            [sys.executable, *command],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, output.fileno(), 1)],
+        )
+        _, status, usage = os.wait4(child, 0)
+        seconds = time.perf_counter() - started
+        output.seek(0)
+        text = output.read().decode()
+    if status:
+        sys.exit(f"failed: {' '.join(command)}")
+    return Cost(seconds=seconds, mib=usage.ru_maxrss / 1024, output=text)
+
+
+def lpfloop(lake: Path, *arguments: str) -> Cost:
+    """Run a command of lpfloop on the lake."""
+    return process("-m", "lpfloop", *arguments, "--lake", str(lake))
+
+
+def step(name: str, lake: Path, prompts: int) -> tuple[dict[str, float], Cost]:
+    """Measure from inside a process of its own."""
+    cost = process(__file__, "--folder", str(lake), "--step", name, "--prompts", str(prompts))
+    return json.loads(cost.output), cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A measurement: `each` is its cost for one row, if that is meant to stay flat."""
+
+    what: str
+    value: str
+    goal: str
+    met: bool | None
+    each: float | None = None
+
+
+def figures(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Write, pack and ask a run of so many prompts."""
+    name, rows = run_name(prompts), prompts * CANDIDATES
+    yield from written(lake, prompts)
+    packed = lpfloop(lake, "compact", name)
+    yield Figure(
+        what="compact",
+        value=f"{packed.seconds:.1f} s, {packed.mib:,.0f} MiB",
+        goal="-",
+        met=None,
+        each=packed.seconds / rows,
+    )
+    yield from paired(lake, prompts)
+    yield from shown(lake, prompts)
+    averages = lpfloop(lake, "sql", AVERAGES, "--run", name, "--json")
+    yield Figure(
+        what="sql, ratings by task and aspect, cold",
+        value=f"{averages.seconds:.2f} s, {averages.mib:,.0f} MiB",
+        goal="2 s",
+        met=averages.seconds < 2,
+        each=averages.seconds / rows,
+    )
+    yield from found(lake, prompts)
+
+
+def written(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Commit the rows."""
+    said, cost = step("write", lake, prompts)
+    yield Figure(
+        what="commit",
+        value=f"{said['rate']:,.0f} rows/s, {cost.mib:,.0f} MiB",
+        goal="40,000 rows/s, 1 GiB",
+        met=said["rate"] >= 40_000 and cost.mib < 1024,
+        each=said["seconds"] / said["rows"],
+    )
+    yield Figure(
+        what="commit, beside a bare write_table",
+        value=f"{said['ratio']:.2f} of its rows/s",
+        goal="0.6",
+        met=said["ratio"] >= 0.6,
+    )
+
+
+def paired(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Pair the whole iteration."""
+    options = ("--rule", "success_vs_failure", "--top-k", str(TOP_K), "--name", "paired")
+    cost = lpfloop(lake, "rederive", run_name(prompts), *options)
+    yield Figure(
+        what="pairs of the iteration",
+        value=f"{cost.seconds:.1f} s, {cost.mib:,.0f} MiB",
+        goal="60 s, 3 GiB",
+        met=cost.seconds < 60 and cost.mib < 3 * 1024,
+        each=cost.seconds / prompts,
+    )
+    if prompts <= PEER_PROMPTS:
+        _, peer = step("pandas", lake, prompts)
+        yield Figure(
+            what="pairs, beside a pandas group-by",
+            value=f"{peer.seconds / cost.seconds:.1f} times as fast ({peer.mib:,.0f} MiB there)",
+            goal="10 times",
+            met=peer.seconds >= 10 * cost.seconds,
+        )
+
+
+def shown(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Show one prompt with all its candidates."""
+    cold = [
+        lpfloop(lake, "show", prompt_name(number), "--run", run_name(prompts)).seconds
+        for number in range(5)
+    ]
+    yield Figure(
+        what="show a prompt, cold process",
+        value=f"{median(cold):.2f} s",
+        goal="1.5 s",
+        met=median(cold) < 1.5,
+    )
+    said, _ = step("session", lake, prompts)
+    yield Figure(
+        what="show a prompt, open session",
+        value=f"{said['seconds'] * 1000:.0f} ms",
+        goal="50 ms",
+        met=said["seconds"] < 0.05,
+    )
+
+
+def found(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Index the texts, and search them."""
+    indexed = lpfloop(lake, "reindex", run_name(prompts))
+    yield Figure(
+        what="index candidates, critiques, prompts",
+        value=f"{indexed.seconds:.0f} s, {indexed.mib:,.0f} MiB",
+        goal="10 min",
+        met=indexed.seconds < 600,
+        each=indexed.seconds / (prompts * CANDIDATES),
+    )
+    said, _ = step("searches", lake, prompts)
+    yield Figure(
+        what="full-text search of critiques",
+        value=f"{said['seconds'] * 1000:.0f} ms",
+        goal="200 ms",
+        met=said["seconds"] < 0.2,
+    )
+
+
+def main() -> None:
+    """Measure each size, and how the cost of a row grows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[8_000, 80_000])
+    parser.add_argument("--step", choices=STEPS)
+    options = parser.parse_args()
+    if options.step:
+        print(json.dumps(STEPS[options.step](options.folder, options.prompts[0])))
+        return
+    costs: dict[str, list[float]] = {}
+    for prompts in options.prompts:
+        lake = options.folder / f"{prompts}"
+        print(f"\n{prompts * CANDIDATES:,} candidates, critiques and rewards")
+        for figure in figures(lake, prompts):
+            verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
+            line = f"{figure.what:<40}{figure.value:<32}{figure.goal:<22}{verdict}"
+            print(line.rstrip(), flush=True)
+            if figure.each is not None:
+                costs.setdefault(figure.what, []).append(figure.each)
+    print("\ncost of a row in the largest, beside that in the smallest (goal: at most 1.2)")
+    for what, each in costs.items():
+        print(f"{what:<40}{each[-1] / each[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

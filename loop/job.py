@@ -1,0 +1,104 @@
+"""What the user asked for, and the journal of the run that it asks for.
+
+A run must mean one thing: what can change its rows is hashed when it begins, and a job that would
+change it is refused, field by field.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..configs.load import resolved, semantic
+from ..configs.schema import ConfigError, RunConfig
+from ..critics.feedback import FeedbackCritic
+from ..stores.journal import Journal, migrated
+from ..stores.journal_reader import JOURNAL, Reader
+from ..stores.keys import Json, canonical_json
+from ..stores.lake import run_folder
+from .given import GIVEN, Given
+from .imports import require_loop
+from .models import Models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the user asked for: a configuration, where the run lives, whose units it may re-use.
+
+    With `given`, it is to train on these rows of the run that it forks.
+    """
+
+    config: RunConfig
+    lake: Path
+    name: str
+    fork: str | None = None
+    given: Given | None = None
+
+
+def fingerprint_of(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:
+    """Return what must not change while a run goes on: semantic fields and the models' hashes."""
+    return {
+        "config": semantic(config),
+        "policy": models.initial.params,
+        "critic": models.feedback.params,
+        "reward": models.reward_id,
+        "templates": critic.digest,
+    }
+
+
+def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:
+    """Open the journal of a run, or make it.
+
+    Raises:
+        ConfigError: if the run was started with another configuration, or can not be forked.
+    """
+    stored = canonical_json(fingerprint)
+    snapshot = canonical_json(resolved(job.config))
+    if not (folder / JOURNAL).exists():
+        parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
+        given = {} if job.given is None else {GIVEN: job.given.as_json()}
+        facts = {"fingerprint": stored, "config": snapshot, **parent, **given}
+        return Journal.create(folder, facts)
+    if job.fork is not None:
+        raise ConfigError(
+            f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
+            "name the new one with --run NAME"
+        )
+    migrated(folder)
+    reader = Reader(folder)
+    require_loop(reader)
+    before = reader.meta("fingerprint") or "{}"
+    reader.close()
+    changes = _changes(json.loads(before), json.loads(stored))
+    if changes:
+        said = "; ".join(changes)
+        raise ConfigError(
+            f"run {folder.name} was started with another configuration ({said}); leave these "
+            f"as they were, or start another run: --run NAME --fork {folder.name} re-uses every "
+            "unit that does not depend on them"
+        )
+    journal = Journal(folder)
+    journal.set_meta([("config", snapshot)])
+    return journal
+
+
+def _parent(job: Job, parent: str) -> str:
+    """Return the name of the run to fork, which must be there."""
+    if not (run_folder(job.lake, parent) / JOURNAL).exists():
+        raise ConfigError(f"--fork {parent}: there is no such run in {job.lake}")
+    Reader(run_folder(job.lake, parent)).close()
+    return parent
+
+
+def _changes(before: Json, after: Json, path: str = "") -> list[str]:
+    """Return one phrase for each field that differs; a section without fields may be missing."""
+    if not isinstance(before, Mapping) and not isinstance(after, Mapping):
+        return [] if before == after else [f"{path}: {before} -> {after}"]
+    none: Mapping[str, Json] = {}
+    old = before if isinstance(before, Mapping) else none
+    new = after if isinstance(after, Mapping) else none
+    return [
+        change
+        for name in sorted({*old, *new})
+        for change in _changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    ]

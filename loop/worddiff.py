@@ -1,0 +1,36 @@
+"""What changed between two texts, word by word."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
+"""A word or a sign, with the space behind it: neighbours that change together stay together."""
+MANY = 4000
+"""From so many words on, the common ones no longer anchor the comparison, which keeps it quick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of text: in both texts, gone from the old one, or new."""
+
+    kind: Literal["same", "gone", "new"]
+    text: str
+
+
+def word_diff(old: str, new: str) -> tuple[Span, ...]:
+    """Return how `new` differs; all but the gone spans make `new`, all but the new ones `old`."""
+    before, after = TOKEN.findall(old), TOKEN.findall(new)
+    return tuple(span for span in _spans(before, after) if span.text)
+
+
+def _spans(before: Sequence[str], after: Sequence[str]) -> Iterator[Span]:
+    many = max(len(before), len(after)) > MANY
+    for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=many).get_opcodes():
+        if tag == "equal":
+            yield Span("same", "".join(before[i:j]))
+        else:
+            yield Span("gone", "".join(before[i:j]))
+            yield Span("new", "".join(after[k:m]))

@@ -1,0 +1,65 @@
+"""Where a lake is: a folder, or a prefix of a bucket with a folder of this machine beside it.
+
+That folder, the lake's *local side*, holds what can not lie in a bucket: journals, locks, work,
+logs and copies. A file in it names the bucket, so a path to it is as good as the address.
+"""
+
+import os
+import re
+from pathlib import Path
+
+STATE = "LPFLOOP_STATE"
+ADDRESS = "BUCKET"
+_BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+_URL = re.compile(rf"s3://({_BUCKET}(?:/{_SEGMENT})*)/?")
+
+
+class AddressError(ValueError):
+    """An address that names no place in a bucket."""
+
+
+def lake_folder(place: str) -> Path:
+    """Return the folder of a lake: the one that is named, or the local side of one in a bucket.
+
+    Raises:
+        AddressError: if it looks like an address, and is none.
+    """
+    if "://" not in place:
+        return Path(place)
+    from .durable import make_folder, write_file
+
+    inner = place_of(place)
+    folder = _state() / "s3" / inner.replace("/", "+")
+    if bucket_of(folder) is None:
+        write_file(make_folder(folder) / ADDRESS, f"s3://{inner}\n".encode())
+    return folder
+
+
+def bucket_of(lake: Path) -> str | None:
+    """Return the address of the bucket in which a lake's sealed files lie, or None."""
+    try:
+        return (lake / ADDRESS).read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def place_of(url: str) -> str:
+    """Return bucket and prefix of an address, without a slash at the end.
+
+    Raises:
+        AddressError: if it is not `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    """
+    match = _URL.fullmatch(url)
+    if match is None:
+        shown = re.sub(r"//[^/]*@", "//", url)
+        raise AddressError(
+            f"{shown!r} names no place in a bucket: write s3://BUCKET/PREFIX, the prefix made of "
+            "letters, digits, '.', '-' and '_' between slashes"
+        )
+    return match[1]
+
+
+def _state() -> Path:
+    chosen = os.environ.get(STATE)
+    return Path(chosen).absolute() if chosen else Path.home() / ".local" / "state" / "lpfloop"

@@ -1,0 +1,233 @@
+# pyright: basic
+"""A bucket of an S3-speaking store, through pyarrow: each call ends well, or says why it can not.
+
+Keys, region and endpoint come from the usual environment (AWS_ACCESS_KEY_ID, AWS_REGION,
+AWS_ENDPOINT_URL ...), never from a configuration. What a network does now and then (a connection
+lost, a server that is busy or slow) is tried again; what lasts is an `OutOfReachError`, and doing
+the same later can succeed. An upload is visible when it is complete, and not before.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow.fs as pafs
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from .address import place_of
+from .failpoints import reach
+from .sealed import DamagedError
+
+ATTEMPTS = 5
+LONGEST_WAIT_S = 4.0
+REQUEST_S = 10.0
+PASSING = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|"
+    r"REQUEST_TIMEOUT|\w+ \(HTTP status (429|5\d\d)\))"
+)
+SAID = re.compile(r"AWS Error .*?(?= \(Request ID|$)", re.DOTALL)
+
+T = TypeVar("T")
+
+
+class BucketError(OSError):
+    """A bucket that refuses what is asked of it."""
+
+
+class OutOfReachError(BucketError):
+    """A bucket that did not answer, however often it was asked; later it may."""
+
+
+class Bucket:
+    """The objects below a prefix of a bucket; a name is what follows the prefix."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._root = place_of(url)
+
+    def at(self, name: str) -> str:
+        """Return the whole address of an object."""
+        return f"{self.url}/{name}"
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        """Publish an object, replacing what is there; its size is asked for afterwards."""
+
+        def upload() -> None:
+            with self._files().open_output_stream(f"{self._root}/{name}") as stream:
+                stream.write(data)
+
+        self._published(name, len(data), upload)
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Publish a file as an object, without holding it in memory."""
+        target = f"{self._root}/{name}"
+
+        def upload() -> None:
+            pafs.copy_files(str(path), target, LOCAL, self._files())
+
+        self._published(name, path.stat().st_size, upload)
+
+    def read(self, name: str) -> bytes:
+        """Return an object's bytes.
+
+        Raises:
+            DamagedError: if there is none.
+        """
+
+        def read() -> bytes:
+            with self._files().open_input_file(f"{self._root}/{name}") as file:
+                return file.read()
+
+        return self._asked(name, read)
+
+    def sha256(self, name: str) -> str:
+        """Return the SHA-256 (hex) of an object's bytes, read in blocks."""
+
+        def hashed() -> str:
+            with self._files().open_input_stream(f"{self._root}/{name}") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+
+        return self._asked(name, hashed)
+
+    def download(self, name: str, path: Path) -> None:
+        """Write an object's bytes to a file, which is nobody's yet: not durably."""
+        source = f"{self._root}/{name}"
+        self._asked(name, lambda: pafs.copy_files(source, str(path), self._files(), LOCAL))
+
+    def sizes(self, below: str) -> dict[str, int]:
+        """Return the size of each object below `below`, a whole name or a folder; {} if none."""
+        place = f"{self._root}/{below}".rstrip("/")
+
+        def look() -> dict[str, int]:
+            selector = pafs.FileSelector(place, recursive=True, allow_not_found=True)
+            files = self._files()
+            found = [*files.get_file_info([place]), *files.get_file_info(selector)]
+            # A name with a slash at its end is what tools make for an empty folder.
+            return {
+                info.path.removeprefix(f"{self._root}/"): info.size
+                for info in sorted(found, key=lambda info: info.path)
+                if info.is_file and not info.path.endswith("/")
+            }
+
+        return self._asked(below, look)
+
+    def copy(self, name: str, target: str) -> None:
+        """Copy an object below the prefix, of any size."""
+
+        def copy() -> None:
+            source, files = f"{self._root}/{name}", self._files()
+            pafs.copy_files(source, f"{self._root}/{target}", files, files)
+
+        with _step("copy"):
+            self._asked(name, copy)
+
+    def delete(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with _step("delete"):
+            self._asked(name, lambda: self._delete(name))
+
+    def _published(self, name: str, size: int, upload: Callable[[], None]) -> None:
+        """Upload and look whether it arrived, as one step that is done again as a whole."""
+
+        def publish() -> None:
+            upload()
+            (info,) = self._files().get_file_info([f"{self._root}/{name}"])
+            if info.size != size:
+                raise OutOfReachError(
+                    f"{self.at(name)} has {info.size} bytes, though {size} were sent"
+                )
+
+        with _step("put"):
+            self._asked(name, publish)
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._files().delete_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return
+
+    def _asked(self, name: str, action: Callable[[], T]) -> T:
+        """Do it, some times if need be, and say in one sentence what prevents it."""
+
+        def ask() -> T:
+            with _explained(self.at(name)):
+                try:
+                    return action()
+                except FileNotFoundError:
+                    # Also if there is no such bucket, which is no damage; a list tells.
+                    self._files().get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
+                    raise
+
+        return Retrying(
+            retry=retry_if_exception_type(OutOfReachError),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.2, max=LONGEST_WAIT_S),
+            reraise=True,
+        )(ask)
+
+    def _files(self) -> pafs.S3FileSystem:
+        return _client(os.environ.get("AWS_ENDPOINT_URL"), region())
+
+
+LOCAL = pafs.LocalFileSystem()
+
+
+def region() -> str | None:
+    """Return the region that the environment names."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+
+
+def polars_options() -> dict[str, str | int]:
+    """Return what polars must be told to read from where this module writes; it finds the keys."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    options: dict[str, str | int] = {"max_retries": ATTEMPTS}
+    if endpoint:
+        plain = urlsplit(endpoint).scheme == "http"
+        options |= {"aws_endpoint_url": endpoint, "aws_allow_http": str(plain).lower()}
+    if region():
+        options["aws_region"] = str(region())
+    return options
+
+
+@lru_cache(maxsize=4)
+def _client(endpoint: str | None, region: str | None) -> pafs.S3FileSystem:
+    address = urlsplit(endpoint or "")
+    where = {"endpoint_override": address.netloc, "scheme": address.scheme} if endpoint else {}
+    return pafs.S3FileSystem(
+        region=region,
+        allow_delayed_open=True,
+        background_writes=False,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=2),
+        connect_timeout=REQUEST_S,
+        request_timeout=REQUEST_S,
+        **where,
+    )
+
+
+@contextmanager
+def _step(name: str) -> Generator[None]:
+    reach(f"object.{name}.before")
+    yield
+    reach(f"object.{name}.after")
+
+
+@contextmanager
+def _explained(address: str) -> Generator[None]:
+    """Tell what passes from what lasts; what no store said is not this module's to explain."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamagedError(f"{address} is missing, although the journal refers to it") from error
+    except OSError as error:
+        said = SAID.search(str(error))
+        if said is None:
+            raise
+        if PASSING.search(said[0]):
+            raise OutOfReachError(f"{address} can not be reached: {said[0]}") from error
+        raise BucketError(f"{address} can not be used: {said[0]}") from error

@@ -1,0 +1,190 @@
+# pyright: basic
+"""Sealed files below a prefix of a bucket; paths below the lake's folder are their names.
+
+The folder itself holds what must be local (journals, locks, work) and copies of what a trainer or
+an engine opens as files, each verified.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from . import durable, sealed, sealing
+from .bucket import Bucket, polars_options
+from .sealed import MANIFEST, DamagedError, PartFile
+
+AT_ONCE = 16
+
+T = TypeVar("T")
+
+
+class InBucket:
+    """Sealed files below a prefix of a bucket; `folder` is the lake's, and holds the copies."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._bucket = Bucket(url)
+        self._folder = folder
+
+    def at(self, path: Path) -> str:
+        """Return its address."""
+        return self._bucket.at(self._name(path))
+
+    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
+        """Seal tables, many at once."""
+        return _each(lambda part: self._seal(part[0], *sealing.sealed(part[1])), parts)
+
+    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
+        """Seal a table of many units."""
+        return self._seal(folder, *sealing.sealed_pack(table))
+
+    def publish(self, path: Path) -> None:
+        """Upload the local copy of a file or folder, a manifest last."""
+        files = [path] if path.is_file() else [file for _, file in sealed.files_below(path)]
+        _each(self._upload, files)
+        if (path / MANIFEST).exists():
+            self._upload(path / MANIFEST)
+
+    def read_part(self, path: Path, sha256: str) -> pa.Table:
+        """Read a sealed table."""
+        return sealed.parsed_part(self._bucket.read(self._name(path)), self.at(path), sha256)
+
+    def check_part(self, path: Path) -> None:
+        """Hash a sealed table."""
+        if self._bucket.sha256(self._name(path)) != path.stem:
+            raise DamagedError(
+                f"{self.at(path)} was altered: its bytes do not match the hash in its name"
+            )
+
+    def check_folder(self, path: Path) -> None:
+        """Hash every object of a folder, where it lies."""
+        listed = self._listed(path)
+        for file in self.sizes(path):
+            if file not in {*listed, path / MANIFEST}:
+                raise DamagedError(f"{self.at(file)} was added after {self.at(path)} was published")
+        hashes = _each(lambda file: self._bucket.sha256(self._name(file)), listed)
+        self._compare(listed, dict(zip(listed, hashes, strict=True)))
+
+    def local_folder(self, path: Path) -> Path:
+        """Return the local copy; one that is missing or damaged is fetched again."""
+        try:
+            sealed.check_folder(path)
+        except DamagedError:
+            if path.exists():
+                durable.remove(path)
+            self._fetch(path)
+        return path
+
+    def local_file(self, path: Path) -> Path:
+        """Return a copy, fetched anew."""
+        data = self._bucket.read(self._name(path))
+        durable.make_folder(path.parent)
+        durable.write_file(path, data)
+        return path
+
+    def link(self, path: Path, target: Path) -> None:
+        """Copy it: nothing in a bucket can have two names."""
+        self._bucket.copy(self._name(path), self._name(target))
+
+    def readable(self, paths: Iterable[Path]) -> list[Path]:  # noqa: ARG002 -- the protocol's
+        """Say that nothing in a bucket is a local file."""
+        return []
+
+    def missing(self, paths: Iterable[Path]) -> Path | None:
+        """List each folder once, and look which is not in its list."""
+        there = dict[Path, set[Path]]()
+        for path in paths:
+            if path.parent not in there:
+                there[path.parent] = set(self.files(path.parent))
+            if path not in there[path.parent]:
+                return path
+        return None
+
+    def files(self, folder: Path) -> list[Path]:
+        """List the objects in a folder."""
+        return [path for path in self.sizes(folder) if path.parent == folder]
+
+    def sizes(self, below: Path) -> dict[Path, int]:
+        """Return the size of each object."""
+        found = self._bucket.sizes("" if below == self._folder else self._name(below))
+        return {self._folder / name: size for name, size in found.items()}
+
+    def discard(self, paths: Sequence[Path]) -> None:
+        """Remove objects, and what copies of them there are."""
+        for path in filter(Path.exists, paths):
+            durable.remove(path)
+        _each(lambda path: self._bucket.delete(self._name(path)), paths)
+
+    def remove(self, path: Path) -> None:
+        """Remove an object or folder, its manifest first, and the local copy."""
+        if path.exists():
+            durable.remove(path)
+        found = self.sizes(path)
+        first = [file for file in found if file == path / MANIFEST]
+        for files in (first, [file for file in found if file not in first]):
+            _each(lambda file: self._bucket.delete(self._name(file)), files)
+
+    def quarantine(self, path: Path, folder: Path) -> None:
+        """Copy an object or folder aside, then remove it."""
+        aside = folder / f"{secrets.token_hex(4)}-{path.name}"
+        moves = [(file, aside / file.relative_to(path)) for file in self.sizes(path)]
+        _each(lambda move: self._bucket.copy(self._name(move[0]), self._name(move[1])), moves)
+        self.remove(path)
+
+    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+        """Return the rows of Parquet files; of each, only what the query needs is fetched."""
+        places = [self.at(path) for path in paths]
+        return pl.scan_parquet(places, storage_options=polars_options(), **options)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix()
+
+    def _seal(self, folder: Path, part: PartFile, data: memoryview) -> PartFile:
+        self._bucket.put(f"{self._name(folder)}/{part.sha256}.parquet", data)
+        return part
+
+    def _upload(self, path: Path) -> None:
+        self._bucket.put_file(self._name(path), path)
+
+    def _listed(self, path: Path) -> dict[Path, str]:
+        """Return what the manifest of a folder promises: the SHA-256 of each file."""
+        manifest = self._bucket.read(self._name(path / MANIFEST))
+        if hashlib.sha256(manifest).hexdigest() != path.name:
+            raise DamagedError(f"{self.at(path)} has no valid {MANIFEST}")
+        return {path / entry["name"]: entry["sha256"] for entry in json.loads(manifest)}
+
+    def _compare(self, listed: dict[Path, str], found: dict[Path, str]) -> None:
+        for file, sha256 in listed.items():
+            if found[file] != sha256:
+                raise DamagedError(f"{self.at(file)} was altered: {MANIFEST} has another hash")
+
+    def _fetch(self, path: Path) -> None:
+        """Copy a folder from the bucket; it gets its name when it has all that the name promises.
+
+        Raises:
+            DamagedError: if it is not whole and unaltered in the bucket.
+        """
+        listed = self._listed(path)
+        draft = path.parent / f"{durable.TEMPORARY}{secrets.token_hex(8)}"
+        drafts = {file: draft / file.relative_to(path) for file in listed}
+        try:
+            for folder in {draft, *(file.parent for file in drafts.values())}:
+                durable.make_folder(folder)
+            _each(lambda file: self._bucket.download(self._name(file), drafts[file]), listed)
+            self._compare(listed, {file: sealed.file_sha256(drafts[file]) for file in listed})
+            durable.publish_folder(draft, path.parent)
+        finally:
+            if draft.exists():
+                durable.remove(draft)
+
+
+def _each(action: Callable[[T], Any], things: Iterable[T]) -> list[Any]:
+    """Do it with each, many at once; when one fails the others are ended, and its error raised."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [future.result() for future in [pool.submit(action, thing) for thing in things]]

@@ -1,0 +1,291 @@
+# pyright: basic
+"""The search index of a lake: candidates, critiques and prompts, by words and by meaning.
+
+It is in LanceDB, and no source of truth: the folder can be deleted, and is made again from the
+runs' parts. One process writes. Each row says which part it is from; a part counts as indexed once
+it stands in the table of parts, which is written after the rows. Before the rows, their parts are
+noted in a file: whoever finds the note removes what was left of them, so no row is there twice.
+
+LAKE/index: index.json (format, vectors), pending.json, run.lock, tables/ (LanceDB).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from .durable import make_folder, remove, write_file
+from .index_table import KEPT, ROW, Question, Vectors, finish, ranked
+from .journal_reader import Part
+from .keys import canonical_json
+from .lock import acquire, release
+
+FOLDER = "index"
+FORMAT = 1
+FACTS = "index.json"
+PENDING = "pending.json"
+TABLES = "tables"
+PARTS = "parts"
+SEARCHED = ("candidates", "critiques", "prompts")
+DELETED_AT_ONCE = 1000
+
+_PART = pa.schema([("key", pa.string())])
+
+
+class IndexUnusableError(RuntimeError):
+    """A search index that is absent, damaged, or made in another way; the message has a remedy."""
+
+
+def index_folder(lake: Path) -> Path:
+    """Return where the index of a lake lies."""
+    return lake / FOLDER
+
+
+def part_key(run: str, part: Part) -> str:
+    """Return what names the rows of one part of one run in the index."""
+    text = f"{run}\0{part.table}\0{part.unit}\0{part.sha256}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Index:
+    """An index that is read; safe while another process writes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the index.
+
+        Raises:
+            IndexUnusableError: if there is none, or it can not be read.
+        """
+        self.folder = folder
+        self.vectors = _read_facts(folder)
+        with _readable(folder):
+            self._db = _connected(folder)
+
+    def indexed(self) -> frozenset[str]:
+        """Return the keys of the parts that are indexed."""
+        with _readable(self.folder):
+            parts = self._db.open_table(PARTS)
+            return frozenset(parts.search().select(["key"]).to_arrow()["key"].to_pylist())
+
+    def count(self, table: str) -> int:
+        """Return how many rows of a table are indexed."""
+        with _readable(self.folder):
+            return self._db.open_table(table).count_rows()
+
+    def search(self, question: Question) -> pl.DataFrame:
+        """Return the best rows: their columns, and a score that is higher where they fit better.
+
+        Raises:
+            IndexUnusableError: if the index has no vectors and some are asked for, or is damaged.
+        """
+        if question.vector is not None and self.vectors is None:
+            raise without_vectors(self.folder)
+        with _readable(self.folder):
+            found = ranked(self._db.open_table(question.table), question)
+        return found.drop("part")
+
+
+class IndexWriter(Index):
+    """The one process that changes an index."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the index, whose lock is held, and put away what a crash left.
+
+        Raises:
+            IndexUnusableError: if it can not be read.
+        """
+        super().__init__(folder)
+        self._drop_pending()
+
+    def add(self, table: str, keys: Sequence[str], rows: pa.Table) -> None:
+        """Add the rows of whole parts, each once."""
+        schema = _row_schema(self.vectors)
+        self._note(keys)
+        with _readable(self.folder):
+            self._db.open_table(table).add(rows.select(schema.names).cast(schema))
+        self._record(keys)
+        (self.folder / PENDING).unlink()
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Remove the rows of parts that are no longer in a journal."""
+        self._note(sorted(keys))
+        with _readable(self.folder):
+            for chosen in _in_groups("key", sorted(keys)):
+                self._db.open_table(PARTS).delete(chosen)
+        self._drop_pending()
+
+    def finish(self) -> None:
+        """Bring words and vectors in order, so that a search need not look at every row."""
+        with _readable(self.folder):
+            for name in SEARCHED:
+                finish(self._db.open_table(name), vectors=self.vectors is not None)
+            self._db.open_table(PARTS).optimize(cleanup_older_than=KEPT)
+
+    def _note(self, keys: Sequence[str]) -> None:
+        """Say which parts are being added or removed, for whoever comes after a crash."""
+        write_file(self.folder / PENDING, json.dumps(list(keys)).encode())
+
+    def _record(self, keys: Sequence[str]) -> None:
+        """Count parts as indexed."""
+        with _readable(self.folder):
+            self._db.open_table(PARTS).add(pa.table({"key": list(keys)}, schema=_PART))
+
+    def _drop_pending(self) -> None:
+        """Remove rows that were added, or were to be removed, when a process ended."""
+        note = self.folder / PENDING
+        if not note.exists():
+            return
+        left = sorted(set(json.loads(note.read_bytes())) - self.indexed())
+        with _readable(self.folder):
+            for chosen in _in_groups("part", left):
+                for name in SEARCHED:
+                    self._db.open_table(name).delete(chosen)
+        note.unlink()
+
+
+@contextmanager
+def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Generator[IndexWriter]:
+    """Hold the index of a lake; it is made if it is absent, has no vectors but needs them, or anew.
+
+    Raises:
+        LockedError: if another process writes it.
+        IndexUnusableError: if it can not be read, or its vectors are of another embedder.
+    """
+    _need_lancedb()
+    folder = index_folder(lake)
+    if folder.exists() and not folder.is_dir():
+        raise IndexUnusableError(f"{folder} is no folder: move it away, for the search index")
+    lock = acquire(make_folder(folder), f"the search index of {lake}")
+    try:
+        made = _read_facts(folder) if is_there(folder) and not anew else None
+        if made is None and (anew or vectors is not None):
+            _clear(folder)
+        if not is_there(folder):
+            _create(folder, vectors)
+        elif made is not None and vectors is not None:
+            check_same(folder, made, vectors)
+            _write_facts(folder, vectors)
+        yield IndexWriter(folder)
+    finally:
+        release(lock)
+
+
+def is_there(folder: Path) -> bool:
+    """Whether an index was made."""
+    return (folder / FACTS).is_file()
+
+
+def _need_lancedb() -> None:
+    if find_spec("lancedb") is None:
+        raise IndexUnusableError("searching needs LanceDB: pip install 'lpfloop[lake]'")
+
+
+def _connected(folder: Path) -> Any:
+    _need_lancedb()
+    # Its notes on its own past are nobody's business here.
+    os.environ.setdefault("LANCEDB_LOG", "error")
+    import lancedb
+
+    return lancedb.connect(folder / TABLES)
+
+
+@contextmanager
+def _readable(folder: Path) -> Generator[None]:
+    """Turn what LanceDB says of damaged files into one sentence."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
+        if isinstance(error, IndexUnusableError):
+            raise
+        said = str(error).partition("\n")[0][:200]
+        raise IndexUnusableError(
+            f"the search index {folder} can not be used ({said}): "
+            "`lpfloop reindex --full` makes it anew"
+        ) from error
+
+
+def _read_facts(folder: Path) -> Vectors | None:
+    """Return what made the vectors of an index, or None if it has none.
+
+    Raises:
+        IndexUnusableError: if there is no index, or not of this format.
+    """
+    if not is_there(folder):
+        raise IndexUnusableError(
+            f"there is no search index at {folder}: `lpfloop reindex` makes it"
+        )
+    with _readable(folder):
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
+        if facts["format"] != FORMAT:
+            raise ValueError(f"its format is {facts['format']}, this lpfloop writes {FORMAT}")
+        made = facts["vectors"]
+        return None if made is None else Vectors(**made)
+
+
+def _create(folder: Path, vectors: Vectors | None) -> None:
+    """Make an empty index; whatever a process left that died on the way is removed first."""
+    if (folder / TABLES).exists():
+        remove(folder / TABLES)
+    db = _connected(folder)
+    for name in SEARCHED:
+        db.create_table(name, schema=_row_schema(vectors))
+    db.create_table(PARTS, schema=_PART)
+    _write_facts(folder, vectors)
+
+
+def _write_facts(folder: Path, vectors: Vectors | None) -> None:
+    made = None if vectors is None else asdict(vectors)
+    write_file(folder / FACTS, canonical_json({"format": FORMAT, "vectors": made}).encode())
+
+
+def check_same(folder: Path, made: Vectors | None, wanted: Vectors) -> None:
+    """Make sure that vectors there are, if any, can be compared with those that are wanted.
+
+    Raises:
+        IndexUnusableError: if another embedder made them.
+    """
+    if made is not None and made.maker != wanted.maker:
+        raise IndexUnusableError(
+            f"the vectors of the search index {folder} are not of this embedder ({_told(made)}, "
+            f"not {_told(wanted)}): `lpfloop reindex --full --embed` makes them anew with it"
+        )
+
+
+def _told(vectors: Vectors) -> str:
+    return f"{vectors.kind} {vectors.identity[:12]}, {vectors.max_tokens} tokens"
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an index holds; without its facts the rest counts for nothing."""
+    for name in (FACTS, PENDING, TABLES):
+        if (folder / name).exists():
+            remove(folder / name)
+
+
+def _row_schema(vectors: Vectors | None) -> pa.Schema:
+    if vectors is None:
+        return ROW
+    return ROW.append(pa.field("vector", pa.list_(pa.float32(), vectors.dims)))
+
+
+def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:
+    """Give conditions that name these keys, so many at once as a query can hold."""
+    for start in range(0, len(keys), DELETED_AT_ONCE):
+        named = ", ".join(f"'{key}'" for key in keys[start : start + DELETED_AT_ONCE])
+        yield f"{column} IN ({named})"
+
+
+def without_vectors(folder: Path) -> IndexUnusableError:
+    """Return what to say where vectors are asked for."""
+    return IndexUnusableError(
+        f"the search index {folder} has no vectors: `lpfloop reindex --embed` makes it anew, "
+        "with them"
+    )

@@ -1,0 +1,140 @@
+"""The tables of a journal, and how a journal that an older lpfloop wrote comes to have them.
+
+Each migration is one transaction, done by the process that holds the run when it opens the journal
+to write, and noted in the table `migrations`. Killed in the middle, the journal is the old one or
+the new one.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from .failpoints import reach
+
+TABLES_SQL = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE stages (
+    iteration INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    ordinal INTEGER NOT NULL,
+    identity TEXT NOT NULL,
+    planned INTEGER NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0,
+    seconds REAL NOT NULL DEFAULT 0,
+    totals TEXT NOT NULL DEFAULT '{}',
+    PRIMARY KEY (iteration, stage)
+) WITHOUT ROWID;
+CREATE TABLE units (
+    key TEXT PRIMARY KEY,
+    iteration INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    chunk INTEGER NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0,
+    telemetry TEXT
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX units_by_stage ON units (iteration, stage, chunk);
+CREATE INDEX units_owed ON units (iteration, stage, chunk) WHERE NOT done;
+CREATE TABLE parts (
+    unit TEXT NOT NULL REFERENCES units (key),
+    "table" TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    pack TEXT,
+    PRIMARY KEY (unit, "table")
+) WITHOUT ROWID;
+CREATE TABLE lost (unit TEXT NOT NULL, "table" TEXT NOT NULL, sha256 TEXT NOT NULL,
+    PRIMARY KEY (unit, "table")) WITHOUT ROWID;
+CREATE TABLE reservations (unit TEXT PRIMARY KEY, cost TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL);
+"""
+
+PACKS_SQL = """
+CREATE TABLE packs (
+    sha256 TEXT PRIMARY KEY,
+    "table" TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    chunk INTEGER NOT NULL,
+    units INTEGER NOT NULL,
+    live INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    size INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX packs_by_stage ON packs (iteration, stage);
+CREATE INDEX parts_by_pack ON parts (pack) WHERE pack IS NOT NULL;
+CREATE INDEX parts_unpacked ON parts ("table", sha256) WHERE pack IS NULL;
+CREATE TABLE migrations (version INTEGER PRIMARY KEY, at REAL NOT NULL, lpfloop TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What makes a journal one of `version`, from the version before it."""
+
+    version: int
+    what: str
+    change: Callable[[sqlite3.Connection], None]
+
+
+def _add_packs(database: sqlite3.Connection) -> None:
+    _execute(database, f"ALTER TABLE parts ADD COLUMN pack TEXT; {PACKS_SQL}")
+    database.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+
+
+MIGRATIONS = (
+    Migration(version=2, what="parts can lie in packs; preferences are stored", change=_add_packs),
+)
+JOURNAL_VERSION = MIGRATIONS[-1].version
+
+
+def create_tables(database: sqlite3.Connection) -> None:
+    """Make the tables of a new journal."""
+    _execute(database, TABLES_SQL + PACKS_SQL)
+    database.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
+
+
+def outdated(journal: Path) -> bool:
+    """Whether the journal at this path is there, and is of an older version."""
+    if not journal.exists():
+        return False
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+        ((found,),) = database.execute("PRAGMA user_version").fetchall()
+    return found < JOURNAL_VERSION
+
+
+def migrate(database: sqlite3.Connection) -> list[Migration]:
+    """Bring a journal up to date; return what was done."""
+    ((found,),) = database.execute("PRAGMA user_version").fetchall()
+    wanted = [migration for migration in MIGRATIONS if migration.version > found]
+    for migration in wanted:
+        _apply(database, migration)
+    return wanted
+
+
+def _apply(database: sqlite3.Connection, migration: Migration) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        migration.change(database)
+        database.execute(f"PRAGMA user_version = {migration.version}")
+        database.execute(
+            "INSERT INTO migrations VALUES (?, ?, ?)",
+            (migration.version, time.time(), version("lpfloop")),
+        )
+        reach("journal.migrate.before")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+    reach("journal.migrate.after")
+
+
+def _execute(database: sqlite3.Connection, script: str) -> None:
+    """Execute statements one by one: `executescript` would commit what is under way."""
+    for statement in filter(None, map(str.strip, script.split(";"))):
+        database.execute(statement)

@@ -1,0 +1,227 @@
+# pyright: basic
+"""Where a run's sealed files lie: in its folder on disk, or below a prefix of a bucket.
+
+`objects_of` says which. Both take paths below the run's folder, and publish in the same order: a
+file is whole under its name before anybody refers to it, and a folder counts once its manifest is
+there, which comes last.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from . import durable, sealed, sealing
+from .address import bucket_of
+from .bucket import BucketError
+from .in_bucket import InBucket
+from .sealed import DamagedError, PartFile
+
+
+class Objects(Protocol):
+    """The sealed files of a run, each under a path below its folder."""
+
+    def at(self, path: Path) -> str:
+        """Return where it lies, for people."""
+        ...
+
+    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
+        """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns."""
+        ...
+
+    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
+        """Seal a table of many units as `folder/<sha256>.parquet`."""
+        ...
+
+    def publish(self, path: Path) -> None:
+        """Publish what already lies there, whole and durable, in the run's own folder."""
+        ...
+
+    def read_part(self, path: Path, sha256: str) -> pa.Table:
+        """Read a sealed table, its bytes verified.
+
+        Raises:
+            DamagedError: if the file is missing or altered.
+        """
+        ...
+
+    def check_part(self, path: Path) -> None:
+        """Prove that a sealed table has the hash that is its name.
+
+        Raises:
+            DamagedError: if the file is missing or altered.
+        """
+        ...
+
+    def check_folder(self, path: Path) -> None:
+        """Prove that a published folder is whole and unaltered where it lies.
+
+        Raises:
+            DamagedError: naming what is missing or altered.
+        """
+        ...
+
+    def local_folder(self, path: Path) -> Path:
+        """Return a published folder as a local one, every byte verified.
+
+        Raises:
+            DamagedError: if it is missing or altered.
+        """
+        ...
+
+    def local_file(self, path: Path) -> Path:
+        """Return a published file as a local one, not verified.
+
+        Raises:
+            DamagedError: if it is missing.
+        """
+        ...
+
+    def link(self, path: Path, target: Path) -> None:
+        """Give a file a second name, in another run of the lake."""
+        ...
+
+    def readable(self, paths: Iterable[Path]) -> list[Path]:
+        """Return those that another library can open as local files: all, or none."""
+        ...
+
+    def missing(self, paths: Iterable[Path]) -> Path | None:
+        """Return the first file that is not there."""
+        ...
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the files in a folder, sorted."""
+        ...
+
+    def sizes(self, below: Path) -> dict[Path, int]:
+        """Return the size of each file below a folder, or of the one file; {} if none is there."""
+        ...
+
+    def discard(self, paths: Sequence[Path]) -> None:
+        """Remove files of one folder, if they are there."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or folder, if it is there; no half of a folder ever looks whole."""
+        ...
+
+    def quarantine(self, path: Path, folder: Path) -> None:
+        """Put a damaged file or folder, if it is there, into `folder`."""
+        ...
+
+    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+        """Return the rows of sealed tables, one after another; options are `scan_parquet`'s."""
+        ...
+
+
+class OnDisk:
+    """Sealed files in the run's folder."""
+
+    def at(self, path: Path) -> str:
+        """Return the path."""
+        return str(path)
+
+    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
+        """Seal tables."""
+        return sealing.write_parts(parts)
+
+    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
+        """Seal a table of many units."""
+        return sealing.write_pack(durable.make_folder(folder), table)
+
+    def publish(self, path: Path) -> None:
+        """Do nothing: it lies there."""
+
+    def read_part(self, path: Path, sha256: str) -> pa.Table:
+        """Read a sealed table."""
+        return sealed.read_part(path, sha256)
+
+    def check_part(self, path: Path) -> None:
+        """Hash a sealed table."""
+        sealed.check_part(path)
+
+    def check_folder(self, path: Path) -> None:
+        """Hash every file of a folder."""
+        sealed.check_folder(path)
+
+    def local_folder(self, path: Path) -> Path:
+        """Return the folder itself."""
+        sealed.check_folder(path)
+        return path
+
+    def local_file(self, path: Path) -> Path:
+        """Return the file itself."""
+        if not path.is_file():
+            raise DamagedError(f"{path} is missing, although the journal refers to it")
+        return path
+
+    def link(self, path: Path, target: Path) -> None:
+        """Give it a second name, without copying it."""
+        durable.link(path, target)
+
+    def readable(self, paths: Iterable[Path]) -> list[Path]:
+        """Return all."""
+        return list(paths)
+
+    def missing(self, paths: Iterable[Path]) -> Path | None:
+        """Look for one after another."""
+        return next((path for path in paths if not path.exists()), None)
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the files in a folder."""
+        return sorted(folder.glob("[!.]*"))
+
+    def sizes(self, below: Path) -> dict[Path, int]:
+        """Return the size of each file, temporaries left out."""
+        found = [below] if below.is_file() else sorted(below.rglob("*"))
+        return {
+            path: path.stat().st_size
+            for path in found
+            if path.is_file() and not _is_temporary(path.relative_to(below))
+        }
+
+    def discard(self, paths: Sequence[Path]) -> None:
+        """Remove files."""
+        for path in paths:
+            durable.discard(path)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or folder."""
+        if path.exists():
+            durable.remove(path)
+
+    def quarantine(self, path: Path, folder: Path) -> None:
+        """Move a file or folder aside."""
+        if path.exists():
+            durable.quarantine(path, folder)
+
+    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+        """Return the rows of Parquet files."""
+        return pl.scan_parquet(paths, **options)
+
+
+def require_unused(folder: Path) -> None:
+    """Refuse a new run where the bucket holds objects of one whose journal is not here.
+
+    Raises:
+        BucketError: if it does.
+    """
+    url = bucket_of(folder.parent.parent)
+    found = objects_of(folder).sizes(folder) if url else {}
+    if found:
+        raise BucketError(
+            f"{url} holds {len(found)} objects of a run {folder.name}, whose journal is not at "
+            f"{folder}: choose another name or prefix, or put the journal there"
+        )
+
+
+def objects_of(folder: Path) -> Objects:
+    """Return the sealed files of the run at `folder`."""
+    url = bucket_of(folder.parent.parent)
+    return OnDisk() if url is None else InBucket(url, folder.parent.parent)
+
+
+def _is_temporary(path: Path) -> bool:
+    return any(part.startswith(durable.TEMPORARY) for part in path.parts)

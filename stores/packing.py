@@ -1,0 +1,142 @@
+# pyright: basic
+"""Packing in the background: what earlier iterations made is put into few files.
+
+A pack is written and synced, then one transaction lets it stand for its parts, then their files are
+removed: killed anywhere, nothing is lost, and it is begun again where it was. On a full disk, or if
+something is damaged, the parts stay as they are.
+"""
+
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from .failpoints import reach
+from .journal import FencedError, Journal
+from .journal_reader import JournalError, Part
+from .lock import unread
+from .objects import objects_of
+from .packs import PACKED, pack_folder, packed_table, part_folder, path_of
+
+FEWEST = 8
+"""A stage with fewer files of a table is left alone."""
+ROWS, SIZE = 128 * 1024, 32 * 2**20
+"""A pack takes at most so many rows, and so many bytes of parts: it is made in memory."""
+BATCH = 512
+TURN_S = 0.1
+NICENESS = 10
+
+logger = logging.getLogger("lpfloop.store")
+
+
+def pack_all(
+    journal: Journal, before: int | None = None, *, ending: Callable[[], bool] = lambda: False
+) -> int:
+    """Pack what is done, of the iterations before one or of all; return how many parts were packed.
+
+    Raises:
+        DamagedError: if a part is missing or altered.
+    """
+    count = 0
+    for iteration, stage, table in journal.packable(before, FEWEST):
+        if table not in PACKED:
+            continue
+        for group in _groups(journal.unpacked(iteration, stage, table)):
+            if ending():
+                return count
+            count += _pack(journal, group)
+    discard_superseded(journal)
+    return count
+
+
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Give what goes into one pack each; what would be alone in it stays as it is."""
+    group, rows, size = list[Part](), 0, 0
+    for part in parts:
+        if group and (rows + part.rows > ROWS or size + part.size > SIZE):
+            yield from [group] if len(group) > 1 else []
+            group, rows, size = [], 0, 0
+        group.append(part)
+        rows, size = rows + part.rows, size + part.size
+    yield from [group] if len(group) > 1 else []
+
+
+def _pack(journal: Journal, parts: Sequence[Part]) -> int:
+    """Pack parts of one stage and table; return how many."""
+    reach("lake.pack")
+    objects = objects_of(journal.folder)
+    tables = [objects.read_part(path_of(journal.folder, part), part.sha256) for part in parts]
+    if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
+        return 0
+    folder = pack_folder(journal.folder, parts[0].table)
+    sealed = objects.write_pack(folder, packed_table(parts, tables))
+    journal.pack(sealed, parts)
+    return len(parts)
+
+
+def discard_superseded(journal: Journal) -> int:
+    """Remove the files of parts whose rows lie in packs, if nobody reads; return how many."""
+    count = 0
+    for table in sorted(PACKED):
+        folder = part_folder(journal.folder, table)
+        names = [path.stem for path in objects_of(journal.folder).files(folder)]
+        for first in range(0, len(names), BATCH):
+            count += _discard(journal, table, names[first : first + BATCH])
+    return count
+
+
+def _discard(journal: Journal, table: str, hashes: Sequence[str]) -> int:
+    # Equal rows have one file: a unit that is being committed may come to need one of these.
+    with journal.publishing, unread(journal.folder) as free:
+        gone = sorted({*hashes} - journal.own_files(table, hashes)) if free else []
+        if gone:
+            reach("lake.discard")
+            folder = part_folder(journal.folder, table)
+            objects_of(journal.folder).discard([folder / f"{sha256}.parquet" for sha256 in gone])
+    return len(gone)
+
+
+class Packer:
+    """A thread that packs when it is asked to, with little claim to the processor."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._asked: queue.Queue[tuple[int | None] | None] = queue.Queue()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="packer", daemon=True)
+        self._thread.start()
+
+    def ask(self, before: int | None) -> None:
+        """Let what is done be packed: of the iterations before one, or of all."""
+        self._asked.put((before,))
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        """Wait until all that was asked for is packed, or until a stop is wanted."""
+        with self._asked.all_tasks_done:
+            while self._asked.unfinished_tasks and self._thread.is_alive() and not stopped():
+                self._asked.all_tasks_done.wait(TURN_S)
+
+    def close(self) -> None:
+        """End the thread: the pack that it makes is finished, no other one is begun."""
+        self._ending.set()
+        self._asked.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        with suppress(OSError):
+            # On Linux this is the niceness of one thread; elsewhere there is no such thing.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while (asked := self._asked.get()) is not None:
+            if not self._ending.is_set():
+                self._pack(*asked)
+            self._asked.task_done()
+
+    def _pack(self, before: int | None) -> None:
+        """Pack; what prevents it can wait, as the parts are there."""
+        try:
+            pack_all(self._journal, before, ending=self._ending.is_set)
+        except (OSError, sqlite3.OperationalError, JournalError, FencedError) as error:
+            logger.warning("not packed for now: %s", error)

@@ -1,0 +1,62 @@
+# pyright: basic
+"""Sealing: a table becomes a Parquet file that is named by the SHA-256 of its bytes.
+
+Equal tables give equal bytes, so a unit that is made again is known by the names of its parts.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .durable import put, sync_folder, write_file
+from .sealed import PartFile
+
+AT_ONCE = 2
+PACK_ROWS_A_GROUP = 8192
+
+
+def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
+    """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns.
+
+    Some are sealed while others are made. After an error the same call may be made again, however
+    far this one came.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        sealing = [(folder, pool.submit(_write_part, folder, table)) for folder, table in parts]
+    written = [future.result() for _, future in sealing]
+    for folder in dict.fromkeys(folder for folder, _ in sealing):
+        sync_folder(folder, "part")
+    return written
+
+
+def write_pack(folder: Path, table: pa.Table) -> PartFile:
+    """Seal a table of many units, so that one prompt's rows are found fast."""
+    pack, data = sealed_pack(table)
+    write_file(folder / f"{pack.sha256}.parquet", data, "pack")
+    return pack
+
+
+def sealed(table: pa.Table, *, rows_a_group: int | None = None) -> tuple[PartFile, memoryview]:
+    """Return a table as the bytes of a file, and how it is named by them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(  # noqa: TID251 -- into memory
+        table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True
+    )
+    data = memoryview(sink.getvalue())
+    sha256 = hashlib.sha256(data).hexdigest()
+    return PartFile(sha256=sha256, rows=table.num_rows, size=len(data)), data
+
+
+def sealed_pack(table: pa.Table) -> tuple[PartFile, memoryview]:
+    """Return a table of many units as the bytes of a file with small row groups."""
+    return sealed(table, rows_a_group=PACK_ROWS_A_GROUP)
+
+
+def _write_part(folder: Path, table: pa.Table) -> PartFile:
+    part, data = sealed(table)
+    put(folder / f"{part.sha256}.parquet", data, "part")
+    return part

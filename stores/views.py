@@ -1,0 +1,70 @@
+# pyright: basic
+"""What can be asked of runs beyond their row tables: one row an aspect, units, events.
+
+A run's row tables are its Parquet files. Its journal's tables are read when a query scans them, and
+not before. `RATINGS` derives one row an aspect from critiques, in SQL.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from .journal_reader import Reader
+
+RATINGS = """
+select run, critique_id, candidate_id, prompt_id, task, iteration, critic,
+    rated.name as aspect, rated.rating as rating, rated.comment as comment
+from (
+    select critiques.*, task, unnest(aspects) as rated
+    from critiques left join (
+        select run, prompt_id, any_value(task) as task from prompts group by run, prompt_id
+    ) using (run, prompt_id)
+)
+"""
+"""The view `ratings`. The critiques' texts are not read; the join is on few prompts."""
+
+_UNITS = {
+    "key": pl.String(),
+    "iteration": pl.Int64(),
+    "stage": pl.String(),
+    "chunk": pl.Int64(),
+    "done": pl.Boolean(),
+    "rows": pl.Int64(),
+    "telemetry": pl.String(),
+}
+_EVENTS = {"time": pl.Datetime("ms"), "kind": pl.String(), "detail": pl.String()}
+
+
+def journal_tables(journal: Reader) -> Mapping[str, pl.LazyFrame]:
+    """Return the tables that a run's journal holds; times are UTC."""
+    return {
+        "units": _when_asked(_UNITS, lambda: _units(journal)),
+        "events": _when_asked(_EVENTS, lambda: _events(journal)),
+    }
+
+
+def _units(journal: Reader) -> Sequence[Sequence[Any]]:
+    return [(*unit[:4], bool(unit[4]), *unit[5:]) for unit in journal.all_units()]
+
+
+def _events(journal: Reader) -> Sequence[Sequence[Any]]:
+    return [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
+
+
+def _when_asked(
+    schema: Mapping[str, pl.DataType], rows: Callable[[], Sequence[Sequence[Any]]]
+) -> pl.LazyFrame:
+    """Return a lazy frame of rows that are read each time that it is scanned."""
+
+    def scan(
+        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        frame = pl.DataFrame(rows(), schema=dict(schema), orient="row").lazy()
+        if wanted is not None:
+            frame = frame.filter(wanted)
+        frame = frame.select(columns or pl.all())
+        yield (frame if limit is None else frame.head(limit)).collect()
+
+    return register_io_source(scan, schema=dict(schema))

@@ -1,0 +1,23 @@
+"""What changed between two texts, word by word."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.loop.worddiff import word_diff
+
+
+@given(st.text(), st.text())
+def test_a_word_diff_loses_nothing(old, new):
+    spans = word_diff(old, new)
+    assert "".join(s.text for s in spans if s.kind != "new") == old
+    assert "".join(s.text for s in spans if s.kind != "gone") == new
+
+
+@given(st.text(min_size=1))
+def test_equal_texts_have_no_changes(text):
+    assert {span.kind for span in word_diff(text, text)} == {"same"}
+
+
+def test_words_that_change_together_stay_together():
+    spans = [(s.kind, s.text) for s in word_diff("one two three four", "one 2 3 four")]
+    assert spans == [("same", "one "), ("gone", "two three "), ("new", "2 3 "), ("same", "four")]

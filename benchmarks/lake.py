@@ -168,7 +168,7 @@ def in_session(lake: Path, prompts: int) -> dict[str, float]:
 
 def searches(lake: Path, prompts: int) -> dict[str, float]:
     """Search critiques of this run in one open process."""
-    from lpfloop.loop.searching import Search, search
+    from lpfloop.loop.search.searching import Search, search
 
     words = sorted(set(text_source().split()), key=len)[-200:]
     draw = random.Random(1)

@@ -18,7 +18,6 @@ from ..stores.keys import derive_seed
 from ..stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
 from .control import ControlServer, Operator
-from .duplicates import note_duplicates
 from .fork import Fork
 from .given import Given, begin, stored_given, train_given
 from .iteration import Iteration
@@ -29,6 +28,7 @@ from .recipes import RECIPES
 from .reporter import Advance, Reporter
 from .rows import chunked, content_key
 from .run import Run, Work
+from .search.duplicates import note_duplicates
 from .secrecy import redacted
 from .stop import Stopped, StopSignal
 from .training import NothingToTrainOn

@@ -11,14 +11,14 @@ from ..stores.address import lake_folder
 from ..stores.derived import derived_names, scan_derived
 from ..stores.journal_reader import JOURNAL
 from ..stores.lake import RunReader
-from .diff import Wanted, diff
-from .diff_page import Diff
-from .finding import find
-from .graph import Lineage
-from .lineage import lineage
+from .asking.sql import query
 from .reading import NoSuchRunError, open_run
-from .showing import Shown, shown
-from .sql import query
+from .tracing.diff import Wanted, diff
+from .tracing.diff_page import Diff
+from .tracing.finding import find
+from .tracing.graph import Lineage
+from .tracing.lineage import lineage
+from .tracing.showing import Shown, shown
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs]

@@ -10,8 +10,8 @@ import polars as pl
 from ..stores.keys import Json
 from ..stores.lake import RunReader, run_folder, run_names
 from ..stores.records import SCORED, Evaluation
-from .duplicates import reported
 from .evaluation import HELD_OUT
+from .search.duplicates import reported
 
 
 class NoSuchRunError(ValueError):

@@ -23,7 +23,7 @@ OTHER_WRITERS = (
     "policies/",
     # Into memory, and to stdout.
     "stores/sealing.py",
-    "loop/output.py",
+    "loop/asking/output.py",
     # The tiny world's models are built once and committed.
     "loop/tiny/",
 )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ...stores.address import AddressError, bucket_of, lake_folder
-from ..forms import Form, FormError, OutputError
+from ..asking.forms import Form, FormError, OutputError
 
 DEFAULT_LAKE = Path("lake")
 
@@ -106,14 +106,14 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.lock import LockedError
     from ...stores.outputs import TargetError
     from ...stores.sealed import DamagedError
+    from ..asking.listing import ListError
+    from ..asking.sql import SqlError
     from ..control import ControlError, NoDaemonError, RefusedError
-    from ..diff import DiffError
     from ..files import InputError
-    from ..finding import NoSuchIdError
-    from ..listing import ListError
     from ..reading import NoSuchRunError
-    from ..sql import SqlError
     from ..stop import Stopped
+    from ..tracing.diff import DiffError
+    from ..tracing.finding import NoSuchIdError
     from ..training import NothingToTrainOn
 
     if isinstance(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..forms import Form
+from ..asking.forms import Form
 from .common import (
     DEFAULT_LAKE,
     AsForm,
@@ -22,7 +22,7 @@ from .running import stop_signal, work_on
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
     from ...stores.lake import RunReader
-    from ..derivation import Told
+    from ..deriving.derivation import Told
 
 NewName = Annotated[str | None, typer.Option("--name", help="Name of the derived table.")]
 
@@ -49,8 +49,8 @@ def rederive(
     as_json: AsJson = False,
 ) -> None:
     """Make pairs or demonstrations under another rule from what a run has stored."""
+    from ..deriving.rederiving import Wanted, rederive
     from ..reading import open_run
-    from ..rederiving import Wanted, rederive
     from ..talk import say
 
     wanted = Wanted(
@@ -80,8 +80,8 @@ def reparse(
     as_json: AsJson = False,
 ) -> None:
     """Read the stored critiques of a run again, by the present parser."""
+    from ..deriving.reparsing import reparse
     from ..reading import open_run
-    from ..reparsing import reparse
     from ..talk import say
 
     with exit_codes():
@@ -145,8 +145,8 @@ def derived(
     """List the derived tables of a run."""
     import polars as pl
 
-    from ..derivation import COLUMNS, derived_rows
-    from ..output import write_frame
+    from ..asking.output import write_frame
+    from ..deriving.derivation import COLUMNS, derived_rows
     from ..reading import open_run
 
     with exit_codes():

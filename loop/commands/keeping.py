@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..forms import Form
+from ..asking.forms import Form
 from .common import (
     DEFAULT_LAKE,
     AsForm,
@@ -42,7 +42,7 @@ def verify(
     """Check that all that a run has committed is there; name the units whose rows are not."""
     from ...stores.inspection import check_journal, damages
     from ...stores.journal_reader import Reader
-    from ..output import write_objects
+    from ..asking.output import write_objects
     from ..talk import say
 
     with exit_codes():
@@ -111,7 +111,7 @@ def gc(
     from ...stores.garbage import collect, garbage
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
-    from ..output import is_table, write_objects
+    from ..asking.output import is_table, write_objects
     from ..talk import say
 
     with exit_codes():
@@ -165,7 +165,7 @@ def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
     import polars as pl
 
     from ...stores.failpoints import FAILPOINTS
-    from ..output import write_frame
+    from ..asking.output import write_frame
 
     rows = [{"name": name, "description": text} for name, text in FAILPOINTS.items()]
     with exit_codes():

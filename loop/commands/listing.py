@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..forms import By, Form
+from ..asking.forms import By, Form
 from .common import (
     DEFAULT_LAKE,
     AsForm,
@@ -67,8 +67,8 @@ def critiques(
     as_json: AsJson = False,
 ) -> None:
     """List the critiques of a run."""
-    from ..listing import Wanted
-    from ..listing import critiques as listed
+    from ..asking.listing import Wanted
+    from ..asking.listing import critiques as listed
 
     wanted = Wanted(
         iteration=iteration,
@@ -110,8 +110,8 @@ def candidates(
     as_json: AsJson = False,
 ) -> None:
     """List the candidates of a run with their rewards; ratings are those of their critiques."""
-    from ..listing import Wanted
-    from ..listing import candidates as listed
+    from ..asking.listing import Wanted
+    from ..asking.listing import candidates as listed
 
     wanted = Wanted(
         iteration=iteration,
@@ -162,8 +162,8 @@ def pairs(
     as_json: AsJson = False,
 ) -> None:
     """List the pairs of a run, chosen beside rejected; reward and length are of the chosen."""
-    from ..listing import Wanted
-    from ..listing import pairs as listed
+    from ..asking.listing import Wanted
+    from ..asking.listing import pairs as listed
 
     wanted = Wanted(
         iteration=iteration,
@@ -206,9 +206,9 @@ def failures(
     as_json: AsJson = False,
 ) -> None:
     """List what went wrong with candidates: aspects rated -1 or 0, unread replies, cut answers."""
-    from ..failing import counted
-    from ..failing import failures as listed
-    from ..listing import Wanted
+    from ..asking.failing import counted
+    from ..asking.failing import failures as listed
+    from ..asking.listing import Wanted
 
     wanted = Wanted(
         iteration=iteration,
@@ -244,7 +244,7 @@ def _list(
     as_json: bool,
 ) -> None:
     """Write the rows of a run; it stays open until they are written."""
-    from ..output import write_frame
+    from ..asking.output import write_frame
     from ..reading import open_run
 
     with exit_codes():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..forms import Form
+from ..asking.forms import Form
 from .common import (
     DEFAULT_LAKE,
     AnyRun,
@@ -38,8 +38,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show what a run has done, stage by stage, what it has spent, and who works on it."""
+    from ..asking.output import is_table, write_frame
     from ..operation import overview, stage_rows
-    from ..output import is_table, write_frame
     from ..printing import print_json, print_status
     from ..reading import evaluations, open_run
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..forms import Form
+from ..asking.forms import Form
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, RunArgument, exit_codes
 from .running import reporting
 
@@ -21,8 +21,8 @@ def sql(
     as_json: AsJson = False,
 ) -> None:
     """Ask runs in SQL (DuckDB), read-only: all runs of the lake, each table with a column `run`."""
-    from ..output import write_frame
-    from ..sql import COLUMNS, answer
+    from ..asking.output import write_frame
+    from ..asking.sql import COLUMNS, answer
 
     with exit_codes(), answer(lake, query or COLUMNS, run or ()) as found:
         write_frame(found, form, as_json=as_json)
@@ -32,7 +32,7 @@ def variants(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
     """List the recipes."""
     import polars as pl
 
-    from ..output import write_frame
+    from ..asking.output import write_frame
     from ..recipes import RECIPES
 
     rows = [{"name": n, "paper": v.paper, "summary": v.summary} for n, v in RECIPES.items()]
@@ -54,8 +54,8 @@ def evaluate(
     """Evaluate a run's checkpoints: held-out prompts, or a file of your own."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
+    from ..asking.output import is_table, write_frame
     from ..benchmarking import evaluate_run
-    from ..output import is_table, write_frame
     from ..printing import print_results
 
     with exit_codes():

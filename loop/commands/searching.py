@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..forms import Form
+from ..asking.forms import Form
 from .common import (
     DEFAULT_LAKE,
     AnyRun,
@@ -46,10 +46,10 @@ def search(
     form: AsForm = Form.AUTO,
 ) -> None:
     """Find critiques, candidates or prompts by their words, or by what they mean."""
+    from ..asking.output import write_frame
     from ..files import InputError
-    from ..output import write_frame
-    from ..searching import Search
-    from ..searching import search as found
+    from ..search.searching import Search
+    from ..search.searching import search as found
 
     with exit_codes():
         if vector and hybrid:
@@ -78,7 +78,7 @@ def reindex(
 ) -> None:
     """Bring the search index up to date with all runs of the lake, or with RUN alone."""
     from ..printing import print_json
-    from ..searching import reindexed
+    from ..search.searching import reindexed
 
     with exit_codes():
         done = reindexed(lake, name, settings or (), full=full, embed=embed)
@@ -101,10 +101,10 @@ def duplicates(
     form: AsForm = Form.AUTO,
 ) -> None:
     """Count copies and near copies among candidates and prompts, and held-out prompts in train."""
-    from ..duplicates import duplicates as count
-    from ..duplicates import worst
-    from ..output import write_frame
+    from ..asking.output import write_frame
     from ..reading import open_run
+    from ..search.duplicates import duplicates as count
+    from ..search.duplicates import worst
 
     with exit_codes():
         reader = open_run(lake, name)

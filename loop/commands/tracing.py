@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ..forms import Form, FormError
+from ..asking.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsJson, Lake, OneIteration, OneTask, RunArgument, exit_codes
 
 AnyId = Annotated[
@@ -35,8 +35,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what an id names: its prompt, the candidates, critiques and pairs, and why."""
-    from ..finding import find_run
-    from ..showing import shown
+    from ..tracing.finding import find_run
+    from ..tracing.showing import shown
 
     with exit_codes():
         _one_form(form, as_json=as_json)
@@ -48,11 +48,11 @@ def show(
 
             print_json(answer.document)
         elif form in PAGE:
-            from ..telling import print_page
+            from ..tracing.telling import print_page
 
             print_page(answer.page)
         else:
-            from ..output import write_frame
+            from ..asking.output import write_frame
 
             write_frame(answer.rows, form)
 
@@ -67,9 +67,9 @@ def lineage(
 ) -> None:
     """Trace an id: up to prompt, source and M_0; down to the checkpoints and their evaluations."""
     from ...stores.schemas import plain
-    from ..finding import find_run
-    from ..graph import print_lineage
-    from ..lineage import lineage as trace
+    from ..tracing.finding import find_run
+    from ..tracing.graph import print_lineage
+    from ..tracing.lineage import lineage as trace
 
     with exit_codes():
         _one_form(form, as_json=as_json)
@@ -83,7 +83,7 @@ def lineage(
         elif form in PAGE:
             print_lineage(traced)
         else:
-            from ..output import write_frame
+            from ..asking.output import write_frame
 
             write_frame(traced.rows, form)
 
@@ -114,7 +114,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare two iterations prompt by prompt: who flipped, by how much, and how sure that is."""
-    from ..diff import Wanted, diff_of
+    from ..tracing.diff import Wanted, diff_of
 
     wanted = Wanted(
         before=before,
@@ -132,11 +132,11 @@ def diff(
 
             print_json(found.document)
         elif form in PAGE:
-            from ..telling import print_page
+            from ..tracing.telling import print_page
 
             print_page(found.page(limit))
         else:
-            from ..output import write_frame
+            from ..asking.output import write_frame
 
             write_frame(found.changes, form)
 

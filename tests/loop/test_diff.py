@@ -10,7 +10,7 @@ from told import HELD_OUT, told_run, write_run
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli import app
-from lpfloop.loop.paired import change, mcnemar
+from lpfloop.loop.tracing.paired import change, mcnemar
 from lpfloop.stores.records import Prompt
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import candidates, commit, prompts
 
-from lpfloop.loop.duplicates import duplicates, noted, worst
 from lpfloop.loop.reading import open_run, status
-from lpfloop.loop.resemblance import GRAM, MINIMA, alike, overlaps, signatures, similarity
+from lpfloop.loop.search.duplicates import duplicates, noted, worst
+from lpfloop.loop.search.resemblance import GRAM, MINIMA, alike, overlaps, signatures, similarity
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder

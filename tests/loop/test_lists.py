@@ -7,10 +7,10 @@ import pytest
 from asked import PROMPTS, RUNS, SAMPLES, make_lake
 from typer.testing import CliRunner
 
+from lpfloop.loop.asking.failing import counted, failures
+from lpfloop.loop.asking.forms import By
+from lpfloop.loop.asking.listing import ListError, Wanted, candidates, critiques, pairs
 from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.failing import counted, failures
-from lpfloop.loop.forms import By
-from lpfloop.loop.listing import ListError, Wanted, candidates, critiques, pairs
 from lpfloop.loop.reading import open_run
 
 ROWS = PROMPTS * SAMPLES * 2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.asking.listing import Wanted, critiques
 from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.listing import Wanted, critiques
 from lpfloop.loop.reading import open_run, status
 from lpfloop.loop.reporter import Advance
 from lpfloop.loop.stop import Stopped, StopSignal

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.forms import Form, FormError, OutputError
-from lpfloop.loop.output import BATCH, TABLE_ROWS, write_frame, write_objects
+from lpfloop.loop.asking.forms import Form, FormError, OutputError
+from lpfloop.loop.asking.output import BATCH, TABLE_ROWS, write_frame, write_objects
 from lpfloop.stores.records import Message
 
 HOSTILE = '\x1b[2J"quoted",\n\u202e\x9b\x7f=1+1 é 数'
@@ -145,8 +145,8 @@ def test_two_forms_at_once_are_refused(capfdbinary):
 SCRIPT = """
 import sys, polars as pl
 from lpfloop.loop.talk import guard_streams
-from lpfloop.loop.output import write_frame
-from lpfloop.loop.forms import Form
+from lpfloop.loop.asking.output import write_frame
+from lpfloop.loop.asking.forms import Form
 guard_streams()
 frame = pl.select(n=pl.int_range(int(sys.argv[2])), text=pl.lit("\\u202e\\x1bx")).lazy()
 try:

@@ -27,14 +27,14 @@ from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.critics import reply
-from lpfloop.loop import reparsing
 from lpfloop.loop.cli import app
 from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.derivation import derived_rows
+from lpfloop.loop.deriving import reparsing
+from lpfloop.loop.deriving.derivation import derived_rows
+from lpfloop.loop.deriving.rederiving import Wanted, rederive
+from lpfloop.loop.deriving.reparsing import reparse
 from lpfloop.loop.given import given_by
 from lpfloop.loop.reading import open_run
-from lpfloop.loop.rederiving import Wanted, rederive
-from lpfloop.loop.reparsing import reparse
 from lpfloop.loop.stop import StopSignal
 from lpfloop.loop.training import NothingToTrainOn
 from lpfloop.stores.derived import DerivedError, derived_names, scan_derived

@@ -16,10 +16,18 @@ pytest.importorskip("lancedb", reason="the extra `lake` is not installed")
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop import searching
-from lpfloop.loop.embedding import configured, opened
 from lpfloop.loop.files import InputError
-from lpfloop.loop.searching import SNIPPET, Search, parsed, reindex, reindexed, search, snippet
+from lpfloop.loop.search import searching
+from lpfloop.loop.search.embedding import configured, opened
+from lpfloop.loop.search.searching import (
+    SNIPPET,
+    Search,
+    parsed,
+    reindex,
+    reindexed,
+    search,
+    snippet,
+)
 from lpfloop.stores.index import Index, IndexUnusableError, IndexWriter, index_folder, writing
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder

@@ -27,13 +27,13 @@ from told import (
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli import app
-from lpfloop.loop.finding import Found
-from lpfloop.loop.html import page_html
-from lpfloop.loop.page import story_page
 from lpfloop.loop.shown import HIDDEN
-from lpfloop.loop.story import Story
-from lpfloop.loop.telling import page_text
-from lpfloop.loop.why import why_pair, why_yield
+from lpfloop.loop.tracing.finding import Found
+from lpfloop.loop.tracing.html import page_html
+from lpfloop.loop.tracing.page import story_page
+from lpfloop.loop.tracing.story import Story
+from lpfloop.loop.tracing.telling import page_text
+from lpfloop.loop.tracing.why import why_pair, why_yield
 from lpfloop.stores.records import Pair, Prompt
 
 

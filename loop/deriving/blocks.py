@@ -11,11 +11,11 @@ from itertools import groupby
 
 import polars as pl
 
-from ..stores.derived import DerivedError
-from ..stores.journal_files import Part
-from ..stores.keys import Json, digest
-from ..stores.lake import RunReader
-from .judged import READ, judge, verdicts
+from ...stores.derived import DerivedError
+from ...stores.journal_files import Part
+from ...stores.keys import Json, digest
+from ...stores.lake import RunReader
+from ..judged import READ, judge, verdicts
 
 CANDIDATES_A_BLOCK = 30_000
 CHUNKED = frozenset({"sample", "refine"})

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from .. import __version__
-from ..stores.derived import Derived, DerivedError, Draft, derived_names, deriving, open_derived
-from ..stores.keys import Json
-from ..stores.lake import RUN_NAME, RunReader
+from ... import __version__
+from ...stores.derived import Derived, DerivedError, Draft, derived_names, deriving, open_derived
+from ...stores.keys import Json
+from ...stores.lake import RUN_NAME, RunReader
 
 FOUND = frozenset({"found", "rows", "version", "created"})
 """What a lineage tells of the outcome: the rest says what was asked for."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ..stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Yield
+from ...stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Yield
 from .story import Story
 
 

@@ -13,8 +13,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..shown import one_line, visible
 from .page import Box, Grid, Page, Section
-from .shown import one_line, visible
 from .worddiff import Span
 
 WIDE = 110

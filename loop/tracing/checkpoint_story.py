@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from ..stores.frames import frame_rows
-from ..stores.lake import RunReader
-from ..stores.records import Checkpoint, Evaluation
+from ...stores.frames import frame_rows
+from ...stores.lake import RunReader
+from ...stores.records import Checkpoint, Evaluation
 from .finding import Found
 from .page import Box, Grid, Page, Section, plain_text
 from .story import checkpoints

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
-from ..stores.lake import RunReader
+from ...stores.lake import RunReader
+from ..evaluation import HELD_OUT
+from ..reading import open_run
 from .diff_page import Diff
-from .evaluation import HELD_OUT
 from .paired import change
-from .reading import open_run
 
 COUNTED = ("mean_length", "facts_right", "facts_wrong")
 """Metrics that count something, so that more of them is not better."""

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from ..shown import one_line
 from .finding import COLUMNS
 from .html import safe
-from .shown import one_line
 
 LABEL = 300
 SHORT = 24

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ..shown import visible
 from .page import Box, Grid, Page, Section
-from .shown import visible
 from .worddiff import Span
 
 STYLE = (

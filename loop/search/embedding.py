@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..configs.schema import ConfigError, EmbedderConfig, EngineConfig, RunConfig
-from ..policies.endpoint import addresses, api_key, probe
-from ..policies.engine import EngineError
-from ..policies.identity import is_url, model_digest
-from ..policies.open import open_embedder
-from ..stores.index import IndexUnusableError, Vectors
-from .models import located
+from ...configs.schema import ConfigError, EmbedderConfig, EngineConfig, RunConfig
+from ...policies.endpoint import addresses, api_key, probe
+from ...policies.engine import EngineError
+from ...policies.identity import is_url, model_digest
+from ...policies.open import open_embedder
+from ...stores.index import IndexUnusableError, Vectors
+from ..models import located
 
 LOG = "embedder.log"
 FLOAT = 4

@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 
-from ..configs.load import stored_config
-from ..configs.schema import ConfigError, RunConfig
-from ..stores.durable import make_folder
-from ..stores.index import (
+from ...configs.load import stored_config
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.durable import make_folder
+from ...stores.index import (
     SEARCHED,
     Index,
     Question,
@@ -24,14 +24,14 @@ from ..stores.index import (
     without_vectors,
     writing,
 )
-from ..stores.lake import run_names
-from ..stores.lock import LockedError
-from ..stores.sealed import DamagedError
+from ...stores.lake import run_names
+from ...stores.lock import LockedError
+from ...stores.sealed import DamagedError
+from ..files import InputError
+from ..reading import open_run
+from ..talk import say
 from .embedding import check_unchanged, configured, opened
-from .files import InputError
 from .indexing import Added, catch_up, missing
-from .reading import open_run
-from .talk import say
 
 AT_ONCE = 20_000
 """A search adds so many missing rows by itself, which takes a few seconds at most."""

@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..configs.load import stored_config
-from ..critics import reply
-from ..critics.feedback import FeedbackCritic
-from ..critics.reply import Status, read_reply
-from ..stores.derived import DerivedError, Draft
-from ..stores.frames import frame_rows
-from ..stores.journal_files import Part
-from ..stores.keys import Json, digest
-from ..stores.lake import RunReader
-from ..stores.records import SCORED, Critique, FinishReason, Prompt
-from ..stores.sealed import file_sha256
+from ...configs.load import stored_config
+from ...critics import reply
+from ...critics.feedback import FeedbackCritic
+from ...critics.reply import Status, read_reply
+from ...stores.derived import DerivedError, Draft
+from ...stores.frames import frame_rows
+from ...stores.journal_files import Part
+from ...stores.keys import Json, digest
+from ...stores.lake import RunReader
+from ...stores.records import SCORED, Critique, FinishReason, Prompt
+from ...stores.sealed import file_sha256
+from ..judging import VERIFIED
 from .blocks import stage_read
 from .derivation import Told, keep
-from .judging import VERIFIED
 
 DEFAULT_NAME = "reparsed"
 ROWS_A_BATCH = 20_000

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..stores.derived import DerivedError, Draft, open_derived
-from ..stores.frames import as_arrow
-from ..stores.keys import Json
-from ..stores.lake import RunReader
-from ..stores.records import Demonstration, Pair
-from ..stores.schemas import TABLES
+from ...stores.derived import DerivedError, Draft, open_derived
+from ...stores.frames import as_arrow
+from ...stores.keys import Json
+from ...stores.lake import RunReader
+from ...stores.records import Demonstration, Pair
+from ...stores.schemas import TABLES
+from ..judged import READ, verdicts
+from ..pairing import DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
+from ..training import NothingToTrainOn
 from .blocks import blocks, critiques_of, judged_iterations, judging_stages, require_judged
 from .derivation import Told, keep
-from .judged import READ, verdicts
-from .pairing import DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
-from .training import NothingToTrainOn
 
 DEFAULT_TOP_K = 3
 

@@ -12,9 +12,9 @@ from typing import get_args
 
 import polars as pl
 
-from ..stores.derived import scan_derived
-from ..stores.lake import RunReader
-from ..stores.records import SCORED, CandidateKind
+from ...stores.derived import scan_derived
+from ...stores.lake import RunReader
+from ...stores.records import SCORED, CandidateKind
 
 _LENGTH = pl.col("text").str.len_chars()
 _TOKENS = pl.col("completion_tokens")

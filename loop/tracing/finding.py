@@ -10,9 +10,9 @@ from typing import Literal
 
 import polars as pl
 
-from ..stores.derived import derived_names, open_derived
-from ..stores.lake import RunReader, run_names
-from .reading import open_run
+from ...stores.derived import derived_names, open_derived
+from ...stores.lake import RunReader, run_names
+from ..reading import open_run
 
 Kind = Literal[
     "prompt", "candidate", "critique", "preference", "pair", "demonstration", "checkpoint"

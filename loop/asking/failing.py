@@ -3,8 +3,8 @@
 
 import polars as pl
 
-from ..stores.lake import RunReader
-from ..stores.records import SCORED
+from ...stores.lake import RunReader
+from ...stores.records import SCORED
 from .forms import By
 from .listing import Listing, Wanted, rating_conditions
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..stores.lake import RunReader
-from ..stores.records import Candidate, Critique, Demonstration, Pair
-from ..stores.schemas import plain
+from ...stores.lake import RunReader
+from ...stores.records import Candidate, Critique, Demonstration, Pair
+from ...stores.schemas import plain
 from .checkpoint_story import CheckpointStory, checkpoint_page, checkpoint_story
 from .finding import Found
 from .html import page_html

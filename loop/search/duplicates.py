@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 import pyarrow as pa
 
-from ..stores.journal_reader import Part, Reader
-from ..stores.keys import Json, digest
-from ..stores.lake import RunReader
-from ..stores.records import Candidate, Prompt
+from ...stores.journal_reader import Part, Reader
+from ...stores.keys import Json, digest
+from ...stores.lake import RunReader
+from ...stores.records import Candidate, Prompt
 from .resemblance import Alike, alike, copy_key, overlaps
 
 if TYPE_CHECKING:
-    from .run import Run
+    from ..run import Run
 
 EVENT = "duplicates"
 SAMPLE = 20_000

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import polars as pl
 
-from ..stores.index import SEARCHED, IndexWriter, part_key
-from ..stores.journal_reader import JournalError, Part
-from ..stores.lake import RunReader, run_folder, run_names
-from ..stores.sealed import DamagedError
+from ...stores.index import SEARCHED, IndexWriter, part_key
+from ...stores.journal_reader import JournalError, Part
+from ...stores.lake import RunReader, run_folder, run_names
+from ...stores.sealed import DamagedError
+from ..talk import say
 from .embedding import Embed
-from .talk import say
 
 BATCH_ROWS = 65_536
 """So many rows are added at once: some 100 MB."""

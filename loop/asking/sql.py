@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from ..stores.derived import DERIVED, derived_names, open_derived
-from ..stores.lake import RunReader, run_names
-from ..stores.schemas import SCHEMAS
-from ..stores.views import RATINGS, journal_tables
-from .reading import open_run
+from ...stores.derived import DERIVED, derived_names, open_derived
+from ...stores.lake import RunReader, run_names
+from ...stores.schemas import SCHEMAS
+from ...stores.views import RATINGS, journal_tables
+from ..reading import open_run
 
 if TYPE_CHECKING:
     import duckdb

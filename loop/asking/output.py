@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..shown import escaped, one_line, visible
+from ..talk import say
 from .forms import Form, FormError, OutputError
-from .shown import escaped, one_line, visible
-from .talk import say
 
 __all__ = ["Form", "FormError", "OutputError", "is_table", "write_frame", "write_objects"]
 

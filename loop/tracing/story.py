@@ -6,10 +6,10 @@ from itertools import groupby
 
 import polars as pl
 
-from ..stores.derived import derived_names, open_derived
-from ..stores.frames import frame_rows
-from ..stores.lake import RunReader
-from ..stores.records import (
+from ...stores.derived import derived_names, open_derived
+from ...stores.frames import frame_rows
+from ...stores.lake import RunReader
+from ...stores.records import (
     Candidate,
     Checkpoint,
     Critique,
@@ -21,7 +21,7 @@ from ..stores.records import (
     Score,
     Yield,
 )
-from ..stores.schemas import TABLES, R, Row
+from ...stores.schemas import TABLES, R, Row
 from .finding import Found, NoSuchIdError
 
 ABOUT_A_PROMPT: tuple[type[Row], ...] = (

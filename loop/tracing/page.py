@@ -6,7 +6,7 @@ Nothing here is made harmless yet: whoever draws a page does that.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Preference, Reward
+from ...stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Preference, Reward
 from .story import Story
 from .why import critiques_of, why_demonstration, why_pair, why_yield
 from .worddiff import Span, word_diff

@@ -8,8 +8,8 @@ are counted and not listed.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..stores.lake import RunReader
-from ..stores.records import (
+from ...stores.lake import RunReader
+from ...stores.records import (
     Candidate,
     Checkpoint,
     Critique,

@@ -1,0 +1,1 @@
+"""Following one row: what was made of it and why, from where, and how it changed."""

@@ -44,7 +44,7 @@ $(STAMP): locks/cpu.txt pyproject.toml
 	touch $@
 
 test: lint types  ## lint, types, import directions and tests
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) $(ARGS)
 
 lint: setup  ## style, formatting and import directions
 	$(BIN)/ruff check .

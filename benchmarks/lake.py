@@ -152,6 +152,22 @@ def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
     return {"seconds": seconds, "pairs": len(pairs)}
 
 
+def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
+    """Pair in memory, as `rederive` does."""
+    from lpfloop.loop.deriving.rederiving import derive
+    from lpfloop.loop.pairing import Pairing
+    from lpfloop.loop.reading import open_run
+    from lpfloop.stores.records import Pair
+
+    started = time.perf_counter()
+    run = open_run(lake, run_name(prompts))
+    how = Pairing(rule="success_vs_failure", top_k=TOP_K, root_seed=0, iteration=1)
+    made = [made.rows for made in derive(run, Pair, how)]
+    seconds = time.perf_counter() - started
+    run.close()
+    return {"seconds": seconds, "pairs": sum(rows.height for rows in made)}
+
+
 def answer(text: str) -> list[dict[str, str]]:
     """Return a text as TRL takes it."""
     return [{"role": "assistant", "content": text}]
@@ -180,6 +196,7 @@ def searches(lake: Path, prompts: int) -> dict[str, float]:
 
 STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "write": write,
+    "pairs": own_pairs,
     "pandas": pandas_pairs,
     "session": in_session,
     "searches": searches,
@@ -292,12 +309,14 @@ def paired(lake: Path, prompts: int) -> Iterator[Figure]:
         each=cost.seconds / prompts,
     )
     if prompts <= PEER_PROMPTS:
-        _, peer = step("pandas", lake, prompts)
+        both = [(step("pairs", lake, prompts), step("pandas", lake, prompts)) for _ in range(3)]
+        ratios = [peer["seconds"] / own["seconds"] for (own, _), (peer, _) in both]
+        (_, its), (_, others) = both[0]
         yield Figure(
             what="pairs, beside a pandas group-by",
-            value=f"{peer.seconds / cost.seconds:.1f} times as fast ({peer.mib:,.0f} MiB there)",
+            value=f"{median(ratios):.1f} times as fast ({its.mib:,.0f} MiB to {others.mib:,.0f})",
             goal="10 times",
-            met=peer.seconds >= 10 * cost.seconds,
+            met=median(ratios) >= 10,
         )
 
 

@@ -194,7 +194,7 @@ def test_a_run_notes_each_iteration_once_and_keeps_its_digest(tmp_path, monkeypa
 
 
 def test_a_large_iteration_is_sampled_by_whole_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("lpfloop.loop.duplicates.SAMPLE", 6)
+    monkeypatch.setattr("lpfloop.loop.search.duplicates.SAMPLE", 6)
     with stand_ins(tmp_path):
         loop(tmp_path, config=small_config(write_prompts(tmp_path)))
     reader = Reader(run_folder(tmp_path, RUN))

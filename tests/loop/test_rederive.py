@@ -139,7 +139,7 @@ def test_demonstrations_are_derived_too(made):
 
 def test_blocks_do_not_matter(made, monkeypatch):
     derive(made, name="whole")
-    monkeypatch.setattr("lpfloop.loop.blocks.CANDIDATES_A_BLOCK", 1)
+    monkeypatch.setattr("lpfloop.loop.deriving.blocks.CANDIDATES_A_BLOCK", 1)
     derive(made, name="pieces")
     assert rows(made, "pairs", "whole") == rows(made, "pairs", "pieces")
 

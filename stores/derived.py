@@ -25,6 +25,8 @@ from .sealed import MANIFEST, check_folder, file_sha256
 
 DERIVED = "derived"
 LINEAGE = "lineage.json"
+ROWS_A_GROUP = 512
+"""Few, so that little is read for the rows of one prompt, which hold whole conversations."""
 
 
 class DerivedError(ValueError):
@@ -125,7 +127,7 @@ class Draft:
                 compression="zstd",
                 write_page_checksum=True,
             )
-        self._writers[table].write_table(to_table(ROW_TYPES[table], rows))
+        self._writers[table].write_table(to_table(ROW_TYPES[table], rows), ROWS_A_GROUP)
         self.rows[table] = self.rows.get(table, 0) + len(rows)
 
     def close(self) -> None:

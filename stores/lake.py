@@ -80,10 +80,15 @@ class RunReader:
         """
         return scan(self.folder, table, self._present(table, iteration))
 
-    def about(self, table: str, prompt_id: str, *, iteration: int | None = None) -> pl.LazyFrame:
-        """Return the committed rows of a table that are about one prompt, quickly."""
-        files = holding(self.folder, self._present(table, iteration), prompt_id)
-        return scan(self.folder, table, files).filter(pl.col("prompt_id") == prompt_id)
+    def about(
+        self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None
+    ) -> list[pl.LazyFrame]:
+        """Return the committed rows of some tables that are about one prompt, quickly."""
+        present = [self._present(table, iteration) for table in tables]
+        return [
+            scan(self.folder, table, files).filter(pl.col("prompt_id") == prompt_id)
+            for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
+        ]
 
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""

@@ -115,23 +115,22 @@ def scan(folder: Path, table: str, files: Sequence[RowFile]) -> pl.LazyFrame:
     return pl.concat(frames) if frames else empty.lazy()
 
 
-def holding(folder: Path, files: Sequence[RowFile], prompt_id: str) -> list[RowFile]:
-    """Return the files with rows of a prompt; of the others, one column is looked at, and not all.
+def holding(
+    folder: Path, tables: Sequence[Sequence[RowFile]], prompt_id: str
+) -> list[list[RowFile]]:
+    """Return, for each table, those of its files with rows of a prompt; one column is looked at.
 
     That costs a tenth of a filter on `prompt_id`, which begins to read the nested columns, too.
     """
-    full = [file for file in files if file.rows]
-    if not full:
-        return []
-    paths = [file_path(folder, file) for file in full]
-    found = (
+    asked = [
         _scanned(folder, paths, {"prompt_id": pl.String()}, path_column=PATH)
         .filter(pl.col("prompt_id") == prompt_id)
         .select(pl.col(PATH).unique())
-        .collect()
-    )
-    hashes = {PurePath(path).stem for path in found[PATH]}
-    return [file for file in full if file.sha256 in hashes]
+        for files in tables
+        if (paths := [file_path(folder, file) for file in files if file.rows])
+    ]
+    hashes = {PurePath(path).stem for found in pl.collect_all(asked) for path in found[PATH]}
+    return [[file for file in files if file.sha256 in hashes] for files in tables]
 
 
 def scan_parts(folder: Path, table: str, parts: Sequence[Part]) -> pl.LazyFrame:

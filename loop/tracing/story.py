@@ -24,8 +24,7 @@ from ...stores.records import (
 from ...stores.schemas import TABLES, R, Row
 from .finding import Found, NoSuchIdError
 
-ABOUT_A_PROMPT: tuple[type[Row], ...] = (
-    Prompt,
+MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Candidate,
     Critique,
     Reward,
@@ -73,11 +72,12 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
     about = asked.prompt_id
     if about is None:
         raise NoSuchIdError(f"{asked.kind} {asked.id} is about no prompt")
+    made = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
     frames = [
-        run.about(TABLES[row_type], about, iteration=None if row_type is Prompt else iteration)
-        for row_type in ABOUT_A_PROMPT
+        *run.about(about, [TABLES[Prompt]]),
+        *run.about(about, made, iteration=iteration),
     ]
-    found = dict(zip(ABOUT_A_PROMPT, pl.collect_all(frames), strict=True))
+    found = dict(zip((Prompt, *MADE_OF_A_PROMPT), pl.collect_all(frames), strict=True))
 
     def rows(row_type: type[R]) -> list[R]:
         return frame_rows(row_type, found[row_type])

@@ -266,8 +266,8 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
         met=None,
         each=packed.seconds / rows,
     )
-    yield from paired(lake, prompts)
     yield from shown(lake, prompts)
+    yield from paired(lake, prompts)
     averages = lpfloop(lake, "sql", AVERAGES, "--run", name, "--json")
     yield Figure(
         what="sql, ratings by task and aspect, cold",

@@ -25,7 +25,7 @@ from .sealed import MANIFEST, check_folder, file_sha256
 
 DERIVED = "derived"
 LINEAGE = "lineage.json"
-ROWS_A_GROUP = 512
+ROWS_A_GROUP = 2048
 """Few, so that little is read for the rows of one prompt, which hold whole conversations."""
 
 

@@ -60,7 +60,7 @@ def _summary_section(summary: pl.DataFrame) -> Section:
             "" if row["low"] is None else f"{row['low']:+.2f}, {row['high']:+.2f}",
             str(row["better"]),
             str(row["worse"]),
-            "" if row["p_value"] is None else f"{row['p_value']:.3g}",
+            "" if row["p_value"] is None else f"{row['p_value']:.2g}",
         )
         for row in summary.iter_rows(named=True)
     ]

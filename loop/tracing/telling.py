@@ -57,7 +57,7 @@ def _section(section: Section, width: int) -> Iterator[RenderableType]:
 
 
 def _grid(grid: Grid) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
     for name in grid.columns:
         table.add_column(name, overflow="fold", no_wrap=name not in LONG)
     for row in grid.rows:

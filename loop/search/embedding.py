@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from ...configs.schema import ConfigError, EmbedderConfig, EngineConfig, RunConfig
-from ...policies.endpoint import addresses, api_key, probe
 from ...policies.engine import EngineError
 from ...policies.identity import is_url, model_digest
 from ...policies.open import open_embedder
@@ -109,6 +108,8 @@ def _identity(kind: str, model: str, model_name: str | None) -> str:
     """Return a hash of the weights, or the name that an endpoint gives its model."""
     if kind != "endpoint":
         return model_digest(model, EngineConfig())
+    from ...policies.endpoint import addresses, api_key, probe
+
     settings = EngineConfig()
     (url,) = addresses(model, settings)
     return probe(url, api_key(settings), model_name)

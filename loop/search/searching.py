@@ -33,7 +33,7 @@ from ..talk import say
 from .embedding import check_unchanged, configured, opened
 from .indexing import Added, catch_up, missing
 
-AT_ONCE = 20_000
+AT_ONCE = 50_000
 """A search adds so many missing rows by itself, which takes a few seconds at most."""
 
 PHRASE = re.compile(r'"([^"]*)"')

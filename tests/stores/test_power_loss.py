@@ -141,7 +141,7 @@ def parts(record: Recorder) -> None:
     a, b = (record.root / "runs" / name / "parts" for name in "ab")
     for group in (
         [(a, PARTS[0]), (a, PARTS[1])],
-        [(b, PARTS[0]), (a, PARTS[2])],
+        [(b, PARTS[0]), (a, PARTS[2]), (a, PARTS[5])],
         [(b, PARTS[1]), (b, PARTS[2]), (b, PARTS[3]), (b, PARTS[4])],
     ):
         durable.make_folder(group[0][0])
@@ -246,19 +246,20 @@ def tidying(record: Recorder) -> None:
 
 
 HISTORIES = {
-    parts: 1750,
+    parts: 2000,
     replaced_file: 50,
     database: 25,
     checkpoint: 350,
     tidying: 55,
     fork: 900,
-    again: 6750,
+    again: 7000,
     store: 100,
     packing: 300,
 }
 """Each history, and how many states it must give, so that the model looks at something.
 
-The steps of the two threads that seal parts mix in another way each time; these are the fewest.
+The steps of the two threads that seal parts mix in another way each time; one after another, they
+give the fewest.
 """
 
 

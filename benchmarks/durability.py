@@ -197,7 +197,7 @@ def build(folder: Path) -> int:
     from lpfloop.loop.stop import StopSignal
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.journal_reader import Unit
-    from lpfloop.stores.lake import part_path
+    from lpfloop.stores.packs import part_folder
     from lpfloop.stores.records import Checkpoint
 
     owed = Journal.owed
@@ -231,7 +231,7 @@ def build(folder: Path) -> int:
     done = sum(stage.done for stage in journal.stages())
     for number in range(done):
         # What a start finds on the disk counts too; nobody reads these.
-        part_path(journal.folder, "candidates", f"{number:064x}").touch()
+        (part_folder(journal.folder, "candidates") / f"{number:064x}.parquet").touch()
     journal.close()
     return done
 

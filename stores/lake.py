@@ -283,8 +283,3 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
 def collected(journal: Reader) -> frozenset[str]:
     """Return the places of checkpoints whose weights were given up (`lpfloop gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))
-
-
-def part_path(folder: Path, table: str, sha256: str) -> Path:
-    """Return where a sealed part lies."""
-    return part_folder(folder, table) / f"{sha256}.parquet"

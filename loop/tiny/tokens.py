@@ -2,7 +2,6 @@
 """The tiny model's own tokenizer and chat template."""
 
 import random
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .instructions import WORDS
@@ -66,8 +65,3 @@ def train_tokenizer(seed: int, size: int = CORPUS) -> "PreTrainedTokenizerFast":
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
-
-
-def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja."""
-    tokenizer.save_pretrained(str(folder))

@@ -24,7 +24,8 @@ from lpfloop.stores.garbage import garbage
 from lpfloop.stores.inspection import Damage, DamagedJournalError, check_journal, damages, repair
 from lpfloop.stores.journal import ContradictionError, Journal
 from lpfloop.stores.journal_reader import JOURNAL, JournalError, Reader
-from lpfloop.stores.lake import part_path, run_folder
+from lpfloop.stores.lake import run_folder
+from lpfloop.stores.packs import path_of
 from lpfloop.stores.sealed import read_part
 
 pytestmark = pytest.mark.crash
@@ -95,10 +96,7 @@ def units(lake: Path, place: Path) -> list[str]:
     reader.close()
     if place.parts[0] == "parts":
         return [part.unit for part in parts if part.sha256 == place.stem]
-    published = {
-        part.unit: read_part(part_path(folder, part.table, part.sha256), part.sha256)
-        for part in parts
-    }
+    published = {part.unit: read_part(path_of(folder, part), part.sha256) for part in parts}
     return [
         u for u, rows in published.items() if place.parts[1] in rows["checkpoint_id"].to_pylist()
     ]

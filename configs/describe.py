@@ -9,7 +9,8 @@ from typing import Any, Union, cast, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .schema import EFFECT, Effect, RunConfig, Section
+from .schema import RunConfig
+from .section import EFFECT, Effect, Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,6 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     benchmark = f"{path.stem}-{content_key(prompts)[:8]}"
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:
-        policy = iteration(run, wanted, made[wanted], ())
+        policy = iteration(run, wanted, made[wanted])
         policy.evaluate(chunked(prompts, config.prompts.chunk), benchmark=benchmark)
     return benchmark

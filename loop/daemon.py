@@ -26,7 +26,7 @@ from .models import Models, Served
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
-from .rows import chunked, content_key
+from .rows import Prompts, chunked, content_key
 from .run import Run, Work
 from .search.duplicates import note_duplicates
 from .secrecy import redacted
@@ -160,11 +160,12 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     first = checkpoint.iteration
     for number in range(first, run.config.iterations + 1):
         run.store.packer.ask(number)
+        before = checkpoint.checkpoint_id
         if number > first:
-            turn = iteration(run, number, checkpoint, _share(run, train, number))
+            turn = iteration(run, number, checkpoint, _share(run, train, number), held_out)
             checkpoint = _trained(turn, given)
-        policy = iteration(run, number, checkpoint, ())
-        policy.evaluate(held_out)
+        if number == first or checkpoint.checkpoint_id != before:
+            iteration(run, number, checkpoint).evaluate(held_out)
         note_duplicates(run, number)
         _discard_work(run)
 
@@ -178,7 +179,11 @@ def _trained(turn: Iteration, given: Given | None) -> Checkpoint:
 
 
 def iteration(
-    run: Run, number: int, checkpoint: Checkpoint, prompts: Sequence[Prompt]
+    run: Run,
+    number: int,
+    checkpoint: Checkpoint,
+    prompts: Sequence[Prompt] = (),
+    held_out: Prompts | None = None,
 ) -> Iteration:
     """Return the verbs of iteration `number`, with `checkpoint` as the policy."""
     return Iteration(
@@ -187,6 +192,7 @@ def iteration(
         parent=checkpoint,
         policy=_served(run, checkpoint),
         train_prompts=chunked(prompts, run.config.prompts.chunk),
+        held_out=held_out or chunked((), run.config.prompts.chunk),
     )
 
 

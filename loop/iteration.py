@@ -6,14 +6,14 @@ top; to resume is to run the recipe again.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from ..configs.load import semantic
 from ..configs.schema import SamplingConfig
 from ..stores.failpoints import reach
-from ..stores.frames import as_arrow, as_frame, rows_frame
+from ..stores.frames import as_arrow, rows_frame
 from ..stores.keys import Json
 from ..stores.records import (
     Candidate,
@@ -22,41 +22,52 @@ from ..stores.records import (
     Critique,
     Demonstration,
     Evaluation,
-    Message,
     Pair,
     Prompt,
     Reward,
     Score,
     Yield,
 )
-from ..stores.schemas import TABLES
 from .evaluation import HELD_OUT, Measured, prompt_scores, summarise
-from .judged import READ, judge, verdicts
+from .judged import judge, verdicts
 from .judging import Judging
-from .models import Served
 from .pairing import DERIVE, Pairing, Rule
+from .parts import Part, part_of
 from .reflection import promising
 from .reporter import Advance
-from .rows import AnyRows, Best, D, JudgedRows, Prompts, Rows, T, joined
-from .run import Run, Work
+from .rows import Best, D, JudgedRows, Prompts, Rows, T, chunked
+from .run import Work
 from .sampling import CandidateDrawing, Draw, draws
 from .scoring import Scoring
 from .training import Training
+from .turn import Turn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iteration:
+class Iteration(Turn):
     """One turn of the loop: from the policy M_{t-1} to the checkpoint M_t."""
 
-    run: Run
-    number: int
-    parent: Checkpoint
-    policy: Served
-    train_prompts: Prompts
+    def prompts(self, part: Part | None = None) -> Prompts:
+        """Return the prompts of this iteration, x ~ D, or those that serve one purpose."""
+        if part is None:
+            return self.train_prompts
+        config = self.run.config.prompts
+        every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
+        return chunked(part_of(every, part, config.parts), config.chunk)
 
-    def prompts(self) -> Prompts:
-        """Return the prompts of this iteration, x ~ D."""
-        return self.train_prompts
+    def unchanged(self) -> Checkpoint:
+        """M_t = M_{t-1}: end a turn that makes something else than a policy."""
+        row = replace(self.parent, iteration=self.number, recipe=self.run.config.recipe.name)
+        owed = Work(
+            verb="unchanged",
+            params=self.policy.params,
+            upstream=(),
+            reads=lambda: [(self.parent.checkpoint_id,)],
+        )
+        with self.run.stage(self.number, "unchanged", owed) as stage:
+            for unit in stage.owed:
+                stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+        return row
 
     def sample(self, prompts: Prompts, *, n: int) -> Rows[Candidate]:
         """y_i ~ pi(x): n candidates a prompt, each under its own seed."""
@@ -66,7 +77,7 @@ class Iteration:
             return [
                 draw
                 for prompt in prompts.chunks[chunk]
-                for draw in self._draws(prompt, prompt.messages, n, identity)
+                for draw in self.draws(prompt, prompt.messages, n, identity)
             ]
 
         params: Json = {"policy": self.policy.params, "sampling": semantic(config), "n": n}
@@ -94,9 +105,9 @@ class Iteration:
         config = self.run.config.policy.sampling
 
         def work(chunk: int, identity: Json) -> list[Draw]:
-            feedback = {c.candidate_id: c for c in self._chunk(critiques, chunk)}
-            rewards = {r.candidate_id: r for r in self._chunk(best.rewards, chunk)}
-            drafts = self._chunk(best.candidates, chunk)
+            feedback = {c.candidate_id: c for c in self.chunk(critiques, chunk)}
+            rewards = {r.candidate_id: r for r in self.chunk(best.rewards, chunk)}
+            drafts = self.chunk(best.candidates, chunk)
             return [
                 draw
                 for draft in promising(drafts, rewards, feedback)
@@ -109,7 +120,7 @@ class Iteration:
             "critic": self.run.critic.digest,
             "m": m,
         }
-        owed = self._work("refine", params, best.candidates, best.rewards, critiques)
+        owed = self.work("refine", params, best.candidates, best.rewards, critiques)
         return self._draw("refine", "refinement", config, owed, work)
 
     def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
@@ -129,7 +140,7 @@ class Iteration:
         training = Training(
             run=self.run, iteration=self.number, parent=self.parent, policy=self.policy
         )
-        owed = self._whole("train", training.identity(rows), rows)
+        owed = self.whole("train", training.identity(rows), rows)
         with self.run.stage(self.number, "train", owed) as stage:
             for unit in stage.owed:
                 training.require_enough(rows)
@@ -147,7 +158,7 @@ class Iteration:
             return [
                 draw
                 for prompt in prompts.chunks[chunk]
-                for draw in self._draws(prompt, prompt.messages, 1, identity)
+                for draw in self.draws(prompt, prompt.messages, 1, identity)
             ]
 
         params: Json = {"policy": self.policy.params, "sampling": semantic(config)}
@@ -156,7 +167,7 @@ class Iteration:
         )
         answers = self._draw(f"evaluate:{benchmark}", "greedy", config, owed, work)
         critiques = self.critique(answers)
-        measuring = self._whole("measure", benchmark, answers, critiques)
+        measuring = self.whole("measure", benchmark, answers, critiques)
         with self.run.stage(self.number, f"measure:{benchmark}", measuring) as stage:
             for unit in stage.owed:
                 scores = self._measured(benchmark, answers, critiques)
@@ -168,14 +179,14 @@ class Iteration:
     ) -> list[Score]:
         scores: list[Score] = []
         for chunk in range(answers.chunks):
-            candidates = self._chunk(answers, chunk)
+            candidates = self.chunk(answers, chunk)
             items = [(self.run.prompts[c.prompt_id], c.text) for c in candidates]
             measured = Measured(
                 benchmark=benchmark,
                 checkpoint_id=self.policy.identity,
                 candidates=candidates,
                 verdicts=self.run.verifier.verify(items),
-                critiques={c.candidate_id: c for c in self._chunk(critiques, chunk)},
+                critiques={c.candidate_id: c for c in self.chunk(critiques, chunk)},
             )
             scores += prompt_scores(measured)
         return scores
@@ -185,9 +196,9 @@ class Iteration:
     ) -> Rows[T]:
         """Pay a stage that says something of each candidate."""
         label = f"{verb}:{candidates.label}"
-        owed = self._work(verb, assessor.identity, candidates)
+        owed = self.work(verb, assessor.identity, candidates)
         with self.run.stage(self.number, label, owed, judge=verb == "critique") as stage:
-            assessor.pay(stage, lambda unit: self._chunk(candidates, unit.chunk))
+            assessor.pay(stage, lambda unit: self.chunk(candidates, unit.chunk))
         return Rows(row_type=row_type, stages=(stage.planned,))
 
     def _draw(
@@ -208,17 +219,6 @@ class Iteration:
         with self.run.stage(self.number, label, owed) as stage:
             drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
         return Rows(row_type=Candidate, stages=(stage.planned,))
-
-    def _draws(
-        self, prompt: Prompt, messages: tuple[Message, ...], count: int, identity: Json
-    ) -> list[Draw]:
-        return draws(
-            self.run.config.seed,
-            identity,
-            prompt_id=prompt.prompt_id,
-            messages=messages,
-            count=count,
-        )
 
     def _refinements(
         self, draft: Candidate, critique: Critique, count: int, identity: Json
@@ -241,11 +241,11 @@ class Iteration:
 
     def _derive(self, verb: str, row_type: type[D], judged: JudgedRows, how: Pairing) -> Rows[D]:
         params: Json = {"rule": how.rule, "top_k": how.top_k}
-        owed = self._work(verb, params, *judged.handles)
+        owed = self.work(verb, params, *judged.handles)
         with self.run.stage(self.number, verb, owed) as stage:
             for unit in stage.owed:
                 self.run.stop.admit()
-                candidates = self._frame(judged.candidates, unit.chunk)
+                candidates = self.frame(judged.candidates, unit.chunk)
                 prompts = [self.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
                 asked = rows_frame(Prompt, prompts)
                 made = DERIVE[row_type](self._judged(judged, candidates, unit.chunk), asked, how)
@@ -255,44 +255,7 @@ class Iteration:
 
     def _judged(self, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
         """Return the chunk's candidates, each with its critique and reward."""
-        rewards = self._frame(judged.rewards, chunk)
+        rewards = self.frame(judged.rewards, chunk)
         if judged.critiques is None:
             return judge(candidates, rewards)
-        return judge(candidates, rewards, verdicts(self._frame(judged.critiques, chunk)))
-
-    def _work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
-        """Return the work of a stage that reads these rows chunk by chunk."""
-        stages = [stage for handle in handles for stage in handle.stages]
-        return Work(
-            verb=verb,
-            params=params,
-            upstream=tuple(stage.identity for stage in stages),
-            reads=lambda: joined(self.run.store.journal, stages),
-        )
-
-    def _whole(self, verb: str, params: Json, *handles: AnyRows) -> Work:
-        """Return the work of a stage whose one unit reads all of these rows."""
-        chunked = self._work(verb, params, *handles)
-        return Work(
-            verb=verb,
-            params=params,
-            upstream=chunked.upstream,
-            reads=lambda: [[key for keys in chunked.reads() for key in keys]],
-        )
-
-    def _chunk(self, rows: Rows[T], chunk: int) -> list[T]:
-        store = self.run.store
-        return [
-            row
-            for stage in rows.stages
-            for row in store.rows(rows.row_type, stage.key(store.journal, chunk))
-        ]
-
-    def _frame(self, rows: Rows[T], chunk: int) -> pl.DataFrame:
-        """Return the chunk's rows in columns, those that pairing reads."""
-        store = self.run.store
-        columns = READ[TABLES[rows.row_type]]
-        return pl.concat(
-            as_frame(store.table(rows.row_type, stage.key(store.journal, chunk))).select(columns)
-            for stage in rows.stages
-        )
+        return judge(candidates, rewards, verdicts(self.frame(judged.critiques, chunk)))

@@ -69,7 +69,8 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     require_loop(reader)
     before = reader.meta("fingerprint") or "{}"
     reader.close()
-    changes = _changes(json.loads(before), json.loads(stored))
+    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe))}
+    changes = _changes(json.loads(before), json.loads(stored), unsaid)
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
@@ -90,15 +91,26 @@ def _parent(job: Job, parent: str) -> str:
     return parent
 
 
-def _changes(before: Json, after: Json, path: str = "") -> list[str]:
-    """Return one phrase for each field that differs; a section without fields may be missing."""
+def _changes(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:
+    """Return one phrase for each field that differs.
+
+    A section without fields may be missing, as may what the lpfloop that began the run did not
+    know: that was as it is `unsaid`, by default.
+    """
     if not isinstance(before, Mapping) and not isinstance(after, Mapping):
         return [] if before == after else [f"{path}: {before} -> {after}"]
-    none: Mapping[str, Json] = {}
-    old = before if isinstance(before, Mapping) else none
-    new = after if isinstance(after, Mapping) else none
+    old, new, default = _fields(before), _fields(after), _fields(unsaid)
     return [
         change
         for name in sorted({*old, *new})
-        for change in _changes(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+        for change in _changes(
+            old.get(name, default.get(name)),
+            new.get(name),
+            default.get(name),
+            f"{path}.{name}" if path else name,
+        )
     ]
+
+
+def _fields(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}

@@ -11,10 +11,18 @@ from typing import Generic, TypeVar
 
 from ..stores.journal_reader import Reader
 from ..stores.keys import canonical_json, digest
-from ..stores.records import Candidate, Critique, Demonstration, Pair, Prompt, Reward
+from ..stores.records import (
+    Candidate,
+    Critique,
+    Demonstration,
+    Pair,
+    Preference,
+    Prompt,
+    Reward,
+)
 from ..stores.schemas import plain
 
-T = TypeVar("T", Candidate, Critique, Reward, Pair, Demonstration)
+T = TypeVar("T", Candidate, Critique, Reward, Preference, Pair, Demonstration)
 D = TypeVar("D", Pair, Demonstration)
 
 
@@ -75,7 +83,14 @@ class Rows(Generic[T]):
         return Rows(row_type=self.row_type, stages=self.stages + other.stages)
 
 
-AnyRows = Rows[Candidate] | Rows[Critique] | Rows[Reward] | Rows[Pair] | Rows[Demonstration]
+AnyRows = (
+    Rows[Candidate]
+    | Rows[Critique]
+    | Rows[Reward]
+    | Rows[Preference]
+    | Rows[Pair]
+    | Rows[Demonstration]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..configs.load import semantic
-from ..configs.schema import DPOTraining, SFTTraining
+from ..configs.methods import DPOTraining, SFTTraining
 from ..policies.canary import CANARY
 from ..policies.training import TrainJob, TrainResult, train
 from ..stores.durable import make_folder, publish_folder, write_file

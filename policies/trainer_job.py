@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ..configs.schema import DPOTraining, SFTTraining
+from ..configs.methods import DPOTraining, SFTTraining
 from ..stores.durable import make_folder, write_file
 from ..stores.sealed import file_sha256
 

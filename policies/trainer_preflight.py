@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ..configs.schema import DPOTraining
+from ..configs.methods import DPOTraining
 from .trainer_checkpoints import KEPT
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob

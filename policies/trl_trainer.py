@@ -19,7 +19,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from ..configs.schema import DPOTraining
+from ..configs.methods import DPOTraining
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE

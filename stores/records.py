@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "held-out"]
-CandidateKind = Literal["sample", "refinement", "greedy", "external"]
+CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
 Preferred = Literal["first", "second", "tie"]
@@ -65,7 +65,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """y (a sample, a greedy answer or an external text), or z (a refinement, with its critique).
+    """y (a sample, a rollout, a greedy answer or an external text), or z (a refinement).
 
     `logprob` is the sum over the completion's tokens, in nats, under the unscaled model
     distribution.
@@ -149,8 +149,8 @@ class Reward:
 class Preference:
     """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
 
-    `order` says how the two were shown; `flipped` that the verdict was turned round on purpose
-    (simulated noise). Both are already taken back in `preferred`.
+    `order` says how the two were shown, and is already taken back in `preferred`. `flipped` says
+    that simulated noise decided: a fair coin in place of the annotator, who was not asked.
     """
 
     preference_id: str
@@ -225,6 +225,55 @@ class Checkpoint:
     path: str
     steps: int
     metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardModel:
+    """r: a published reward model, named by the hash of its manifest; `parent_id` is its start."""
+
+    reward_model_id: str
+    parent_id: str
+    iteration: int
+    path: str
+    steps: int
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What an online method made of one candidate at one step.
+
+    `reward` is what the method optimises for the whole answer, before the KL penalty; `kl` sums the
+    estimate over the answer's tokens, in nats; `logprob` and `reference_logprob` sum over them,
+    too. `value`, `advantage_mean` and `advantage_std` are PPO's: the value at the first token, and
+    the moments of the advantages over the answer's tokens, after whitening. `quantile` is Quark's,
+    0 the best.
+    """
+
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    step: int
+    reward: float
+    kl: float
+    logprob: float
+    reference_logprob: float
+    tokens: int
+    value: float | None
+    advantage_mean: float | None
+    advantage_std: float | None
+    quantile: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic:
+    """A number about one step of an online method, such as `loss/policy` or `kl`."""
+
+    iteration: int
+    method: str
+    step: int
+    metric: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

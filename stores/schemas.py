@@ -27,7 +27,10 @@ from .records import (
     Preference,
     Prompt,
     Reward,
+    RewardModel,
+    Rollout,
     Score,
+    Statistic,
     Yield,
 )
 
@@ -43,6 +46,9 @@ Row = (
     | Demonstration
     | Yield
     | Checkpoint
+    | RewardModel
+    | Rollout
+    | Statistic
     | Evaluation
     | Score
 )
@@ -78,6 +84,9 @@ TABLES: Mapping[type[Row], str] = {
     Demonstration: "demonstrations",
     Yield: "yields",
     Checkpoint: "checkpoints",
+    RewardModel: "reward_models",
+    Rollout: "rollouts",
+    Statistic: "statistics",
     Evaluation: "evaluations",
     Score: "scores",
 }
@@ -189,6 +198,36 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "steps": _INT,
         "metrics": _TEXT,
     },
+    "reward_models": {
+        "reward_model_id": _TEXT,
+        "parent_id": _TEXT,
+        "iteration": _INT,
+        "path": _TEXT,
+        "steps": _INT,
+        "metrics": _TEXT,
+    },
+    "rollouts": {
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "step": _INT,
+        "reward": _REAL,
+        "kl": _REAL,
+        "logprob": _REAL,
+        "reference_logprob": _REAL,
+        "tokens": _INT,
+        "value": _REAL,
+        "advantage_mean": _REAL,
+        "advantage_std": _REAL,
+        "quantile": _INT,
+    },
+    "statistics": {
+        "iteration": _INT,
+        "method": _TEXT,
+        "step": _INT,
+        "metric": _TEXT,
+        "value": _REAL,
+    },
     "evaluations": {
         "iteration": _INT,
         "checkpoint_id": _TEXT,
@@ -208,7 +247,12 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "value": _REAL,
     },
 }
-_SINCE: Mapping[str, int] = {"preferences": 2}
+_SINCE: Mapping[str, int] = {
+    "preferences": 2,
+    "reward_models": 2,
+    "rollouts": 2,
+    "statistics": 2,
+}
 """The schema version that gave a table its columns, where it is not 1.
 
 It stands in every part, so a table that a later version leaves alone keeps its bytes, and with them

@@ -1,6 +1,6 @@
 """Reward-only RLHF: the paper's baseline without feedback and reflection (Section 4.1)."""
 
-from ...configs.schema import RewardOnly
+from ...configs.recipes import RewardOnly
 from ...stores.records import Checkpoint
 from ..iteration import Iteration
 from ..rows import JudgedRows

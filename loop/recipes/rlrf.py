@@ -1,6 +1,6 @@
 """RLRF: reinforcement learning from reflective feedback (the paper's Sections 3.1 to 3.4)."""
 
-from ...configs.schema import RLRF
+from ...configs.recipes import RLRF
 from ...stores.records import Checkpoint
 from ..iteration import Iteration
 from ..rows import JudgedRows

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lpfloop.configs.schema import DPOTraining, SFTTraining
+from lpfloop.configs.methods import DPOTraining, SFTTraining
 from lpfloop.policies import trainer_process
 from lpfloop.policies.trainer_job import TrainJob
 from lpfloop.policies.trainer_steps import parse_row

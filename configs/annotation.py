@@ -1,0 +1,56 @@
+"""Who compares two answers in place of people, and how a policy is assessed by comparisons."""
+
+from typing import Literal
+
+from .engines import EngineConfig
+from .section import Place, Section, semantic
+
+
+class AnnotatorModel(Section):
+    """A model that pairwise annotators are made of."""
+
+    model: Place | None = semantic(None, "folder or OpenAI-compatible URL; needed if the pool does")
+    engine: EngineConfig = EngineConfig()
+
+
+class AnnotationConfig(Section):
+    """Simulated annotators: a pool of prompted models, with noise (AlpacaFarm, Section 3)."""
+
+    pool: str = semantic("alpacafarm", "name of a shipped pool, or a YAML file")
+    strong: AnnotatorModel = AnnotatorModel()
+    medium: AnnotatorModel = AnnotatorModel()
+    weak: AnnotatorModel = AnnotatorModel()
+    flip_probability: float = semantic(
+        0.25,
+        "share of turned labels in training (p_ann); evaluation has none (p_eval)",
+        ge=0,
+        le=0.5,
+    )
+    single: str | None = semantic(
+        None, "only this annotator of the pool, at temperature 0 (p_single)"
+    )
+    keyed_on: Literal["pair", "instruction"] = semantic(
+        "pair", "what annotator, order and noise are drawn for: each pair, or all pairs of a prompt"
+    )
+    order: Literal["random", "both"] = semantic(
+        "random", "show the answers in a random order, or in both orders, reconciled"
+    )
+    attempts: int = semantic(2, "replies asked before a pair stays unscored", ge=1, le=10)
+
+
+class AssessmentConfig(Section):
+    """What is measured of a policy's held-out answers besides what can be verified."""
+
+    reference: Place | None = semantic(
+        None, "'tiny', or a file of another model's outputs to win against; default: no win-rate"
+    )
+    annotators: Literal["pool", "single"] = semantic(
+        "pool", "who compares: p_eval (the pool without noise), or p_single"
+    )
+    reward: bool = semantic(default=False, description="the mean reward of the answers")
+    kl: bool = semantic(
+        default=False, description="the KL to M_0, in nats an answer, from one sample a prompt"
+    )
+    oracle: str | None = semantic(
+        None, "dotted path of a function (instruction, answer) -> score, where a world has one"
+    )

@@ -1,0 +1,122 @@
+"""How a model is trained: the settings of each method, with the papers' values as defaults."""
+
+from typing import Literal
+
+from .section import Section, semantic
+
+
+class DPOTraining(Section):
+    """Direct preference optimisation (Eq. 3)."""
+
+    beta: float = semantic(0.1, "strength of the pull to the reference policy", gt=0)
+    learning_rate: float = semantic(2e-6, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(1.0, "passes over the iteration's pairs", gt=0)
+    batch_size: int = semantic(64, "pairs an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.1, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
+    )
+    sft_weight: float = semantic(0.0, "weight of the next-token loss on chosen answers", ge=0)
+
+
+class SFTTraining(Section):
+    """Supervised fine-tuning on a rejection-sampling set."""
+
+    learning_rate: float = semantic(2e-5, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(3.0, "passes over the iteration's demonstrations", gt=0)
+    batch_size: int = semantic(128, "demonstrations an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "demonstrations a forward pass on one device", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
+    )
+
+
+class RewardTraining(Section):
+    """A reward model with a Bradley-Terry head on the last token (AlpacaFarm, Section 2.2)."""
+
+    learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(1.0, "passes over the pairs", gt=0)
+    batch_size: int = semantic(16, "pairs an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
+    max_length: int = semantic(512, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
+    )
+    held_out: int = semantic(500, "pairs kept aside to measure the accuracy; at most a tenth", ge=0)
+
+
+class PPOTraining(Section):
+    """Proximal policy optimisation (AlpacaFarm, Section 2.2 and Appendix B)."""
+
+    rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
+    batch_size: int = semantic(256, "rollouts an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "rollouts a forward pass on one device", ge=1)
+    inner_epochs: int = semantic(2, "passes over a step's rollouts", ge=1)
+    epochs: float = semantic(10.0, "passes over the prompts", gt=0)
+    max_steps: int | None = semantic(None, "PPO steps; default: as `epochs` gives", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
+    adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
+    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
+    max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
+    kl_coef: float = semantic(0.0067, "weight of the KL penalty at each token", ge=0)
+    adaptive_kl: float | None = semantic(
+        None, "KL a token sequence that `kl_coef` is steered to; default: it is fixed", gt=0
+    )
+    kl_estimator: Literal["k1", "k1_clamped", "k3"] = semantic(
+        "k1", "estimate of the KL at a token: log-ratio, log-ratio not below 0, or k3"
+    )
+    gamma: float = semantic(1.0, "discount", gt=0, le=1)
+    lam: float = semantic(1.0, "GAE's lambda", ge=0, le=1)
+    clip: float = semantic(0.2, "clipping of the probability ratio", gt=0)
+    value_clip: float = semantic(0.2, "clipping of the value's change", gt=0)
+    vf_coef: float = semantic(0.1, "weight of the value loss", ge=0)
+    entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
+    whiten_rewards: Literal["none", "scale"] = semantic(
+        "none", "scale: divide the shaped rewards of all positions by their standard deviation"
+    )
+    whiten_advantages: Literal["batch", "group", "none"] = semantic(
+        "batch", "over which rollouts advantages get mean 0 and deviation 1"
+    )
+    group: int = semantic(64, "rollouts of a device in the papers' code: what `group` means", ge=1)
+    mask_padding: bool = semantic(
+        default=True, description="leave positions after the end out of every mean"
+    )
+    missing_eos: Literal["none", "replace", "subtract"] = semantic(
+        "replace", "what becomes of the reward of an answer without an end"
+    )
+    missing_eos_penalty: float = semantic(1.0, "the size of that penalty", ge=0)
+    publish_before_last_step: bool = semantic(
+        default=False, description="publish the weights from before the last step's update"
+    )
+
+
+class QuarkTraining(Section):
+    """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
+
+    rollouts: int = semantic(512, "samples a step", ge=1)
+    batch_size: int = semantic(128, "samples an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
+    epochs: float = semantic(10.0, "passes over the prompts", gt=0)
+    max_steps: int | None = semantic(None, "steps; default: as `epochs` gives", ge=1)
+    inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    learning_rate: float = semantic(3e-6, "constant after the warm-up", gt=0, le=1)
+    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
+    max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
+    quantiles: int = semantic(4, "quantiles of the reward", ge=2)
+    train_on: Literal["best", "all"] = semantic(
+        "best", "best: the best quantile, without a token; all: each behind its quantile's token"
+    )
+    pool: Literal["reset", "growing"] = semantic("reset", "samples of this step alone, or of all")
+    kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
+    entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
+    train_eos: bool = semantic(default=True, description="train the end token, too")
+    mask_padding: bool = semantic(
+        default=True, description="leave positions after the end out of every mean"
+    )

@@ -1,0 +1,51 @@
+"""A part of the configuration: what its fields declare, and how strict it is about them.
+
+Unknown keys are refused. Every field declares its effect: *semantic* (it can change a row of the
+lake, and so is part of unit keys), *cosmetic* (it changes only how fast, where or how loudly the
+same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
+"""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+EFFECT = "effect"
+Effect = Literal["semantic", "cosmetic", "live"]
+
+
+def semantic(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a field that can change a row: it is part of unit keys."""
+    return _declared("semantic", default, description, **constraints)
+
+
+def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a field that can not change any row: it stays out of unit keys."""
+    return _declared("cosmetic", default, description, **constraints)
+
+
+def live(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a cosmetic field that `lpfloop ctl set` can change while the run goes on."""
+    return _declared("live", default, description, **constraints)
+
+
+def _declared(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
+    extra: dict[str, Any] = {EFFECT: effect}
+    return Field(default, description=description, json_schema_extra=extra, **constraints)
+
+
+def _without_credentials(value: str) -> str:
+    """Refuse a URL that carries a password: what the configuration says is stored with the run."""
+    if "@" in value and "://" in value and "@" in urlsplit(value).netloc:
+        raise ValueError("a URL must not carry credentials; set LPFLOOP_API_KEY instead")
+    return value
+
+
+Place = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
+"""Where something is found: a shipped name, a path, or a URL."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

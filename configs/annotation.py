@@ -5,6 +5,9 @@ from typing import Literal
 from .engines import EngineConfig
 from .section import Place, Section, semantic
 
+Role = Literal["strong", "medium", "weak"]
+"""Which of three models an annotator of a pool is made of."""
+
 
 class AnnotatorModel(Section):
     """A model that pairwise annotators are made of."""
@@ -27,7 +30,7 @@ class AnnotationConfig(Section):
         le=0.5,
     )
     single: str | None = semantic(
-        None, "only this annotator of the pool, at temperature 0 (p_single)"
+        None, "only this annotator of the pool, at temperature 0 and without noise (p_single)"
     )
     keyed_on: Literal["pair", "instruction"] = semantic(
         "pair", "what annotator, order and noise are drawn for: each pair, or all pairs of a prompt"
@@ -36,6 +39,10 @@ class AnnotationConfig(Section):
         "random", "show the answers in a random order, or in both orders, reconciled"
     )
     attempts: int = semantic(2, "replies asked before a pair stays unscored", ge=1, le=10)
+
+    def model_of(self, role: Role) -> AnnotatorModel:
+        """Return the model that annotators of a role are made of."""
+        return {"strong": self.strong, "medium": self.medium, "weak": self.weak}[role]
 
 
 class AssessmentConfig(Section):

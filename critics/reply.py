@@ -172,7 +172,7 @@ def _unread(text: str, finish_reason: FinishReason) -> Status | None:
 def _last_dictionary(text: str) -> _Found | Status:
     start = text.rfind("{")
     if start < 0 or text[start + 1 :].lstrip(SPACE)[:1] not in ("'", '"'):
-        return Status.REFUSAL if _refuses(text) else Status.NO_DICTIONARY
+        return Status.REFUSAL if refuses(text) else Status.NO_DICTIONARY
     try:
         entries, end = _entries(text, start + 1)
     except _BrokenError:
@@ -185,7 +185,8 @@ def _last_dictionary(text: str) -> _Found | Status:
     return _Found(start, entries)
 
 
-def _refuses(text: str) -> bool:
+def refuses(text: str) -> bool:
+    """Whether a reply opens as refusals do."""
     return text.lstrip().lower().replace("\u2019", "'").startswith(REFUSALS)
 
 

@@ -76,6 +76,43 @@ class ChatTokenizer:
         ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
         return whole[:start], whole[start : ends[-1] + 1 if ends else None]
 
+    def judged(self, messages: tuple[Message, ...], *, sees_end: bool) -> list[int]:
+        """Return the token ids of a finished conversation as a reward model reads them.
+
+        Without `sees_end` the answer's end token, and what a template writes after it, is left out.
+        """
+        if sees_end:
+            return self.whole(messages)
+        prompt, answer = self.parted(messages)
+        return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]
+
+    def biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> dict[int, float]:
+        """Return what to add to which token's logit.
+
+        Raises:
+            EngineError: if a text is not one token of the vocabulary, or no token has an id.
+        """
+        vocabulary = self.tokenizer.get_vocab() if logit_bias else {}
+        return {self._token(token, vocabulary): added for token, added in logit_bias}
+
+    def _token(self, token: int | str, vocabulary: dict[str, int]) -> int:
+        if isinstance(token, int):
+            if not 0 <= token < len(self.tokenizer):
+                raise EngineError(
+                    f"logit_bias: there is no token {token}; the last one is "
+                    f"{len(self.tokenizer) - 1}"
+                )
+            return token
+        found = vocabulary.get(token)
+        # A vocabulary can spell its entries otherwise: a leading space, letters beyond ASCII.
+        ids = self.tokenizer.encode(token, add_special_tokens=False) if found is None else [found]
+        if len(ids) != 1:
+            raise EngineError(
+                f"logit_bias: {token!r} is {len(ids)} tokens to this model; name single tokens, or "
+                "leave it out"
+            )
+        return int(ids[0])
+
     def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
         """Decode a completion; the token that ended it is not part of the text."""
         kept = token_ids[:-1] if finish_reason == "stop" else token_ids

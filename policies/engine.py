@@ -15,11 +15,19 @@ from ..stores.records import FinishReason, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion."""
+    """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion.
+
+    `token_ids` asks for the drawn tokens beside their text, as a trainer needs them: text that is
+    tokenized again can be others. `logit_bias` adds to the logits of tokens, -100 to 100 each,
+    before the temperature divides them; a token is named by its id, or by its text where the engine
+    holds the tokenizer.
+    """
 
     temperature: float
     top_p: float
     max_tokens: int
+    token_ids: bool = False
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,8 @@ class Completion:
     `finish_reason` is `stop` (the model ended), `length` (max_tokens reached), `overlong` (the
     prompt does not fit the context: nothing was drawn) or `failed` (this request alone can not be
     answered, and `error` says why: others go on). `logprob` sums over the completion's tokens, in
-    nats, under the unscaled model distribution; None where the engine can not say.
+    nats, under the unscaled model distribution; None where the engine can not say. `token_ids` are
+    the drawn tokens, the one that ended the answer among them, where the sampling asked for them.
     """
 
     request_id: str
@@ -48,6 +57,7 @@ class Completion:
     finish_reason: FinishReason
     logprob: float | None
     error: str | None = None
+    token_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

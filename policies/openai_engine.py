@@ -89,7 +89,16 @@ class OpenAIEngine:
 
         A batch with a refused request is held back until the endpoint has answered anything, or
         nothing else is left to do: when all are refused, none of them is to blame.
+
+        Raises:
+            EngineError: when a bias names a token by its text, which no endpoint looks up.
         """
+        texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
+        if texts:
+            raise EngineError(
+                f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
+                "endpoints take token ids alone: give ids, or choose annotators without biases"
+            )
         source = iter(batches)
         done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
         tasks: dict[Future[BatchResult], int] = {}

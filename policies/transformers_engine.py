@@ -15,7 +15,7 @@ their last bits: a token changes only if its number falls within about 1e-7 of a
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,7 @@ class TransformersEngine:
 
         device = pick_device()
         self.device = str(device)
+        self._dtype = config.dtype
         self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
         self._chat = ChatTokenizer(tokenizer, Path(model))
@@ -121,7 +122,7 @@ class TransformersEngine:
             for start in range(0, len(rows), GROUP):
                 group = rows[start : start + GROUP]
                 self._draw(group, sampling)
-                done.update((row.index, self._completion(row)) for row in group)
+                done.update((row.index, self._completion(row, sampling)) for row in group)
             yield BatchResult(key=batch.key, completions=tuple(done[i] for i in range(len(done))))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
@@ -131,6 +132,14 @@ class TransformersEngine:
             for messages in conversations
         ]
 
+    def reload(self, folder: Path) -> None:
+        """Take over the weights of another folder with the same architecture and tokenizer."""
+        from transformers import AutoModelForCausalLM
+
+        device = self._model.device
+        del self._model
+        self._model = load_model(AutoModelForCausalLM, str(folder), self._dtype, device)
+
     def configure(self, config: EngineConfig) -> None:
         """Nothing of a loaded model changes while it runs."""
 
@@ -138,7 +147,7 @@ class TransformersEngine:
         """Release the model."""
         del self._model
 
-    def _completion(self, row: _Row) -> Completion:
+    def _completion(self, row: _Row, sampling: Sampling) -> Completion:
         finish_reason = "stop" if row.stopped else "length"
         return Completion(
             request_id=row.request.request_id,
@@ -147,6 +156,7 @@ class TransformersEngine:
             completion_tokens=len(row.drawn),
             finish_reason=finish_reason,
             logprob=row.logprob,
+            token_ids=tuple(row.drawn) if sampling.token_ids else None,
         )
 
     def _draw(self, group: list[_Row], sampling: Sampling) -> None:
@@ -155,6 +165,7 @@ class TransformersEngine:
         from transformers import DynamicCache
 
         active = list(group)
+        biases = self._chat.biases(sampling.logit_bias)
         ids, mask = _left_padded([row.prompt for row in active], self._model.device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self._model.config)
@@ -168,7 +179,7 @@ class TransformersEngine:
                     use_cache=True,
                     logits_to_keep=1,
                 )
-                self._extend(active, output.logits[:, -1, :].float(), sampling)
+                self._extend(active, output.logits[:, -1, :].float(), sampling, biases)
                 kept = [i for i, row in enumerate(active) if not row.finished]
                 if not kept:
                     return
@@ -181,11 +192,18 @@ class TransformersEngine:
                 mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
                 positions = positions[:, -1:] + 1
 
-    def _extend(self, rows: list[_Row], logits: "torch.Tensor", sampling: Sampling) -> None:
+    def _extend(
+        self,
+        rows: list[_Row],
+        logits: "torch.Tensor",
+        sampling: Sampling,
+        biases: Mapping[int, float],
+    ) -> None:
         """Draw one token for each row from its logits."""
         import torch
 
         raw = logits.log_softmax(dim=-1)
+        logits = biased(logits, biases)
         if sampling.temperature == 0:
             chosen = logits.argmax(dim=-1)
         else:
@@ -218,6 +236,18 @@ def measure(
         logits = model(input_ids=ids, logits_to_keep=len(answer) + 1).logits[0, :-1].float()
     said = logits.log_softmax(dim=-1).gather(1, ids[0, len(prompt) :, None])
     return AnswerLogprob(logprob=float(said.double().sum()), tokens=len(answer))
+
+
+def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
+    """Return the logits with what is added to those of some tokens, in every row."""
+    import torch
+
+    if not biases:
+        return logits
+    tokens = torch.tensor(list(biases), device=logits.device)
+    return logits.index_add(
+        1, tokens, logits.new_tensor(list(biases.values())).expand(len(logits), -1)
+    )
 
 
 def pick(

@@ -142,12 +142,32 @@ class VLLMEngine:
             found.append(AnswerLogprob(logprob=math.fsum(said), tokens=len(answer)))
         return found
 
+    def reload(self, folder: Path) -> None:
+        """Take over the weights of another folder with the same architecture and tokenizer."""
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        if self.device == "cpu":
+            self._llm.apply_model(_repack_heads)
+        self._llm.reset_prefix_cache()
+
     def configure(self, config: EngineConfig) -> None:
         """Nothing of a loaded model changes while it runs."""
 
     def close(self) -> None:
         """Release the model."""
         del self._llm
+
+
+def _repack_heads(model: Any) -> None:
+    """Pack the weights of output layers anew for the CPU's matrix product.
+
+    vLLM's reload does so for the layers whose weights it reads. One that is tied to the embedding
+    reads none, and would go on with what it packed before.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
 
 
 class _Drawing:
@@ -158,6 +178,7 @@ class _Drawing:
         self._chat = chat
         self._context = context
         self._sampling = sampling
+        self._bias = chat.biases(sampling.logit_bias) or None
         self._numbers = count()
         self._places: dict[str, tuple[_Open, int, int]] = {}
         self._internal: dict[str, str] = {}
@@ -190,6 +211,7 @@ class _Drawing:
             max_tokens=min(self._sampling.max_tokens, self._context - len(prompt)),
             seed=request.seed,
             stop_token_ids=list(self._chat.stops),
+            logit_bias=self._bias,
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
@@ -224,6 +246,7 @@ class _Drawing:
             completion_tokens=len(drawn.token_ids),
             finish_reason=drawn.finish_reason,
             logprob=float(drawn.cumulative_logprob),
+            token_ids=tuple(drawn.token_ids) if self._sampling.token_ids else None,
         )
 
     def abort(self) -> None:

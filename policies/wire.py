@@ -8,7 +8,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ..stores.records import Message
@@ -63,7 +63,15 @@ def sampling_frame(sampling: Sampling) -> Frame:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
+        "token_ids": sampling.token_ids,
+        "logit_bias": sampling.logit_bias,
     }
+
+
+def read_sampling(frame: Frame) -> Sampling:
+    """Decode how to draw."""
+    bias: list[tuple[int | str, float]] = frame["logit_bias"]
+    return replace(Sampling(**frame), logit_bias=tuple((token, added) for token, added in bias))
 
 
 def batch_frame(batch: Batch) -> Frame:
@@ -94,10 +102,14 @@ def result_frame(result: BatchResult) -> Frame:
 
 def read_result(frame: Frame) -> BatchResult:
     """Decode the completions of a batch."""
-    completions = tuple(
-        Completion(**dict(zip(_COMPLETION, row, strict=True))) for row in frame["completions"]
-    )
-    return BatchResult(key=frame["key"], completions=completions)
+    return BatchResult(key=frame["key"], completions=tuple(map(_completion, frame["completions"])))
+
+
+def _completion(row: list[Any]) -> Completion:
+    said: Frame = dict(zip(_COMPLETION, row, strict=True))
+    tokens: list[int] | None = said["token_ids"]
+    said["token_ids"] = None if tokens is None else tuple(tokens)
+    return Completion(**said)
 
 
 def score_batch_frame(batch: ScoreBatch) -> Frame:

@@ -82,6 +82,17 @@ MEASURE: Work[ScoreBatch, MeasureResult] = Work(
     refusal=None,
 )
 
+RELOAD: Work[ScoreBatch, MeasureResult] = Work(
+    task="reload",
+    encode=wire.score_batch_frame,
+    decode=wire.read_measure_result,
+    answers=lambda result: result.logprobs,
+    whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
+    worked=lambda _said: True,
+    refusal=None,
+)
+"""Replaces a loaded model's weights: a batch without a request, whose key is the folder."""
+
 EMBED: Work[ScoreBatch, EmbedResult] = Work(
     task="embed",
     encode=wire.score_batch_frame,

@@ -14,6 +14,7 @@ import pytest
 from servers import KEY, Endpoint, wait_until_served
 
 from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.chat import ChatTokenizer
 from lpfloop.policies.endpoint import probe
 from lpfloop.policies.engine import Batch, Completion, Engine, EngineError, Request, Sampling
 from lpfloop.policies.open import open_engine
@@ -236,6 +237,58 @@ def test_a_fresh_process_without_the_spoiled_file_gives_the_same(
     after = draw(engine, batch("b"), batch("a"))
     engine.close()
     assert before == after
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_a_bias_is_added_to_the_logits_of_tokens(opened: Opener, kind: str, spoiled: Path) -> None:
+    """Named by text or by id; what is drawn is biased, its log-probability is the model's own."""
+    [plain] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1)).values()
+    one = token_of(spoiled, "1")
+    for token in ("1", one):
+        forced = replace(WARM, max_tokens=3, logit_bias=((token, 100.0),))
+        [drawn] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=forced).values()
+        assert drawn.text == "111"
+        assert drawn.logprob is not None
+        assert drawn.logprob < -5
+    # Without the first greedy token, the greedy answer begins with another one.
+    greedy = replace(WARM, temperature=0.0, max_tokens=1, token_ids=True)
+    [best] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=greedy).values()
+    assert best.token_ids is not None
+    banned = replace(greedy, logit_bias=((best.token_ids[0], -100.0),))
+    [other] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=banned).values()
+    assert other.token_ids != best.token_ids
+    # Other draws are as they were.
+    assert [plain] == list(draw(opened(kind), batch("a", QUESTIONS[:1], n=1)).values())
+
+
+def test_an_endpoint_takes_biases_by_ids_alone(opened: Opener, spoiled: Path) -> None:
+    engine = opened("openai")
+    one = token_of(spoiled, "1")
+    forced = replace(WARM, max_tokens=3, logit_bias=((one, 100.0),))
+    [drawn] = draw(engine, batch("a", QUESTIONS[:1], n=1), sampling=forced).values()
+    assert drawn.text == "111"
+    with pytest.raises(EngineError, match="names a token by its text"):
+        draw(engine, batch("a"), sampling=replace(WARM, logit_bias=(("1", 7.0),)))
+
+
+@pytest.mark.parametrize(
+    ("token", "told"), [("no single token", "is . tokens to this model"), (960, "no token 960")]
+)
+def test_a_bias_of_what_is_no_token_is_one_sentence(
+    spoiled: Path, token: int | str, told: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    chat = ChatTokenizer(AutoTokenizer.from_pretrained(str(spoiled)), spoiled)
+    with pytest.raises(EngineError, match=told):
+        chat.biases(((token, 1.0),))
+
+
+def token_of(folder: Path, text: str) -> int:
+    from transformers import AutoTokenizer
+
+    [token] = AutoTokenizer.from_pretrained(str(folder)).encode(text, add_special_tokens=False)
+    return int(token)
 
 
 def test_the_endpoint_draws_what_the_offline_engine_draws(opened: Opener) -> None:

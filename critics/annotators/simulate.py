@@ -1,0 +1,72 @@
+"""Which annotator, which order, and when noise decides in its place: seeded draws, no models.
+
+AlpacaFarm (Section 3, Appendix C.1) draws the annotator of a pair uniformly from the pool, shows
+the two outputs in a random order, and turns a share p_flip of the labels. The turning is a mixture:
+with probability 2 p_flip a fair coin stands in for the annotator, which so turns p_flip of all
+labels. The coin is tossed first, and an annotator who would not be heard is not asked.
+
+Every draw depends on the seed and on a key alone. Keyed on the pair, the draws of a prompt's pairs
+are independent; keyed on the instruction, as in AlpacaFarm's code, they are all the same.
+"""
+
+from typing import Literal
+
+from ...stores.keys import SEED_BITS, derive_seed
+from ...stores.records import SCORED, Preferred
+from .pool import Annotator, Pool
+from .reading import Verdict
+
+MOST_FLIPS = 0.5
+"""At this rate of turned labels the coin decides everything."""
+
+
+def draw_key(keyed_on: Literal["pair", "instruction"], *, pair: str, instruction: str) -> str:
+    """Return what the draws about a pair are keyed on."""
+    return pair if keyed_on == "pair" else instruction
+
+
+def assign(pool: Pool, key: str, seed: int) -> Annotator:
+    """Return the annotator of `key`; each of the pool is as likely as any other."""
+    return pool.annotators[int(_uniform(seed, "annotator", key) * len(pool.annotators))]
+
+
+def shown_swapped(key: str, seed: int) -> bool:
+    """Whether the second output is shown first; one half of the keys."""
+    return _uniform(seed, "order", key) < 1 / 2
+
+
+def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
+    """Return the noise's verdict on `key`, or None where the annotator is to be asked.
+
+    Raises:
+        ValueError: if `p_flip` is not within 0 and 1/2.
+    """
+    if not 0 <= p_flip <= MOST_FLIPS:
+        raise ValueError(f"the rate of turned labels must be within 0 and 1/2, not {p_flip}")
+    if _uniform(seed, "noise", key) >= 2 * p_flip:
+        return None
+    return "first" if _uniform(seed, "coin", key) < 1 / 2 else "second"
+
+
+def without_asking(first: str, second: str) -> Preferred | None:
+    """Return the verdict that needs no annotator, nor any noise: identical outputs are a tie."""
+    return "tie" if first == second else None
+
+
+def reconciled(as_given: Verdict, swapped: Verdict) -> Verdict:
+    """Return one verdict from those on both orders.
+
+    Preferring either output in one order and not in the other is a tie; if one of the two has no
+    verdict, neither has the pair, for the same reason.
+    """
+    for verdict in (as_given, swapped):
+        if verdict.preferred is None:
+            return verdict
+    agreed = as_given.preferred if as_given.preferred == swapped.preferred else "tie"
+    explanation = "\n\n".join(v.explanation for v in (as_given, swapped) if v.explanation)
+    return Verdict(key=as_given.key, preferred=agreed, status=SCORED, explanation=explanation)
+
+
+def _uniform(seed: int, what: str, key: str) -> float:
+    """Return a number in [0, 1)."""
+    return derive_seed(seed, "annotation", what, key) / 2**SEED_BITS

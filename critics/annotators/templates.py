@@ -1,0 +1,194 @@
+"""What an annotator's prompt is made of: a set of templates, worked examples, a persona.
+
+A set is a folder of text files. `frame.txt` is the whole prompt around `{pairs}`; `pair.txt` shows
+one pair, `pair_input.txt` one whose instruction comes with an input; `example.txt` frames worked
+examples and their reply; `system.txt`, where there is one, goes ahead as the system's message. What
+the reply must look like (`{form}`) is not the set's to say: it comes from `forms/`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, cast
+
+from ...configs.read import parse_yaml
+from ...configs.schema import ConfigError
+from ...configs.section import Section
+from ...stores.keys import Json
+from ..templating import placeholders, render
+
+Form = Literal["token", "json", "ranking"]
+"""How a verdict is written: the better output's number alone, an object with an explanation, or
+both numbers in order."""
+
+HERE = Path(__file__).parent
+TEMPLATES = HERE / "templates"
+
+WORD_JOINER = "\u2060"
+"""Invisible; between the bracket and the name of a tag it makes it a tag no more."""
+
+PAIR = frozenset({"instruction", "first", "second"})
+REQUIRED: dict[str, frozenset[str]] = {
+    "frame": frozenset({"pairs", "form"}),
+    "pair": PAIR,
+    "pair_input": PAIR | {"input"},
+}
+OPTIONAL: dict[str, frozenset[str]] = {
+    "frame": frozenset({"examples", "persona"}),
+    "pair": frozenset({"number"}),
+    "pair_input": frozenset({"number"}),
+}
+EXTRA: dict[str, frozenset[str]] = {
+    "example": frozenset({"pairs", "reply"}),
+    "system": frozenset({"persona"}),
+}
+"""Files that a set may lack, and what they may show."""
+
+TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateSet:
+    """The texts of one set; `example` and `system` are None where the set has none."""
+
+    frame: str
+    pair: str
+    pair_input: str
+    example: str | None
+    system: str | None
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The names of the tags that these templates put around texts."""
+        return _tags(self.texts)
+
+    @property
+    def texts(self) -> tuple[str | None, ...]:
+        """All texts, in a fixed order."""
+        return (self.frame, self.pair, self.pair_input, self.example, self.system)
+
+    def shows(self, name: str) -> bool:
+        """Whether the placeholder `name` stands in the frame or in the system's message."""
+        return name in placeholders(f"{self.frame}{self.system or ''}")
+
+    @property
+    def numbers_pairs(self) -> bool:
+        """Whether pairs are shown with their numbers."""
+        return all("number" in placeholders(text) for text in (self.pair, self.pair_input))
+
+    def defused(self, text: str) -> str:
+        """Return `text` with the set's own tags broken, so that it can not end its part early."""
+        if "<" not in text or not self.tags:
+            return text
+        names = "|".join(map(re.escape, sorted(self.tags)))
+        return re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", f"<{WORD_JOINER}", text, flags=re.IGNORECASE)
+
+    def shown(self, values: Mapping[str, str]) -> str:
+        """Return one pair as the prompt shows it; with an `input`, if `values` has one."""
+        safe = {name: self.defused(value) for name, value in values.items()}
+        return render(self.pair_input if "input" in values else self.pair, safe)
+
+
+@lru_cache
+def _tags(texts: tuple[str | None, ...]) -> frozenset[str]:
+    return frozenset(TAG.findall("\n".join(text for text in texts if text)))
+
+
+class Example(Section):
+    """A worked example: a pair, the better of its outputs, and why."""
+
+    instruction: str
+    input: str | None = None
+    first: str
+    second: str
+    preferred: Literal["first", "second"]
+    explanation: str
+
+    def as_json(self) -> Json:
+        """Return all of it as plain data, to be hashed."""
+        return self.model_dump(mode="json")
+
+
+def shipped_sets() -> tuple[str, ...]:
+    """Return the names of the template sets that come with the package."""
+    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if path.is_dir()))
+
+
+def load_set(name_or_folder: str, beside: Path) -> TemplateSet:
+    """Read a shipped set by its name, or a folder; a relative one lies in the folder `beside`.
+
+    Raises:
+        ConfigError: if it is none, a file of it is missing or unknown, or a placeholder is; names
+            the file.
+    """
+    is_shipped = name_or_folder in shipped_sets()
+    folder = TEMPLATES / name_or_folder if is_shipped else beside / name_or_folder
+    if not folder.is_dir():
+        names = ", ".join(shipped_sets())
+        raise ConfigError(f"{folder}: no folder of templates is there; shipped sets are {names}")
+    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
+    known = ", ".join(f"{name}.txt" for name in (*REQUIRED, *EXTRA))
+    for name, path in found.items():
+        if name not in REQUIRED and name not in EXTRA:
+            raise ConfigError(f"{path}: unknown template; a set has {known}")
+    whole = {name: _template(name, folder / f"{name}.txt") for name in REQUIRED}
+    more = {name: _template(name, found[name]) if name in found else None for name in EXTRA}
+    return TemplateSet(
+        frame=whole["frame"],
+        pair=whole["pair"],
+        pair_input=whole["pair_input"],
+        example=more["example"],
+        system=more["system"],
+    )
+
+
+@lru_cache
+def form_text(form: Form, *, several: bool) -> str:
+    """Return what tells the annotator how to write its reply, about one pair or several."""
+    return _text(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
+
+
+@lru_cache
+def persona_text(persona: Literal["long", "short"]) -> str:
+    """Return what gives an annotator a taste for long, or for short outputs."""
+    return _text(HERE / "personas" / f"{persona}.txt")
+
+
+@lru_cache
+def shipped_examples(*, with_input: bool) -> tuple[Example, ...]:
+    """Return the worked examples, those with an input or those without."""
+    path = HERE / "examples" / ("with_input.yaml" if with_input else "without_input.yaml")
+    document = parse_yaml(_text(path))
+    return tuple(Example.model_validate(row) for row in cast("list[object]", document))
+
+
+def _template(name: str, path: Path) -> str:
+    text = _text(path)
+    there = placeholders(text)
+    required = REQUIRED.get(name, EXTRA["example"] if name == "example" else frozenset[str]())
+    allowed = required | OPTIONAL.get(name, EXTRA.get(name, frozenset[str]()))
+    missing, unknown = required - there, there - allowed
+    if missing:
+        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
+    if unknown:
+        raise ConfigError(
+            f"{path}: unknown placeholder {_braced(unknown)}; this template may use "
+            f"{_braced(allowed) or 'none'}"
+        )
+    return text
+
+
+def _text(path: Path) -> str:
+    try:
+        # Editors end a file with a line break; it is not part of the prompt.
+        return path.read_text(encoding="utf-8").removesuffix("\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
+
+
+def _braced(names: frozenset[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names))

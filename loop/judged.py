@@ -19,6 +19,7 @@ READ: Mapping[str, Sequence[str]] = {
     "candidates": ("prompt_id", "candidate_id", "text", "finish_reason"),
     "rewards": ("candidate_id", "score"),
     "critiques": ("candidate_id", "critic", "aspects", "status"),
+    "preferences": ("prompt_id", "first_id", "second_id", "preferred"),
     "prompts": ("prompt_id", "messages"),
 }
 """The columns that pairing reads, by table."""

@@ -2,15 +2,18 @@
 
 The policy's engine is replaced when the checkpoint changes: a new process on the new weights can
 not hold anything of the old ones. Policy and critic share one engine while they are the same
-weights under the same settings, as M_0 and the feedback model are in the first iteration.
+weights under the same settings, as M_0 and the feedback model are in the first iteration. So do
+annotators, whose engine gives way to the next one as the policy's does.
 """
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..configs.annotation import Role
 from ..configs.load import semantic
-from ..configs.schema import EngineConfig, RunConfig
+from ..configs.schema import ConfigError, EngineConfig, RunConfig
 from ..policies.canary import prove, read_canary
 from ..policies.engine import Engine, EngineError, Scorer
 from ..policies.identity import model_digest
@@ -38,18 +41,22 @@ class Served:
     """A model and how it is run; equal values can share one engine.
 
     `canary` is where the trainer left the numbers by which an engine proves that it runs these
-    weights; None for weights that were not trained here.
+    weights; None for weights that were not trained here. `control` stands before what the user says
+    when this is sampled: the condition under which it learned to answer well.
     """
 
     identity: str
     location: str
     engine: EngineConfig
     canary: Path | None = None
+    control: str = ""
 
     @property
     def params(self) -> Json:
         """What of this can change a completion."""
+        control = {"control": self.control} if self.control else {}
         return {
+            **control,
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,
@@ -67,34 +74,29 @@ class Models:
     initial: Served
     feedback: Served
     reward_id: str | None
+    annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
     _scorer: Scorer | None = field(default=None, init=False)
+    _scorer_of: Path | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, config: RunConfig, logs: Path) -> "Models":
-        """Identify the configured models; nothing is loaded yet.
+    def of(cls, config: RunConfig, logs: Path, *, roles: Collection[Role] = ()) -> "Models":
+        """Identify the configured models; nothing is loaded yet. `roles` are annotators' models.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
+            ConfigError: if a role has no model.
         """
-        policy, critic = located(config.policy.model), located(config.critic.model)
         reward = None
         if config.reward.model != NO_MODEL:
             reward = model_digest(located(config.reward.model, "reward"), EngineConfig())
         return cls(
             config=config,
             logs=logs,
-            initial=Served(
-                identity=model_digest(policy, config.policy.engine),
-                location=policy,
-                engine=config.policy.engine,
-            ),
-            feedback=Served(
-                identity=model_digest(critic, config.critic.engine),
-                location=critic,
-                engine=config.critic.engine,
-            ),
+            initial=_served(config.policy.model, config.policy.engine),
+            feedback=_served(config.critic.model, config.critic.engine),
             reward_id=reward,
+            annotators={role: _annotator(config, role) for role in roles},
         )
 
     def engine(self, served: Served) -> Engine:
@@ -115,21 +117,28 @@ class Models:
             )
         return self._engines[name]
 
-    def scorer(self) -> Scorer:
-        """Return the running reward model."""
+    def scorer(self, folder: Path | None = None) -> Scorer:
+        """Return the running reward model: the one in `folder`, or the configured one."""
+        wanted = folder or Path(located(self.config.reward.model, "reward"))
+        if self._scorer is not None and self._scorer_of != wanted:
+            self._close_scorer()
         if self._scorer is None:
             if self.config.exclusive:
                 self._close_all_but(set())
-            folder = Path(located(self.config.reward.model, "reward"))
-            self._scorer = open_scorer(folder, self.config.reward, log=self.logs / "reward.log")
+            self._scorer = open_scorer(wanted, self.config.reward, log=self.logs / "reward.log")
+            self._scorer_of = wanted
         return self._scorer
 
     def configure(self, config: RunConfig) -> None:
         """Take over live settings of the engines, from their next request on."""
         self.config = config
-        feedback = _name(self.feedback)
+        settings = {
+            _name(served): config.annotation.model_of(role).engine
+            for role, served in self.annotators.items()
+        }
+        settings[_name(self.feedback)] = config.critic.engine
         for name, engine in self._engines.items():
-            engine.configure(config.critic.engine if name == feedback else config.policy.engine)
+            engine.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
         """Close what would stand in the way of training on the same device."""
@@ -150,6 +159,22 @@ class Models:
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
+
+
+def _served(model: str, engine: EngineConfig) -> Served:
+    location = located(model)
+    return Served(identity=model_digest(location, engine), location=location, engine=engine)
+
+
+def _annotator(config: RunConfig, role: Role) -> Served:
+    """Return the model that annotators of a role are made of."""
+    model = config.annotation.model_of(role)
+    if model.model is None:
+        raise ConfigError(
+            f"annotation.{role}.model is not set, and annotators of the pool "
+            f"{config.annotation.pool} need it: give a folder or an OpenAI-compatible URL"
+        )
+    return _served(model.model, model.engine)
 
 
 def _proved(engine: Engine, served: Served) -> Engine:

@@ -19,15 +19,15 @@ of the candidates, nor on which prompts stand in the same frame.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
-from ..stores.keys import derive_seed, row_id
+from ..stores.keys import derive_seed
 from ..stores.records import Demonstration, Pair
 from ..stores.schemas import TABLES
 from .judged import with_same_text
+from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows
 
 Rule = Literal["success_vs_failure", "success", "top_reward"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -39,42 +39,13 @@ TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
 """The tables of rows to train on."""
 
 
-class Outcome(StrEnum):
-    """What pairing made of a prompt."""
-
-    PAIRED = "paired"
-    """At least one pair."""
-    DEMONSTRATED = "demonstrated"
-    """At least one demonstration."""
-    NO_CANDIDATES = "no_candidates"
-    """The prompt has no candidates."""
-    NONE_USABLE = "none_usable"
-    """Every candidate is empty or truncated."""
-    NONE_RATED = "none_rated"
-    """No usable candidate has the critique, or the reward, that the rule reads."""
-    NO_POSITIVE = "no_positive"
-    """No rated candidate is positive."""
-    NO_NEGATIVE = "no_negative"
-    """There are positives, and nothing to set against them."""
-    ALL_IDENTICAL = "all_identical"
-    """There are both, but all with the same text."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
+class Pairing(Origin):
     """How to pair: the rule, how many positives a prompt, and what the random draw depends on."""
 
     rule: Rule
     top_k: int
     root_seed: int
-    iteration: int
-
-
-class Made(NamedTuple):
-    """Pairs or demonstrations, in the order of the prompts, and what each prompt yielded."""
-
-    rows: pl.DataFrame
-    yields: pl.DataFrame
 
 
 _Offers = dict[str, tuple[list[int], list[int]]]
@@ -93,7 +64,7 @@ def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     split = _split(_ranked(judged, prompts), how)
     sides = split.filter(pl.col("positive") | pl.col("negative")).with_row_index("row")
     chosen, rejected = _drawn(sides, how)
-    rows = _pairs(sides[chosen], sides[rejected], prompts, how)
+    rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
     return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how))
 
 
@@ -105,7 +76,7 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
     ranked = with_same_text(_ranked(judged, prompts))
     distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
     split = _split(distinct, how)
-    rows = _demonstrations(split.filter("positive"), prompts, how)
+    rows = demonstration_rows(split.filter("positive"), prompts, how)
     return Made(rows, _yields(split, prompts, rows, Outcome.DEMONSTRATED, how))
 
 
@@ -214,58 +185,6 @@ def _matched(
                 negatives.remove(rejected)
                 break
     return matched
-
-
-def _pairs(
-    chosen: pl.DataFrame, rejected: pl.DataFrame, prompts: pl.DataFrame, how: Pairing
-) -> pl.DataFrame:
-    """Return the rows of pairs, each chosen beside its rejected."""
-    told = chosen.select(
-        "prompt_id",
-        chosen_id="candidate_id",
-        chosen_ratings="ratings",
-        chosen_reward="reward",
-        chosen=_assistant(),
-    )
-    against = rejected.select(
-        rejected_id="candidate_id",
-        rejected_ratings="ratings",
-        rejected_reward="reward",
-        rejected=_assistant(),
-    )
-    rows = pl.concat([told, against], how="horizontal")
-    ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), how)
-    return _finished(rows.with_columns(pair_id=ids), prompts, how)
-
-
-def _demonstrations(positives: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Return the rows of demonstrations."""
-    rows = positives.select(
-        "prompt_id", "candidate_id", "ratings", "reward", completion=_assistant()
-    )
-    ids = _ids("demo", rows.select("prompt_id", "candidate_id"), how)
-    return _finished(rows.with_columns(demonstration_id=ids), prompts, how)
-
-
-def _assistant() -> pl.Expr:
-    """Return a candidate's text as the one message of an answer."""
-    return pl.concat_list(pl.struct(role=pl.lit("assistant"), content=pl.col("text")))
-
-
-def _ids(prefix: str, of: pl.DataFrame, how: Pairing) -> pl.Series:
-    """Return the id of each row: the hash of what it is made of, and by which rule."""
-    made = [row_id(prefix, [how.rule, how.iteration, *parts]) for parts in of.iter_rows()]
-    return pl.Series(made, dtype=pl.String)
-
-
-def _finished(rows: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Add to each row its rank in its prompt, the rule, and what was asked."""
-    asked = prompts.select("prompt_id", prompt="messages")
-    return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(
-        iteration=pl.lit(how.iteration),
-        rule=pl.lit(how.rule),
-        rank=pl.int_range(pl.len()).over("prompt_id"),
-    )
 
 
 def _yields(

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .journal_held import FencedError, Held
+from .journal_held import FencedError
 from .journal_reader import JOURNAL, Cost, JournalError, Part
+from .journal_undoing import Undoing
 from .keys import Json
 from .migrations import Migration, outdated
 from .sealed import PartFile
 
-__all__ = ["ContradictionError", "Done", "FencedError", "Journal", "migrated"]
+__all__ = ["AMENDED", "ContradictionError", "Done", "FencedError", "Journal", "migrated"]
+
+AMENDED = "amended"
+"""The kind of the event that says that a unit was replaced."""
 
 
 class ContradictionError(JournalError):
@@ -34,7 +38,7 @@ class Done:
     telemetry: Mapping[str, float]
 
 
-class Journal(Held):
+class Journal(Undoing):
     """The one writer of a run's journal; its methods may be called from several threads."""
 
     def plan(
@@ -104,13 +108,52 @@ class Journal(Held):
         ((text,),) = self._query(
             "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", (iteration, stage)
         )
-        totals: dict[str, float] = json.loads(text)
-        for name, value in result.telemetry.items():
-            totals[name] = totals.get(name, 0) + value
+        totals = _added(json.loads(text), result.telemetry)
         self._db.execute(
             "UPDATE stages SET done = done + 1, totals = ? WHERE iteration = ? AND stage = ?",
             (json.dumps(totals), iteration, stage),
         )
+
+    def amend(
+        self, unit: str, result: Done, made_of_it: Sequence[str], why: Mapping[str, Json]
+    ) -> None:
+        """Replace what a done unit committed by a result under another key, which adds to it.
+
+        The result's telemetry is what it cost beyond the unit's. The stages `made_of_it`, of the
+        same iteration, are forgotten. An event `amended` keeps both keys, and `why`.
+
+        Raises:
+            JournalError: if the unit is not done; then nothing is changed.
+        """
+        with self._transaction("amend"):
+            found = self._query(
+                "SELECT iteration, stage, chunk, telemetry FROM units WHERE key = ? AND done",
+                (unit,),
+            )
+            if not found:
+                raise JournalError(f"unit {unit} is not done")
+            ((iteration, stage, chunk, telemetry),) = found
+            self._forget([(iteration, label) for label in made_of_it])
+            self._take_from_packs(unit)
+            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
+            self._db.execute("DELETE FROM units WHERE key = ?", (unit,))
+            self._db.execute(
+                "INSERT INTO units (key, iteration, stage, chunk) VALUES (?, ?, ?, ?)",
+                (result.unit, iteration, stage, chunk),
+            )
+            self._db.execute(
+                "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?",
+                (iteration, stage),
+            )
+            self._commit_one(result)
+            whole = _added(json.loads(telemetry), result.telemetry)
+            self._db.execute(
+                "UPDATE units SET telemetry = ? WHERE key = ?", (json.dumps(whole), result.unit)
+            )
+            detail = {"unit": result.unit, "before": unit, **why}
+            self._db.execute(
+                "INSERT INTO events VALUES (?, ?, ?)", (time.time(), AMENDED, json.dumps(detail))
+            )
 
     def _settle_loss(self, result: Done) -> None:
         for table, sha256 in self._query(
@@ -124,32 +167,6 @@ class Journal(Held):
                     "everything after them again"
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
-
-    def lose(self, unit: str) -> None:
-        """Make a unit owed again whose rows are damaged; it must come out as it was."""
-        with self._transaction("lose"):
-            self._db.execute(
-                'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
-                (unit,),
-            )
-            self._take_from_packs(unit)
-            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
-            changed = self._db.execute(
-                "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
-                (unit,),
-            ).fetchall()
-            self._db.executemany(
-                "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
-            )
-
-    def _take_from_packs(self, unit: str) -> None:
-        """Let a unit's rows no longer count in the packs that hold them."""
-        self._db.execute(
-            "UPDATE packs SET live = live - 1 WHERE sha256 IN"
-            " (SELECT pack FROM parts WHERE unit = ?)",
-            (unit,),
-        )
-        self._db.execute("DELETE FROM packs WHERE live = 0")
 
     def pack(self, pack: PartFile, parts: Sequence[Part]) -> None:
         """Let a pack stand for parts of one stage and table, in the order of their chunks.
@@ -174,45 +191,6 @@ class Journal(Held):
             ).rowcount
             if changed != len(parts):
                 raise JournalError(f"{len(parts) - changed} of {len(parts)} parts are gone")
-
-    def redo(self) -> int:
-        """Accept what lost units will give, and forget all that was planned after the first.
-
-        Returns how many units were forgotten.
-        """
-        with self._transaction("redo"):
-            found = self._query(
-                "SELECT u.iteration, s.ordinal FROM lost l JOIN units u ON u.key = l.unit"
-                " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
-                " ORDER BY u.iteration, s.ordinal LIMIT 1"
-            )
-            self._db.execute("DELETE FROM lost")
-            return sum(self._forget_after(iteration, ordinal) for iteration, ordinal in found)
-
-    def _forget_after(self, iteration: int, ordinal: int) -> int:
-        later = self._query(
-            "SELECT iteration, stage FROM stages"
-            " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
-            (iteration, ordinal),
-        )
-        self._abandon(
-            totals
-            for place in later
-            for (totals,) in self._query(
-                "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
-            )
-        )
-        self._db.executemany(
-            "DELETE FROM parts WHERE unit IN"
-            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
-            later,
-        )
-        self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", later)
-        forgotten = self._db.executemany(
-            "DELETE FROM units WHERE iteration = ? AND stage = ?", later
-        ).rowcount
-        self._db.executemany("DELETE FROM stages WHERE iteration = ? AND stage = ?", later)
-        return max(forgotten, 0)
 
     def reserve(self, unit: str, cost: Cost) -> None:
         """Note what a unit may spend before it is spent; its commit settles the account."""
@@ -240,6 +218,11 @@ class Journal(Held):
         """Change facts about the run."""
         with self._transaction("set_meta"):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
+
+
+def _added(totals: Mapping[str, float], telemetry: Mapping[str, float]) -> dict[str, float]:
+    names = {**totals, **telemetry}
+    return {name: totals.get(name, 0) + telemetry.get(name, 0) for name in names}
 
 
 def migrated(folder: Path) -> list[Migration]:

@@ -3,7 +3,7 @@
 
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
 journal.sqlite, parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/,
-quarantine/ (damaged files), work/ (unpublished), logs/.
+reward_models/SHA256/, quarantine/ (damaged files), work/ (unpublished), logs/.
 """
 
 import re
@@ -15,21 +15,31 @@ from typing import TypeVar
 import polars as pl
 import pyarrow as pa
 
-from .committer import Committer, Finished, when_there_is_room
+from .committer import Committer, Finished, seal, when_there_is_room
 from .durable import make_folder, sweep
 from .failpoints import reach
 from .journal import Journal
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
+from .keys import Json
 from .objects import objects_of
 from .packing import Packer
-from .packs import UnitRows, file_path, holding, part_folder, path_of, scan, scan_parts
+from .packs import (
+    MODELS,
+    UnitRows,
+    file_path,
+    holding,
+    part_folder,
+    path_of,
+    scan,
+    scan_parts,
+)
 from .schemas import TABLES, ArrowTable, Batch, R, Row, from_table
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
 CANARIES = "canaries"
 QUARANTINE = "quarantine"
 COLLECTED = "collected"
@@ -131,11 +141,11 @@ class RunWriter:
         self.folder = journal.folder
         for name in TABLES.values():
             make_folder(part_folder(self.folder, name))
-        for name in (CHECKPOINTS, "work", "logs", QUARANTINE):
+        for name in (*MODELS, "work", "logs", QUARANTINE):
             make_folder(self.folder / name)
         reach("lake.recover")
         # Not work/: a trainer that outlived its daemon may still write there.
-        for name in (PARTS, PACKS, CHECKPOINTS, CANARIES, QUARANTINE):
+        for name in (PARTS, PACKS, *MODELS, CANARIES, QUARANTINE):
             sweep(self.folder / name)
         self._giving_up = threading.Event()
         self._units = UnitRows(self.folder)
@@ -151,6 +161,22 @@ class RunWriter:
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
         self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry))
+
+    def amend(
+        self, unit: str, result: Finished, made_of_it: Sequence[str], why: Mapping[str, Json]
+    ) -> None:
+        """Replace a done unit by a result under another key; durable on return (`Journal.amend`).
+
+        Raises:
+            JournalError: if the unit is not done.
+        """
+
+        def replace() -> None:
+            with self.journal.publishing:
+                (sealed,) = seal(self.journal, [result])
+                self.journal.amend(unit, sealed, made_of_it, why)
+
+        self.when_there_is_room(replace)
 
     def settled(self) -> list[str]:
         """Return the units that became durable since the last call."""
@@ -203,13 +229,15 @@ class RunWriter:
             OwedAgainError: if it is damaged: the training is owed again.
             JournalError: if its weights were given up.
         """
-        folder = self.folder / CHECKPOINTS / checkpoint_id
-        if f"{CHECKPOINTS}/{checkpoint_id}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were given up by `lpfloop gc --keep`")
-        try:
-            return self.when_there_is_room(lambda: self._fetched(folder))
-        except DamagedError as error:
-            raise self._lost(self._trained(checkpoint_id), folder, error) from error
+        return self._verified_model(CHECKPOINTS, checkpoint_id)
+
+    def verified_reward_model(self, reward_model_id: str) -> Path:
+        """Return the folder of a published reward model, every byte verified.
+
+        Raises:
+            OwedAgainError: if it is damaged: its training is owed again.
+        """
+        return self._verified_model(REWARD_MODELS, reward_model_id)
 
     def publish(self, path: Path) -> None:
         """Publish what lies whole in the run's folder: a checkpoint, or a file about one."""
@@ -229,12 +257,21 @@ class RunWriter:
             raise JournalError(f"unit {unit} has committed no {table}")
         return part
 
-    def _fetched(self, checkpoint: Path) -> Path:
-        """Return a checkpoint's folder, and see to it that what belongs to it is here, too."""
-        for path in self._objects.files(self.folder / CANARIES / checkpoint.name):
+    def _verified_model(self, table: str, name: str) -> Path:
+        folder = self.folder / table / name
+        if f"{table}/{name}" in collected(self.journal):
+            raise JournalError(f"the weights of {folder} were given up by `lpfloop gc --keep`")
+        try:
+            return self.when_there_is_room(lambda: self._fetched(folder))
+        except DamagedError as error:
+            raise self._lost(self._trained(table, name), folder, error) from error
+
+    def _fetched(self, model: Path) -> Path:
+        """Return a model's folder, and see to it that what belongs to it is here, too."""
+        for path in self._objects.files(self.folder / CANARIES / model.name):
             if not path.exists():
                 self._objects.local_file(path)
-        return self._objects.local_folder(checkpoint)
+        return self._objects.local_folder(model)
 
     def _read(self, part: Part) -> pa.Table:
         try:
@@ -260,12 +297,12 @@ class RunWriter:
                 self._lost(other.unit, path, error)
         return self._lost(part.unit, path, error)
 
-    def _trained(self, checkpoint_id: str) -> str:
-        """Return the unit that published a checkpoint."""
-        for part in self.journal.parts(table="checkpoints"):
-            if checkpoint_id in self._units.read(part)["checkpoint_id"].to_pylist():
+    def _trained(self, table: str, name: str) -> str:
+        """Return the unit that published a model."""
+        for part in self.journal.parts(table=table):
+            if name in self._units.read(part)[MODELS[table]].to_pylist():
                 return part.unit
-        raise JournalError(f"no unit has published checkpoint {checkpoint_id}")
+        raise JournalError(f"no unit has published {table}/{name}")
 
     def _lost(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
         """Put what is damaged aside and make its unit owed again."""

@@ -1,0 +1,79 @@
+"""Taking back what a journal says is done: units whose rows are damaged, stages made of others."""
+
+from collections.abc import Sequence
+
+from .journal_held import Held
+
+
+class Undoing(Held):
+    """The part of a journal's writer that makes units owed again and forgets stages."""
+
+    def lose(self, unit: str) -> None:
+        """Make a unit owed again whose rows are damaged; it must come out as it was."""
+        with self._transaction("lose"):
+            self._db.execute(
+                'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
+                (unit,),
+            )
+            self._take_from_packs(unit)
+            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
+            changed = self._db.execute(
+                "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
+                (unit,),
+            ).fetchall()
+            self._db.executemany(
+                "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
+            )
+
+    def _take_from_packs(self, unit: str) -> None:
+        """Let a unit's rows no longer count in the packs that hold them."""
+        self._db.execute(
+            "UPDATE packs SET live = live - 1 WHERE sha256 IN"
+            " (SELECT pack FROM parts WHERE unit = ?)",
+            (unit,),
+        )
+        self._db.execute("DELETE FROM packs WHERE live = 0")
+
+    def redo(self) -> int:
+        """Accept what lost units will give, and forget all that was planned after the first.
+
+        Returns how many units were forgotten.
+        """
+        with self._transaction("redo"):
+            found = self._query(
+                "SELECT u.iteration, s.ordinal FROM lost l JOIN units u ON u.key = l.unit"
+                " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+                " ORDER BY u.iteration, s.ordinal LIMIT 1"
+            )
+            self._db.execute("DELETE FROM lost")
+            return sum(self._forget_after(iteration, ordinal) for iteration, ordinal in found)
+
+    def _forget_after(self, iteration: int, ordinal: int) -> int:
+        return self._forget(
+            self._query(
+                "SELECT iteration, stage FROM stages"
+                " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
+                (iteration, ordinal),
+            )
+        )
+
+    def _forget(self, stages: Sequence[tuple[int, str]]) -> int:
+        """Forget the plans and results of stages; what they cost stays spent."""
+        self._abandon(
+            totals
+            for place in stages
+            for (totals,) in self._query(
+                "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
+            )
+        )
+        self._db.executemany(
+            "DELETE FROM parts WHERE unit IN"
+            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
+            stages,
+        )
+        self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", stages)
+        forgotten = self._db.executemany(
+            "DELETE FROM units WHERE iteration = ? AND stage = ?", stages
+        ).rowcount
+        self._db.executemany("DELETE FROM stages WHERE iteration = ? AND stage = ?", stages)
+        return max(forgotten, 0)

@@ -1,0 +1,95 @@
+"""A done unit can be replaced by what more work made of it, under another key."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from examples import PREFERENCE, REWARD
+
+from lpfloop.stores import packing
+from lpfloop.stores.committer import Finished
+from lpfloop.stores.inspection import check_journal, damages
+from lpfloop.stores.journal import AMENDED, Journal
+from lpfloop.stores.journal_reader import Cost, JournalError
+from lpfloop.stores.lake import RunReader, RunWriter, run_folder
+from lpfloop.stores.packing import pack_all
+from lpfloop.stores.records import Preference, Reward
+
+UNREAD = [
+    replace(PREFERENCE, preference_id=f"pref-{n}", preferred=None, status="empty") for n in (0, 1)
+]
+READ = [replace(row, preferred="tie", status="scored") for row in UNREAD]
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = RunWriter(Journal.create(run_folder(tmp_path, "a"), {"config": "{}"}))
+    for stage in ("asked", "other", "made"):
+        keys = [f"{stage}-0", f"{stage}-1"]
+        writer.journal.plan(1, stage, stage, lambda keys=keys: keys)
+    for n in (0, 1):
+        writer.commit(f"asked-{n}", {Preference: [UNREAD[n]]}, {"tokens": 5, "unscored": 1})
+        writer.commit(f"other-{n}", {Reward: [REWARD]}, {"tokens": 2})
+        writer.commit(f"made-{n}", {Reward: [REWARD]}, {"tokens": 3})
+    writer.flush()
+    yield writer
+    writer.close()
+
+
+def amend(writer, unit="asked-0"):
+    more = {"tokens": 7, "unscored": -1}
+    result = Finished(unit="again", tables={Preference: [READ[0]]}, telemetry=more)
+    writer.amend(unit, result, ["made"], {"replies": 4})
+
+
+def preferences(writer):
+    with closing(RunReader(writer.folder)) as reader:
+        return sorted(reader.scan("preferences").select("preference_id", "status").collect().rows())
+
+
+def test_the_new_rows_stand_in_the_place_of_the_old_ones(writer):
+    amend(writer)
+    assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
+    assert writer.journal.keys(1, "asked") == ["again", "asked-1"]
+    assert writer.rows(Preference, "again") == [READ[0]]
+    assert not writer.journal.is_done("asked-0")
+    assert writer.journal.events(AMENDED) == [{"unit": "again", "before": "asked-0", "replies": 4}]
+
+
+def test_what_was_made_of_it_is_forgotten_and_nothing_else(writer):
+    amend(writer)
+    states = {state.stage: state for state in writer.journal.stages()}
+    assert set(states) == {"asked", "other"}
+    assert (states["asked"].done, states["asked"].planned) == (2, 2)
+    assert states["asked"].totals == {"tokens": 17, "unscored": 1}
+    assert writer.journal.spent() == Cost(tokens=17 + 4 + 6), "what is forgotten stays spent"
+
+
+def test_it_can_be_amended_twice_and_lost(writer):
+    amend(writer)
+    result = Finished(unit="more", tables={Preference: [READ[0]]}, telemetry={"tokens": 1})
+    writer.amend("again", result, [], {})
+    writer.journal.lose("more")
+    assert [unit.key for unit in writer.journal.owed(1, "asked")] == ["more"]
+    writer.commit("more", {Preference: [READ[0]]}, {})
+    writer.flush()
+    assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
+
+
+def test_rows_that_lie_in_a_pack_no_longer_count_there(writer, monkeypatch):
+    monkeypatch.setattr(packing, "FEWEST", 2)
+    assert pack_all(writer.journal) > 0
+    amend(writer)
+    assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
+    assert writer.rows(Preference, "asked-1") == [UNREAD[1]]
+    check_journal(writer.folder)
+    assert list(damages(writer.journal, deep=True)) == []
+
+
+@pytest.mark.parametrize("unit", ["nothing", "again"])
+def test_a_unit_that_is_not_done_can_not_be_amended(writer, unit):
+    before = preferences(writer)
+    with pytest.raises(JournalError, match=f"unit {unit} is not done"):
+        amend(writer, unit)
+    assert preferences(writer) == before
+    assert len(writer.journal.stages()) == 3

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Folders of files that the user asked for: whole under their name, or not there.
+"""Files and folders that the user asked for: whole under their name, or not there.
 
-They lie beside the lake and can be made again, so they are written into a draft folder and moved to
-their place at the end; what is there already stays until then.
+They lie beside the lake and can be made again, so they are written as a draft and moved to their
+place at the end; what is there already stays until then.
 """
 
 import csv
@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,6 +77,23 @@ def _place(draft: Path, target: Path) -> None:
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def output_file(target: Path, data: bytes) -> None:
+    """Write a file whole under its name, or leave what is there.
+
+    Raises:
+        TargetError: if it can not be written.
+    """
+    draft = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{target.name}"
+    try:
+        draft.write_bytes(data)
+        _sync(draft)
+        draft.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise TargetError(f"{target} can not be written: {error.strerror}") from error
 
 
 def put_text(path: Path, text: str) -> None:

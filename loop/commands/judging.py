@@ -1,0 +1,52 @@
+"""The command that checks judges against people: `judge-check`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import DEFAULT_LAKE, AsJson, Lake, exit_codes
+
+
+def judge_check(
+    sources: Annotated[
+        list[str], typer.Argument(help="Files of judgments, or names of runs.", metavar="SOURCE...")
+    ],
+    *,
+    human: Annotated[
+        list[str] | None,
+        typer.Option("--human", help="Annotators whose names begin like this are people."),
+    ] = None,
+    panel: Annotated[int, typer.Option(min=2, help="Most verdicts that make a majority.")] = 4,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it, too: an .svg, .png or .pdf file.")
+    ] = None,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Check judges: agreement with people, bias and variance, tastes, consistency."""
+    from ..files import InputError
+    from ..judge_check.checking import Settings, check
+    from ..judge_check.formats import PEOPLE
+    from ..judge_check.judgments import collect
+    from ..judge_check.report import document, plot_check, print_check
+    from ..judge_check.sources import judgments_of
+    from ..plots import check_plot
+    from ..printing import print_json
+
+    with exit_codes():
+        if plot is not None:
+            check_plot(plot)
+        judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ()))))
+        if not len(judgments.instructions):
+            raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
+        settings = Settings(panel=panel, draws=draws, seed=seed)
+        checked = check(judgments, settings)
+        if plot is not None:
+            plot_check(plot, checked)
+        if as_json:
+            print_json(document(judgments, checked, settings))
+        else:
+            print_check(judgments, checked)

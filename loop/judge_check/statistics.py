@@ -1,0 +1,185 @@
+"""What is measured about a judge: pure functions of how often each verdict was given.
+
+AlpacaFarm, Section 4.3 and Appendix C.2. Counts are arrays of shape (pairs, 3): for each pair of
+outputs, how many verdicts prefer the first, how many the second, and how many call it a tie. Each
+measure is a ratio of two sums over pairs, so that it can be resampled by instruction
+(`resampling.py`).
+
+A majority is that of at most `panel` verdicts. Where there are more, the measure is its expectation
+over all ways to draw that many; modes that share the first place share the majority evenly. So
+nothing is drawn at random, and the expectation is the same as that of a random draw.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+"""Shape (pairs, 3), or (pairs, 2) where ties are left out."""
+Numbers = NDArray[np.float64]
+
+FIRST, SECOND, TIE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """A measure: the sum of `numerator` over that of `denominator`; each has shape (pairs,)."""
+
+    numerator: Numbers
+    denominator: Numbers
+
+
+def majority(counts: Counts, panel: int) -> Numbers:
+    """Return how probable each verdict is as the majority of `panel` verdicts of each pair.
+
+    Shape (pairs, labels); rows of pairs without a verdict are zero.
+    """
+    total = counts.sum(axis=1)
+    shares = np.zeros(counts.shape)
+    for size in range(1, panel + 1):
+        rows = total == size if size < panel else total >= panel
+        if rows.any():
+            shares[rows] = _drawn_majority(counts[rows], size)
+    return shares
+
+
+def _drawn_majority(counts: Counts, size: int) -> Numbers:
+    """Sum over all compositions of a draw of `size` verdicts, without replacement."""
+    shares = np.zeros(counts.shape)
+    for drawn in product(range(size + 1), repeat=counts.shape[1]):
+        if sum(drawn) == size:
+            ways = np.prod([_choose(counts[:, label], k) for label, k in enumerate(drawn)], axis=0)
+            modes = np.array(drawn) == max(drawn)
+            shares += ways[:, None] * (modes / modes.sum())
+    return shares / _choose(counts.sum(axis=1), size)[:, None]
+
+
+def _choose(n: NDArray[np.int64], k: int) -> Numbers:
+    """Return the binomial coefficients; zero where n < k."""
+    falling = np.ones(len(n))
+    for step in range(k):
+        falling *= n - step
+    return falling / factorial(k)
+
+
+def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
+    """Return how often a verdict is that of the majority of people."""
+    asked = people.sum(axis=1) > 0
+    matches = (counts * majority(people, panel)).sum(axis=1)
+    return Ratio(
+        numerator=matches, denominator=np.where(asked, counts.sum(axis=1), 0).astype(float)
+    )
+
+
+def decided_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
+    """Return the agreement between verdicts that are no ties."""
+    return agreement(counts[:, :TIE], people[:, :TIE], panel)
+
+
+def held_out_agreement(counts: Counts, panel: int) -> Ratio:
+    """Return how often a verdict is that of the majority of `panel` - 1 others on the same pair.
+
+    One minus this is the variance of whoever gave the verdicts (Section 4.3); of people, it is the
+    agreement to expect of a judge that is as good as one of them.
+    """
+    matches = sum(
+        (held * modes[:, label] for label, (held, modes) in enumerate(_held_out(counts, panel))),
+        np.zeros(len(counts)),
+    )
+    return Ratio(numerator=matches, denominator=_compared(counts, counts))
+
+
+def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
+    """Return how often a judge agrees with the majority of `panel` - 1 others, as people do.
+
+    Each person is left out in turn, and the judge stands in that place.
+    """
+    total = np.maximum(people.sum(axis=1), 1)
+    matches = sum(
+        (held / total * (judge * modes).sum(axis=1) for held, modes in _held_out(people, panel)),
+        np.zeros(len(people)),
+    )
+    return Ratio(numerator=matches, denominator=_compared(people, judge))
+
+
+def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
+    """Give for each label its verdicts, and the majority of the others when one is held out."""
+    for label in range(counts.shape[1]):
+        there = counts[:, label] > 0
+        others = counts[there]
+        others[:, label] -= 1
+        modes = np.zeros(counts.shape)
+        modes[there] = majority(others, panel - 1)
+        yield counts[:, label], modes
+
+
+def _compared(counts: Counts, verdicts: Counts) -> Numbers:
+    """Return the number of verdicts on each pair that has several in `counts`."""
+    several = counts.sum(axis=1) > 1
+    return np.where(several, verdicts.sum(axis=1), 0).astype(float)
+
+
+def majorities_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
+    """Return how often the majorities of a judge's verdicts and of people's are the same.
+
+    One minus this is the judge's bias (Appendix C.2).
+    """
+    both = (counts.sum(axis=1) > 0) & (people.sum(axis=1) > 0)
+    same = (majority(counts, panel) * majority(people, panel)).sum(axis=1)
+    return Ratio(numerator=same, denominator=both.astype(float))
+
+
+def error(agreed: Ratio) -> Ratio:
+    """Return the measure of what does not agree."""
+    return Ratio(numerator=agreed.denominator - agreed.numerator, denominator=agreed.denominator)
+
+
+def preference_for(sign: Numbers, counts: Counts) -> Ratio:
+    """Return how often the output with more of something is preferred, ties left out.
+
+    `sign` is 1 where the second output has more of it, -1 where the first has, 0 where neither.
+    """
+    for_it = np.where(sign > 0, counts[:, SECOND], counts[:, FIRST])
+    decided = counts[:, FIRST] + counts[:, SECOND]
+    return Ratio(
+        numerator=np.where(sign != 0, for_it, 0).astype(float),
+        denominator=np.where(sign != 0, decided, 0).astype(float),
+    )
+
+
+def first_shown(as_given: Counts, swapped: Counts) -> Ratio:
+    """Return how often the output that was shown first is preferred, ties left out.
+
+    An even hand gives one half, if outputs were shown in random order or in both orders.
+    """
+    chosen = as_given[:, FIRST] + swapped[:, SECOND]
+    decided = as_given[:, :TIE].sum(axis=1) + swapped[:, :TIE].sum(axis=1)
+    return Ratio(numerator=chosen.astype(float), denominator=decided.astype(float))
+
+
+def order_agreement(as_given: Counts, swapped: Counts) -> Ratio:
+    """Return how often the verdict is the same in both orders; each pair counts once."""
+    asked = as_given.sum(axis=1) * swapped.sum(axis=1)
+    same = (as_given * swapped).sum(axis=1)
+    return Ratio(
+        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
+        denominator=(asked > 0).astype(float),
+    )
+
+
+def repeat_agreement(repeats: Sequence[Counts]) -> Ratio:
+    """Return how often two verdicts on the same question agree, each pair counting once.
+
+    Args:
+        repeats: The counts of each order of the outputs: a question is a pair in one order.
+    """
+    asked = sum((c.sum(axis=1) * (c.sum(axis=1) - 1) for c in repeats), np.zeros(1))
+    same = sum(((c * (c - 1)).sum(axis=1) for c in repeats), np.zeros(1))
+    return Ratio(
+        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
+        denominator=(asked > 0).astype(float),
+    )

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from ..asking.forms import Form
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, RunArgument, exit_codes
-from .running import reporting
+from ..asking.forms import Form, FormError
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, exit_codes
+from .winning import WINRATE, winrate
+from .working import reporting
 
 
 def sql(
@@ -41,17 +42,26 @@ def variants(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
 
 
 def evaluate(
-    name: RunArgument,
+    name: Annotated[
+        str, typer.Argument(help="Name of the run; or winrate, of a file.", metavar="RUN|winrate")
+    ],
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     prompts: Annotated[
         Path | None, typer.Option(help="Evaluate on these prompts instead (JSONL).")
     ] = None,
+    preferences: Annotated[
+        Path | None, typer.Option(help="winrate: annotations in AlpacaEval's format.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="winrate: also by this field of the file.")] = None,
+    versus: Annotated[
+        Path | None, typer.Option(help="winrate: also the lead over the model of this file.")
+    ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run's checkpoints: held-out prompts, or a file of your own."""
+    """Evaluate a run's checkpoints: held-out prompts, or a file of your own; or a win-rate."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
     from ..asking.output import is_table, write_frame
@@ -59,6 +69,12 @@ def evaluate(
     from ..printing import print_results
 
     with exit_codes():
+        if name == WINRATE:
+            winrate(preferences, by, versus, form, as_json=as_json)
+            return
+        for option, given in (("preferences", preferences), ("by", by), ("versus", versus)):
+            if given is not None:
+                raise FormError(f"--{option} is about a file: `lpfloop eval {WINRATE} ...`")
         table = is_table(form, as_json=as_json)
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, prompts, reporter)

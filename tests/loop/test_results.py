@@ -1,0 +1,144 @@
+"""Runs side by side: what stands for a run, what stands for a method, and who is ahead."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import call
+from examples import PROMPT, SCORE
+
+from lpfloop.loop.commands.comparing import write_comparison
+from lpfloop.loop.evaluation import summarise
+from lpfloop.loop.reading import NoSuchRunError
+from lpfloop.loop.results import by_method, results
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.lake import RunWriter, run_folder
+from lpfloop.stores.records import Evaluation, Prompt, Score
+
+PROMPTS = [replace(PROMPT, prompt_id=f"p{n}", task="math" if n % 2 else "facts") for n in range(8)]
+BEGAN = [0, 0, 0, 1, 0.5, 0, 1, 0]
+BETTER = [0, 1, 0, 1, 1, 0, 1, 1]
+
+
+def scores(values, *, iteration=1, checkpoint="made", benchmark="held-out", metric="win_rate"):
+    return [
+        replace(
+            SCORE,
+            iteration=iteration,
+            checkpoint_id=checkpoint,
+            benchmark=benchmark,
+            metric=metric,
+            prompt_id=f"p{n}",
+            value=float(value),
+        )
+        for n, value in enumerate(values)
+    ]
+
+
+def write(lake: Path, name: str, recipe: dict[str, object], made: list[Score], tokens=10) -> None:
+    """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about."""
+    config = json.dumps({"recipe": recipe})
+    writer = RunWriter(Journal.create(run_folder(lake, name), {"config": config}))
+    for number, rows in ((0, scores(BEGAN, iteration=0, checkpoint="m0")), (1, made)):
+        unit = f"{name}-{number}"
+        writer.journal.plan(number, "assess", unit, lambda unit=unit: [unit])
+        tables = {Score: rows, Evaluation: summarise(rows)}
+        if number == 0:
+            tables[Prompt] = PROMPTS
+        writer.commit(unit, tables, {"tokens": tokens, "prompt_tokens": 0, "money": 0.0})
+    writer.close()
+
+
+def test_a_run_stands_for_its_last_policy_and_m_0_is_shown_once(tmp_path):
+    for name in ("dpo", "ppo"):
+        write(tmp_path, name, {"name": name}, scores(BETTER, checkpoint=name))
+    found = results(tmp_path, ["dpo", "ppo", "dpo"])
+    assert [(r.method, r.iteration, r.checkpoint) for r in found] == [
+        ("M_0", 0, "m0"),
+        ("dpo", 1, "dpo"),
+        ("ppo", 1, "ppo"),
+    ]
+    assert found[1].numbers["win_rate"].value == 5 / 8
+    assert found[0].tokens == 0
+    assert found[1].tokens == 20
+
+
+def test_a_policy_that_a_run_has_made_is_no_beginning_of_another(tmp_path):
+    write(tmp_path, "sft", {"name": "sft"}, scores(BETTER, checkpoint="m0"))
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER, checkpoint="dpo"))
+    assert [result.method for result in results(tmp_path, ["sft", "dpo"])] == ["sft", "dpo"]
+
+
+def test_best_of_n_stands_for_its_best_answers(tmp_path):
+    best = scores(BETTER, checkpoint="m0", benchmark="best-of-16")
+    curve = scores(BEGAN, checkpoint="m0", benchmark="best-of-4", metric="reward")
+    write(tmp_path, "a", {"name": "best-of-n", "most": 16}, [*best, *curve])
+    began, reached = results(tmp_path, ["a"])
+    assert (began.method, reached.method, reached.benchmark) == ("M_0", "best-of-16", "best-of-16")
+    assert set(reached.numbers) == {"win_rate"}
+
+
+def test_what_is_ahead_is_told_prompt_by_prompt(tmp_path):
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER))
+    began, reached = results(tmp_path, ["dpo"])
+    lead = reached.lead(began, "win_rate")
+    apart = [after - before for before, after in zip(BEGAN, BETTER, strict=True)]
+    assert math.isclose(lead.value, sum(apart) / 8)
+    assert lead.interval[0] <= lead.value <= lead.interval[1]
+    assert reached.lead(began, "true_score") is None
+
+
+def test_runs_of_one_method_are_taken_together_with_an_error_of_both_kinds(tmp_path):
+    write(tmp_path, "a", {"name": "ppo"}, scores(BETTER, checkpoint="a"), tokens=10)
+    write(tmp_path, "b", {"name": "ppo"}, scores([1] * 7 + [0], checkpoint="b"), tokens=30)
+    *_, both = by_method(results(tmp_path, ["a", "b"]))
+    assert (both.method, both.runs, both.tokens) == ("ppo", ("a", "b"), 40)
+    one, other = (r.numbers["win_rate"] for r in results(tmp_path, ["a", "b"])[1:])
+    mean = both.numbers["win_rate"]
+    assert mean.value == (one.value + other.value) / 2
+    within = (one.stderr**2 + other.stderr**2) / 2
+    between = (one.value - other.value) ** 2 / 2 / 2
+    assert math.isclose(mean.stderr, math.sqrt(within + between))
+    assert both.scores["win_rate"]["p0"] == 0.5
+
+
+def test_the_numbers_of_one_task_are_those_of_its_prompts(tmp_path):
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER))
+    _, reached = results(tmp_path, ["dpo"], task="math")
+    assert set(reached.scores["win_rate"]) == {"p1", "p3", "p5", "p7"}
+    expected, *_ = summarise(scores(BETTER[1::2]))
+    measure = reached.numbers["win_rate"]
+    assert (measure.value, measure.stderr) == pytest.approx((expected.value, expected.stderr))
+    with pytest.raises(NoSuchRunError, match="no answers of task general"):
+        results(tmp_path, ["dpo"], task="general")
+
+
+def test_a_table_shows_all_runs_and_their_leads(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    write(tmp_path, "dpo-0", {"name": "dpo"}, scores(BETTER, checkpoint="a"))
+    write(tmp_path, "dpo-1", {"name": "dpo"}, scores(BETTER, checkpoint="b"))
+    write_comparison(tmp_path, ["dpo-0", "dpo-1"], together=True, against="M_0")
+    shown = capsys.readouterr().out
+    for text in ("M_0", "dpo", "31.2 ±16.2", "62.5 ±18.3", "+31.2 ["):
+        assert text in shown
+
+
+def test_rows_of_a_comparison_go_to_programs(tmp_path):
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER))
+    code, stdout, stderr = call(tmp_path, "compare", "dpo", "--against", "M_0", "--json")
+    assert code == 0, stderr
+    began, reached = json.loads(stdout)
+    assert (began["method"], reached["method"]) == ("M_0", "dpo")
+    assert reached["win_rate"] == 0.625
+    assert reached["win_rate_lead"] == 0.3125
+    assert len(reached["win_rate_lead_interval"]) == 2
+    code, _, stderr = call(tmp_path, "compare", "dpo", "--against", "ppo")
+    assert (code, "not in the comparison, which has M_0, dpo" in stderr) == (2, True)
+
+
+def test_a_run_without_numbers_is_refused(tmp_path):
+    RunWriter(Journal.create(run_folder(tmp_path, "empty"), {"config": "{}"})).close()
+    with pytest.raises(NoSuchRunError, match="has measured no answers yet"):
+        results(tmp_path, ["empty"])

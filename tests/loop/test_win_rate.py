@@ -1,0 +1,258 @@
+"""Win-rates by hand-computed values: the mean, its error, pairs of models, equal lengths."""
+
+import json
+import math
+import re
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from commands import call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lpfloop.loop.files import InputError
+from lpfloop.loop.winning.annotations import read_annotations
+from lpfloop.loop.winning.length_control import fit, length_controlled
+from lpfloop.loop.winning.report import standings
+from lpfloop.loop.winning.resampling import mean_interval
+from lpfloop.loop.winning.win_rate import difference, win_rate
+
+PREFERENCES = st.none() | st.sampled_from([0, 1, 1.5, 2]) | st.floats(1, 2)
+
+
+def row(number, preference, **fields):
+    return {
+        "instruction": f"instruction {number}",
+        "output_1": "of the reference",
+        "output_2": "of the model",
+        "generator_1": "davinci",
+        "generator_2": "alpaca",
+        "preference": preference,
+    } | fields
+
+
+def written(folder, rows, name="annotations.json"):
+    path = folder / name
+    path.write_text(json.dumps(rows))
+    return path
+
+
+# the mean and its error
+
+
+def test_a_draw_counts_half_and_what_was_not_read_is_left_out():
+    found = win_rate([1, 2, 2, 0, 1.5, 1.25, None], list("abcdefg"))
+    # (0 + 1 + 1 + 1/2 + 1/2 + 1/4) / 6, and the squares of the distances from it over 5.
+    assert math.isclose(found.win_rate, 100 * 3.25 / 6)
+    squares = (3.25 / 6) ** 2 + 2 * (2.75 / 6) ** 2 + 2 * (0.25 / 6) ** 2 + (1.75 / 6) ** 2
+    assert math.isclose(found.standard_error, 100 * math.sqrt(squares / 5 / 6))
+    assert (found.n, found.n_draws, found.n_unscored) == (6, 2, 1)
+
+
+def test_one_preference_has_no_standard_error():
+    found = win_rate([2], ["a"])
+    assert (found.win_rate, found.standard_error, found.interval) == (100.0, None, (100.0, 100.0))
+
+
+def test_without_a_verdict_there_is_no_win_rate():
+    with pytest.raises(ValueError, match="no preference could be read"):
+        win_rate([None, None], ["a", "b"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(first=st.floats(1, 2), rest=st.lists(PREFERENCES, max_size=30))
+def test_the_win_rate_is_the_mean_of_preference_less_one(first, rest):
+    preferences = [first, *rest]
+    found = win_rate(preferences, [str(n) for n in range(len(preferences))])
+    read = [(1.5 if p == 0 else p) - 1 for p in preferences if p is not None]
+    assert math.isclose(found.win_rate, 100 * fmean(read), abs_tol=1e-9)
+    if len(read) > 1:
+        error = 100 * stdev(read) / math.sqrt(len(read))
+        assert math.isclose(found.standard_error, error, abs_tol=1e-9)
+    assert found.n + found.n_unscored == len(preferences)
+
+
+def test_an_interval_covers_its_mean_in_about_95_of_100_draws():
+    rng = np.random.default_rng(7)
+    covered = 0
+    for number in range(200):
+        values = rng.random(80)
+        found = mean_interval(list(values), [str(n) for n in range(80)], seed=number, resamples=500)
+        covered += found.low <= 0.5 <= found.high
+    assert 180 <= covered <= 198
+
+
+def test_answers_to_one_prompt_are_resampled_together():
+    rng = np.random.default_rng(0)
+    values = np.repeat(rng.integers(2, size=100).astype(float), 10)
+    prompts = [str(n // 10) for n in range(1000)]
+    together = mean_interval(list(values), prompts)
+    alone = mean_interval(list(values), [str(n) for n in range(1000)])
+    assert together.standard_error > 2.5 * alone.standard_error
+
+
+# two models
+
+
+def test_what_two_models_share_does_not_widen_their_difference():
+    hard = {str(n): float(n % 2) for n in range(200)}
+    better = {prompt: min(value + 0.1, 1.0) for prompt, value in hard.items()}
+    found = difference(hard, better)
+    assert math.isclose(found.value, 0.05)
+    assert found.interval[0] > 0.04
+    assert found.interval[1] < 0.06
+
+
+def test_only_prompts_of_both_are_compared():
+    found = difference({"a": 0.0, "b": 1.0, "c": 1.0}, {"b": 1.0, "c": 0.0, "d": 1.0})
+    assert (found.value, found.n) == (-0.5, 2)
+    assert difference({"a": 1.0}, {"b": 1.0}) is None
+
+
+# at equal lengths
+
+
+def test_the_fit_is_where_the_gradient_is_the_penaltys():
+    rng = np.random.default_rng(1)
+    features = np.column_stack([np.ones(300), np.tanh(rng.normal(size=300))])
+    targets = 1 / (1 + np.exp(-(features @ np.array([-0.4, 1.2])))) * 0.9 + 0.05
+    for strength in (0.05, 1.0, 100.0):
+        weights = fit(features, targets, strength)
+        predicted = 1 / (1 + np.exp(-(features @ weights)))
+        gradient = strength * features.T @ (targets - predicted)
+        # The subgradient condition of |w|_1: its sign where w is not 0, anything within else.
+        for weight, slope in zip(weights, gradient, strict=True):
+            if weight == 0:
+                assert abs(slope) <= 1 + 1e-6
+            else:
+                assert math.isclose(slope, math.copysign(1, weight), abs_tol=1e-6)
+
+
+def test_a_single_coefficient_has_its_closed_form():
+    # Without features but the constant: C n (mean - sigma(theta)) = sign(theta).
+    weights = fit(np.ones((50, 1)), np.full(50, 0.7), 2.0)
+    assert math.isclose(1 / (1 + math.exp(-weights[0])), 0.7 - 1 / (2 * 50), abs_tol=1e-9)
+
+
+def test_a_judge_who_likes_length_is_corrected_for_it():
+    rng = np.random.default_rng(3)
+    longer = rng.normal(150, 200, size=600).astype(int)
+    likes = 1 / (1 + np.exp(-2.0 * np.tanh(longer / longer.std(ddof=1))))
+    won = (rng.random(600) < likes).astype(float)
+    prompts = [str(n) for n in range(600)]
+    found = length_controlled(list(won), list(longer), prompts)
+    assert 100 * won.mean() > 60
+    assert abs(found.win_rate - 50) < 3 * found.standard_error
+    assert found.length_effect > 1
+    assert 1 < found.standard_error < 5
+
+
+def test_equal_lengths_leave_the_win_rate_as_it_is():
+    won = [1.0] * 300 + [0.0] * 100
+    found = length_controlled(won, [5] * 400, [str(n) for n in range(400)])
+    assert math.isclose(found.win_rate, 75, abs_tol=1)
+    assert found.length_effect == 0
+
+
+def test_a_model_that_always_wins_has_a_finite_fit():
+    found = length_controlled([1.0] * 40, list(range(40)), [str(n) for n in range(40)])
+    assert 90 < found.win_rate <= 100
+
+
+def test_of_too_few_prompts_nothing_is_fitted():
+    assert length_controlled([1.0] * 8, list(range(8)), ["a", "b", "c", "d"] * 2) is None
+
+
+# files
+
+
+def test_a_win_rate_is_recomputed_from_stored_annotations(tmp_path):
+    preferences = [1, 2, 1.5, 0, None, 1.75]
+    path = written(tmp_path, [row(n, p) for n, p in enumerate(preferences)])
+    code, stdout, stderr = call(tmp_path, "eval", "winrate", "--preferences", str(path), "--json")
+    assert code == 0, stderr
+    found = json.loads(stdout)
+    assert list(found) == [
+        "win_rate",
+        "standard_error",
+        "n",
+        "n_draws",
+        "n_unscored",
+        "interval",
+    ]
+    won = [0, 1, 0.5, 0.5, 0.75]
+    assert math.isclose(found["win_rate"], 100 * fmean(won), abs_tol=1e-9)
+    assert math.isclose(found["standard_error"], 100 * stdev(won) / math.sqrt(5), abs_tol=1e-9)
+    assert (found["n"], found["n_draws"], found["n_unscored"]) == (5, 2, 1)
+    low, high = found["interval"]
+    assert 0 <= low < found["win_rate"] < high <= 100
+
+
+def test_a_table_shows_each_group_and_the_lead_over_another_model(tmp_path):
+    mine = [row(n, 2, dataset="koala" if n < 3 else "vicuna") for n in range(6)]
+    other = [row(n, 1 + n % 2, generator_2="llama") for n in range(6)]
+    first, second = written(tmp_path, mine), written(tmp_path, other, "other.json")
+    options = ("--preferences", str(first), "--by", "dataset", "--versus", str(second))
+    code, stdout, stderr = call(tmp_path, "eval", "winrate", *options, "--format", "table")
+    assert code == 0, stderr
+    assert [name for name in ("alpaca", "koala", "vicuna") if name in stdout]
+    assert "by 50.00 points" in stderr
+    code, stdout, _ = call(tmp_path, "eval", "winrate", *options, "--json")
+    found = json.loads(stdout)
+    assert found["groups"]["koala"]["n"] == 3
+    assert found["lead"]["value"] == 50
+
+
+BAD = {
+    "'preference' is 3; it must be": row(1, 3),
+    "'preference' is 0.5; it must be": row(1, 0.5),
+    "'preference' is nan; it must be": row(1, float("nan")),
+    "'preference' must be a number or null, and is true or false": row(1, True),
+    "'preference' must be a number or null, and is a text": row(1, "2"),
+    "'output_2' must be a text, and is null": row(1, 2, output_2=None),
+    "'instruction' must be a text, and is a list": row(1, 2, instruction=[]),
+    "'preference' is missing": {k: v for k, v in row(1, 2).items() if k != "preference"},
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_row_is_refused_with_its_place(tmp_path, reason):
+    path = written(tmp_path, [row(0, 1), BAD[reason]])
+    with pytest.raises(InputError, match=re.escape(f"{path}, row 2: {reason}")):
+        read_annotations(path)
+
+
+def test_a_bad_file_is_told_in_one_sentence(tmp_path):
+    path = written(tmp_path, [row(0, 1), row(1, 3)])
+    code, stdout, stderr = call(tmp_path, "eval", "winrate", "--preferences", str(path), "--json")
+    assert (code, stdout) == (2, "")
+    assert len(stderr.strip().splitlines()) == 1
+
+
+def test_a_file_without_a_verdict_or_of_two_models_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no preference that was read"):
+        read_annotations(written(tmp_path, [row(0, None)]))
+    with pytest.raises(InputError, match="names 2 models"):
+        read_annotations(written(tmp_path, [row(0, 1), row(1, 1, generator_2="llama")]))
+    with pytest.raises(InputError, match="has no field 'dataset'"):
+        read_annotations(written(tmp_path, [row(0, 1)]), by="dataset")
+
+
+def test_the_file_must_be_named_and_its_options_are_about_no_run(tmp_path):
+    code, _, stderr = call(tmp_path, "eval", "winrate")
+    assert (code, "--preferences FILE" in stderr) == (2, True)
+    code, _, stderr = call(tmp_path, "eval", "a", "--by", "dataset")
+    assert (code, "eval winrate" in stderr) == (2, True)
+
+
+def test_an_instruction_with_input_is_another_one(tmp_path):
+    rows = [row(0, 1, input="x"), row(0, 2, input="y"), row(0, 2, input="")]
+    found = read_annotations(written(tmp_path, rows))
+    assert len({annotation.instruction for annotation in found}) == 3
+
+
+def test_a_group_of_which_nothing_was_read_has_no_standing(tmp_path):
+    rows = [row(0, 1, dataset="koala"), row(1, None, dataset="oasst")]
+    found = read_annotations(written(tmp_path, rows), by="dataset")
+    assert [standing.of for standing in standings("alpaca", found)] == ["alpaca", "koala"]

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 import typer
 
 from .commands import (
+    comparing,
     deriving,
     exchange,
+    judging,
     keeping,
     listing,
     machine,
@@ -50,6 +52,8 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "derived": deriving.derived,
     "train": deriving.train,
     "eval": reading.evaluate,
+    "judge-check": judging.judge_check,
+    "compare": comparing.compare,
     "variants": reading.variants,
     "import": exchange.import_,
     "export": exchange.export,

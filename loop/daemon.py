@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..configs.schema import ConfigError
+from ..configs.schema import ConfigError, RunConfig
 from ..critics.feedback import FeedbackCritic
 from ..critics.verify import Verifier
 from ..policies.engine import EngineError
@@ -17,15 +17,19 @@ from ..stores.journal_reader import JOURNAL, JournalError
 from ..stores.keys import derive_seed
 from ..stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
+from .assessing import require_assessable
+from .conditioning import control_of
 from .control import ControlServer, Operator
 from .fork import Fork
 from .given import Given, begin, stored_given, train_given
 from .iteration import Iteration
 from .job import Job, fingerprint_of, open_journal
 from .models import Models, Served
+from .panel import Panels
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
+from .retrying import to_retry
 from .rows import Prompts, chunked, content_key
 from .run import Run, Work
 from .search.duplicates import note_duplicates
@@ -55,6 +59,7 @@ def run_loop(
         ConfigError: if something configured can not be used, or the run exists with other settings.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
+    require_assessable(job.config, _examined(job.config, prompts))
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         try:
             _turn_until_whole(run, prompts)
@@ -91,13 +96,15 @@ def opened(
     """
     folder = run_folder(job.lake, job.name)
     critic = FeedbackCritic.from_config(job.config.critic)
+    panels = Panels.of(job.config)
     try:
-        models = Models.of(job.config, folder / "logs")
+        models = Models.of(job.config, folder / "logs", roles=panels.roles)
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    fingerprint = fingerprint_of(job.config, models, critic)
+    fingerprint = fingerprint_of(job.config, models, critic, panels)
     store = RunWriter(open_journal(folder, job, fingerprint))
     try:
+        retried = to_retry(store.journal) if job.retry_unscored else []
         with Verifier() as verifier, _forked(job, store) as fork:
             run = Run(
                 name=job.name,
@@ -109,6 +116,8 @@ def opened(
                 reporter=reporter,
                 stop=stop,
                 prompts={prompt.prompt_id: prompt for prompt in prompts},
+                panels=panels,
+                retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )
             operator = Operator(
@@ -153,8 +162,7 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     _keep_prompts(run, prompts)
     train = ordered(prompts, "train", run.config.seed)
-    wanted = ordered(prompts, "held-out", run.config.seed)[: run.config.prompts.evaluated]
-    held_out = chunked(wanted, run.config.prompts.chunk)
+    held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
     checkpoint = _initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
@@ -205,6 +213,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
         location=str(run.store.folder / checkpoint.path),
         engine=run.config.policy.engine,
         canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
+        control=control_of(run.config, checkpoint),
     )
 
 
@@ -246,6 +255,11 @@ def _share(run: Run, train: Sequence[Prompt], number: int) -> Sequence[Prompt]:
     size = min(run.config.prompts.per_iteration or len(train), len(train))
     first = (number - 1) * size
     return [train[(first + i) % len(train)] for i in range(size)]
+
+
+def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the held-out prompts that every policy of a run is evaluated on."""
+    return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
 
 
 def _discard_work(run: Run) -> None:

@@ -22,13 +22,22 @@ from .reporter import Advance
 from .shown import one_line, visible
 
 LONGEST_STAGE = 80
-COLUMNS = (
-    ("math_accuracy", "Math", 100.0),
-    ("fact_score", "Facts", 100.0),
-    ("general_fulfilled", "General", 100.0),
-    ("json_valid", "JSON", 100.0),
-    ("self_identified", "Identity", 100.0),
-    ("mean_length", "Length", 1.0),
+Column = tuple[str, str, float, int]
+"""A metric, its heading, by what it is multiplied, and how many decimals are shown."""
+VERIFIED: tuple[Column, ...] = (
+    ("math_accuracy", "Math", 100.0, 1),
+    ("fact_score", "Facts", 100.0, 1),
+    ("general_fulfilled", "General", 100.0, 1),
+    ("json_valid", "JSON", 100.0, 1),
+    ("self_identified", "Identity", 100.0, 1),
+    ("mean_length", "Length", 1.0, 1),
+)
+ASSESSED: tuple[Column, ...] = (
+    ("win_rate", "Win-rate", 100.0, 1),
+    ("length_controlled_win_rate", "LC", 100.0, 1),
+    ("true_score", "True", 1.0, 3),
+    ("reward", "Reward", 1.0, 3),
+    ("kl", "KL to M_0", 1.0, 2),
 )
 
 
@@ -145,26 +154,37 @@ def _title(iteration: int, stage: str) -> str:
     return f"iteration {iteration}  {one_line(stage, limit=LONGEST_STAGE)}"
 
 
-def results_table(evaluations: Sequence[Evaluation]) -> Table:
-    """Return the table of M_0, M_1, ... in the form of the paper's Table 2, with its errors."""
-    title = "Held-out results (mean ± standard error)"
+def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
+    """Return the tables of M_0, M_1, ...: what is verified, and what was assessed besides."""
+    assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in evaluations}
+    verified = _results_table(evaluations, VERIFIED, "Held-out results (mean ± standard error)")
+    if not assessed:
+        return [verified]
+    return [verified, _results_table(evaluations, ASSESSED, "Assessed")]
+
+
+def _results_table(evaluations: Sequence[Evaluation], named: Sequence[Column], title: str) -> Table:
+    """Return a table of some metrics in the form of the paper's Table 2, with their errors."""
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
     table.add_column("Model", no_wrap=True)
     by_name = {(e.iteration, e.metric): e for e in evaluations}
     metrics = {e.metric for e in evaluations}
-    columns = [column for column in COLUMNS if column[0] in metrics]
-    for _, heading, _ in columns:
+    columns = [column for column in named if column[0] in metrics]
+    for _, heading, *_ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for iteration in sorted({e.iteration for e in evaluations}):
-        cells = [_cell(by_name.get((iteration, name)), scale) for name, _, scale in columns]
+        cells = [
+            _cell(by_name.get((iteration, name)), scale, decimals)
+            for name, _, scale, decimals in columns
+        ]
         table.add_row(f"M_{iteration}", *cells)
     return table
 
 
-def _cell(evaluation: Evaluation | None, scale: float) -> str:
+def _cell(evaluation: Evaluation | None, scale: float, decimals: int) -> str:
     if evaluation is None:
         return "-"
-    error = "" if evaluation.stderr is None else f" ±{evaluation.stderr * scale:.1f}"
-    return f"{evaluation.value * scale:.1f}{error}"
+    error = "" if evaluation.stderr is None else f" ±{evaluation.stderr * scale:.{decimals}f}"
+    return f"{evaluation.value * scale:.{decimals}f}{error}"

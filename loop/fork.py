@@ -18,7 +18,7 @@ from ..stores.journal import Done
 from ..stores.journal_reader import Part, Unit
 from ..stores.lake import CANARIES, RunReader, RunWriter
 from ..stores.objects import Objects, objects_of
-from ..stores.packs import UnitRows, part_folder, path_of, trained
+from ..stores.packs import MODELS, UnitRows, part_folder, path_of, trained
 from ..stores.sealed import DamagedError, PartFile
 
 AT_ONCE = 64
@@ -74,8 +74,8 @@ class Fork:
             return self._units.read(part)
         # A damaged file is damaged under all its names: adopted, it would never heal.
         self._units.check(part)
-        if part.table == "checkpoints":
-            self.adopt_checkpoints(store, trained(self.parent.folder, part))
+        if part.table in MODELS:
+            self.adopt_models(store, trained(self.parent.folder, part), MODELS[part.table])
         source = path_of(self.parent.folder, part)
         self._objects.link(source, part_folder(store.folder, part.table) / source.name)
         return None
@@ -95,14 +95,16 @@ class Fork:
             for key, unit in found.items()
         }
 
-    def adopt_checkpoints(self, store: RunWriter, rows: pl.DataFrame) -> None:
-        """Link the weights of the parent's checkpoints, and their canaries.
+    def adopt_models(
+        self, store: RunWriter, rows: pl.DataFrame, name_column: str = "checkpoint_id"
+    ) -> None:
+        """Link the weights of the parent's checkpoints or reward models, and their canaries.
 
         Raises:
             DamagedError: if weights are missing or altered.
         """
         published = rows.filter(pl.col("parent_id").is_not_null())
-        for name, path in published["checkpoint_id", "path"].iter_rows():
+        for name, path in published[name_column, "path"].iter_rows():
             link(self._objects.local_folder(self.parent.folder / path), store.folder / path)
             store.publish(store.folder / path)
             canaries = make_folder(store.folder / CANARIES / name)

@@ -126,7 +126,7 @@ def _adopted(run: Run, given: Given) -> list[Checkpoint]:
     parent = _parent(run)
     rows = parent.parent.scan("checkpoints", iteration=given.iteration - 1).collect()
     row = rows.filter(pl.col("checkpoint_id") == given.policy).tail(1)
-    parent.adopt_checkpoints(run.store, row)
+    parent.adopt_models(run.store, row)
     return frame_rows(Checkpoint, row)
 
 

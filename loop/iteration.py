@@ -7,6 +7,7 @@ top; to resume is to run the recipe again.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import polars as pl
 
@@ -21,20 +22,28 @@ from ..stores.records import (
     Checkpoint,
     Critique,
     Demonstration,
-    Evaluation,
     Pair,
+    Preference,
     Prompt,
     Reward,
-    Score,
+    RewardModel,
     Yield,
 )
-from .evaluation import HELD_OUT, Measured, prompt_scores, summarise
+from .assessing import Exam, assess, evaluate
+from .best_of import benchmark, best_answers, curve
+from .comparing import annotate, compare
+from .demonstrations import demonstrations
+from .evaluation import HELD_OUT
+from .imitating import condition, demonstrate_preferred
 from .judged import judge, verdicts
 from .judging import Judging
+from .online import optimise
 from .pairing import DERIVE, Pairing, Rule
 from .parts import Part, part_of
+from .preferring import prefer
 from .reflection import promising
 from .reporter import Advance
+from .rewarding import train_reward
 from .rows import Best, D, JudgedRows, Prompts, Rows, T, chunked
 from .run import Work
 from .sampling import CandidateDrawing, Draw, draws
@@ -55,12 +64,17 @@ class Iteration(Turn):
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
         return chunked(part_of(every, part, config.parts), config.chunk)
 
+    @property
+    def has_reward(self) -> bool:
+        """Whether a reward model is configured, so that none need be trained."""
+        return self.run.models.reward_id is not None
+
     def unchanged(self) -> Checkpoint:
         """M_t = M_{t-1}: end a turn that makes something else than a policy."""
         row = replace(self.parent, iteration=self.number, recipe=self.run.config.recipe.name)
         owed = Work(
             verb="unchanged",
-            params=self.policy.params,
+            params={"policy": self.policy.params, "recipe": row.recipe},
             upstream=(),
             reads=lambda: [(self.parent.checkpoint_id,)],
         )
@@ -69,9 +83,16 @@ class Iteration(Turn):
                 stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
         return row
 
-    def sample(self, prompts: Prompts, *, n: int) -> Rows[Candidate]:
-        """y_i ~ pi(x): n candidates a prompt, each under its own seed."""
+    def sample(
+        self, prompts: Prompts, *, n: int, top_p: float | None = None, label: str = "sample"
+    ) -> Rows[Candidate]:
+        """y_i ~ pi(x): n candidates a prompt, each under its own seed.
+
+        `top_p` stands in for the policy's own; a second sampling of a turn needs another `label`.
+        """
         config = self.run.config.policy.sampling
+        if top_p is not None:
+            config = config.model_copy(update={"top_p": top_p})
 
         def work(chunk: int, identity: Json) -> list[Draw]:
             return [
@@ -84,17 +105,33 @@ class Iteration(Turn):
         owed = Work(
             verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key
         )
-        return self._draw("sample", "sample", config, owed, work)
+        return self._draw(label, "sample", config, owed, work)
 
     def critique(self, candidates: Rows[Candidate]) -> Rows[Critique]:
         """f(x, y): one critique a candidate, with the reference where the task has one."""
         judging = Judging(run=self.run, iteration=self.number)
         return self._assess("critique", Critique, judging, candidates)
 
-    def reward(self, candidates: Rows[Candidate]) -> Rows[Reward]:
-        """r(x, y): the reward model's scalar for each candidate."""
-        scoring = Scoring(run=self.run, iteration=self.number)
+    def train_reward(self, pairs: Rows[Pair]) -> RewardModel:
+        """Train a reward model on pairs, from the body of M_0."""
+        return train_reward(self, pairs)
+
+    def reward(self, candidates: Rows[Candidate], *, by: RewardModel | None = None) -> Rows[Reward]:
+        """r(x, y): the scalar of a reward model, default the configured one, for each candidate."""
+        scoring = Scoring(run=self.run, iteration=self.number, model=by)
         return self._assess("reward", Reward, scoring, candidates)
+
+    def annotate(self, candidates: Rows[Candidate]) -> Rows[Preference]:
+        """p_ann(x, y0, y1): two of each prompt's candidates compared by annotators."""
+        return annotate(self, candidates)
+
+    def compare(self, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+        """p_eval(x, y_ref, y): each answer compared with a reference's output."""
+        return compare(self, answers, outputs)
+
+    def prefer(self, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
+        """(x, y+, y-): what annotators preferred against what they did not."""
+        return prefer(self, candidates, preferences)
 
     def best(self, candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
         """y~ = argmax r(x, y): the promising candidate of each prompt."""
@@ -131,15 +168,42 @@ class Iteration(Turn):
         """(x, y+): the positives of the rule, as a rejection-sampling set."""
         return self._derive("demonstrate", Demonstration, judged, self._pairing(rule, top_k))
 
-    def train(self, rows: Rows[Pair] | Rows[Demonstration]) -> Checkpoint:
-        """M_t: the policy trained by DPO on pairs, or by SFT on demonstrations, and published.
+    def demonstrations(self, prompts: Prompts) -> Rows[Demonstration]:
+        """(x, y): what people answered to the prompts."""
+        return demonstrations(self, prompts)
+
+    def demonstrate_preferred(
+        self, candidates: Rows[Candidate], preferences: Rows[Preference]
+    ) -> Rows[Demonstration]:
+        """(x, y+): what annotators preferred."""
+        return demonstrate_preferred(self, candidates, preferences)
+
+    def condition(
+        self,
+        candidates: Rows[Candidate],
+        preferences: Rows[Preference],
+        *,
+        positive: str,
+        negative: str,
+    ) -> Rows[Demonstration]:
+        """(c+ x, y+) and (c- x, y-): both answers of a pair, behind a control text each."""
+        return condition(self, candidates, preferences, positive=positive, negative=negative)
+
+    def train(
+        self,
+        rows: Rows[Pair] | Rows[Demonstration],
+        *,
+        start: Literal["initial", "previous"] = "previous",
+    ) -> Checkpoint:
+        """M_t: a policy trained by DPO on pairs, or by SFT on demonstrations, and published.
+
+        Training begins with M_{t-1}, or with M_0 where `start` is initial.
 
         Raises:
             NothingToTrainOn: if there are fewer rows than `training.min_pairs`.
         """
-        training = Training(
-            run=self.run, iteration=self.number, parent=self.parent, policy=self.policy
-        )
+        begun = self.run.models.initial if start == "initial" else self.policy
+        training = Training(run=self.run, iteration=self.number, policy=begun)
         owed = self.whole("train", training.identity(rows), rows)
         with self.run.stage(self.number, "train", owed) as stage:
             for unit in stage.owed:
@@ -150,46 +214,27 @@ class Iteration(Turn):
         (checkpoint,) = self.run.store.rows(Checkpoint, key)
         return checkpoint
 
+    def ppo(self, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
+        """M_t: the policy after PPO on these prompts against a reward model, a step a unit."""
+        return optimise(self, "ppo", prompts, reward)
+
+    def quark(self, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
+        """M_t: the policy after Quark on these prompts by a reward model, a step a unit."""
+        return optimise(self, "quark", prompts, reward)
+
     def evaluate(self, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
-        """Measure the policy's greedy answers: verified scores, length, mean rating per aspect."""
-        config = self.run.config.evaluation
+        """Measure the policy's answers: verified scores, length, ratings; more by `assessment`."""
+        evaluate(self, prompts, benchmark)
 
-        def work(chunk: int, identity: Json) -> list[Draw]:
-            return [
-                draw
-                for prompt in prompts.chunks[chunk]
-                for draw in self.draws(prompt, prompt.messages, 1, identity)
-            ]
+    def measure_best_of(self, best: Best, *, most: int) -> None:
+        """Measure the best of n answers, n = 1, 2, 4 .. most, and assess those of the largest n."""
+        curve(self, best, most=most)
+        self.assess_answers(best_answers(self, best), benchmark=benchmark(most))
 
-        params: Json = {"policy": self.policy.params, "sampling": semantic(config)}
-        owed = Work(
-            verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key
-        )
-        answers = self._draw(f"evaluate:{benchmark}", "greedy", config, owed, work)
-        critiques = self.critique(answers)
-        measuring = self.whole("measure", benchmark, answers, critiques)
-        with self.run.stage(self.number, f"measure:{benchmark}", measuring) as stage:
-            for unit in stage.owed:
-                scores = self._measured(benchmark, answers, critiques)
-                numbers = summarise(scores)
-                stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
-
-    def _measured(
-        self, benchmark: str, answers: Rows[Candidate], critiques: Rows[Critique]
-    ) -> list[Score]:
-        scores: list[Score] = []
-        for chunk in range(answers.chunks):
-            candidates = self.chunk(answers, chunk)
-            items = [(self.run.prompts[c.prompt_id], c.text) for c in candidates]
-            measured = Measured(
-                benchmark=benchmark,
-                checkpoint_id=self.policy.identity,
-                candidates=candidates,
-                verdicts=self.run.verifier.verify(items),
-                critiques={c.candidate_id: c for c in self.chunk(critiques, chunk)},
-            )
-            scores += prompt_scores(measured)
-        return scores
+    def assess_answers(self, answers: Rows[Candidate], *, benchmark: str) -> None:
+        """Measure answers to the held-out prompts that were chosen, not drawn, as the policy's."""
+        exam = Exam(prompts=self.held_out, name=HELD_OUT, benchmark=benchmark)
+        assess(self, answers, exam)
 
     def _assess(
         self, verb: str, row_type: type[T], assessor: Judging | Scoring, candidates: Rows[Candidate]

@@ -19,13 +19,16 @@ from ..stores.lake import run_folder
 from .given import GIVEN, Given
 from .imports import require_loop
 from .models import Models
+from .panel import Panels
+from .reference import REFERENCE, reference_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What the user asked for: a configuration, where the run lives, whose units it may re-use.
 
-    With `given`, it is to train on these rows of the run that it forks.
+    With `given`, it is to train on these rows of the run that it forks. `retry_unscored` is to ask
+    again about comparisons without a verdict.
     """
 
     config: RunConfig
@@ -33,16 +36,26 @@ class Job:
     name: str
     fork: str | None = None
     given: Given | None = None
+    retry_unscored: bool = False
 
 
-def fingerprint_of(config: RunConfig, models: Models, critic: FeedbackCritic) -> Mapping[str, Json]:
+def fingerprint_of(
+    config: RunConfig, models: Models, critic: FeedbackCritic, panels: Panels
+) -> Mapping[str, Json]:
     """Return what must not change while a run goes on: semantic fields and the models' hashes."""
+    compared: Mapping[str, Json] = {
+        "annotators": {role: served.params for role, served in models.annotators.items()},
+        "pool": panels.digests,
+    }
+    reference = config.assessment.reference
     return {
         "config": semantic(config),
         "policy": models.initial.params,
         "critic": models.feedback.params,
         "reward": models.reward_id,
         "templates": critic.digest,
+        **(compared if models.annotators else {}),
+        **({} if reference is None else {REFERENCE: reference_digest(reference)}),
     }
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..stores.records import Evaluation
-from .display import results_table
+from .display import results_tables
 from .shown import one_line, visible
 
 CELL = 80
@@ -24,7 +24,9 @@ def print_json(document: object) -> None:
 
 def print_results(evaluations: Sequence[Evaluation]) -> None:
     """Print the table of checkpoints and metrics."""
-    Console().print(results_table(evaluations))
+    console = Console()
+    for table in results_tables(evaluations):
+        console.print(table)
 
 
 def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> None:
@@ -43,7 +45,8 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
         alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
         for what, found in alike.items():
             console.print(f"  near copies: {_alike(what, found)}", highlight=False)
-    console.print(results_table(evaluations))
+    for table in results_tables(evaluations):
+        console.print(table)
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
 

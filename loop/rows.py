@@ -19,10 +19,11 @@ from ..stores.records import (
     Preference,
     Prompt,
     Reward,
+    Score,
 )
 from ..stores.schemas import plain
 
-T = TypeVar("T", Candidate, Critique, Reward, Preference, Pair, Demonstration)
+T = TypeVar("T", Candidate, Critique, Reward, Preference, Pair, Demonstration, Score)
 D = TypeVar("D", Pair, Demonstration)
 
 
@@ -90,6 +91,7 @@ AnyRows = (
     | Rows[Preference]
     | Rows[Pair]
     | Rows[Demonstration]
+    | Rows[Score]
 )
 
 

@@ -17,12 +17,13 @@ from ..stores.failpoints import reach
 from ..stores.journal_reader import Cost, Unit
 from ..stores.keys import Json, digest
 from ..stores.lake import RunWriter
-from ..stores.records import Prompt
+from ..stores.records import Prompt, RewardModel
 from ..stores.schemas import Batch, Row
 from .admission import Admission
 from .budget import Budget, actual
 from .fork import Fork
 from .models import Models, Served
+from .panel import NOBODY, Panels
 from .reporter import Advance, Reporter
 from .rows import Planned
 from .stop import StopSignal
@@ -39,8 +40,21 @@ SEMANTICS: Mapping[str, int] = {
     "demonstrate": 1,
     "given": 1,
     "train": 1,
+    "train_reward": 1,
+    "demonstrate_preferred": 1,
+    "condition": 1,
+    "demonstrations": 1,
+    "best_of_n": 1,
+    "ppo": 1,
+    "quark": 1,
     "unchanged": 1,
     "measure": 1,
+    "annotate": 1,
+    "compare": 1,
+    "prefer": 1,
+    "reference": 1,
+    "logprob": 1,
+    "assess": 1,
 }
 """The version of what each verb computes: raised whenever the same inputs would give other rows."""
 
@@ -70,7 +84,10 @@ class Stage:
 
 @dataclass(kw_only=True)
 class Run:
-    """The store, the models and the judges of one run."""
+    """The store, the models and the judges of one run.
+
+    `retry` are the stages, by iteration and label, whose unread comparisons are asked about again.
+    """
 
     name: str
     config: RunConfig
@@ -81,6 +98,8 @@ class Run:
     reporter: Reporter
     stop: StopSignal
     prompts: Mapping[str, Prompt] = field(repr=False)
+    panels: Panels = NOBODY
+    retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
     budget: Budget = field(init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)
@@ -119,6 +138,17 @@ class Run:
         if served.canary is not None and served.identity not in self._verified:
             self.store.verified_checkpoint(served.identity)
             self._verified.add(served.identity)
+
+    def reward_folder(self, model: RewardModel) -> Path:
+        """Return the folder of a reward model that was trained here, verified once in this process.
+
+        Raises:
+            OwedAgainError: if it is damaged: its training is owed again.
+        """
+        if model.reward_model_id not in self._verified:
+            self.store.verified_reward_model(model.reward_model_id)
+            self._verified.add(model.reward_model_id)
+        return self.store.folder / model.path
 
     def admission(
         self, stage: Stage, prepare: Callable[[Unit], B | None], cost: Callable[[B], Cost]

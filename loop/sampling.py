@@ -11,6 +11,7 @@ from ..stores.keys import Json, canonical_json, derive_seed, row_id
 from ..stores.records import Candidate, CandidateKind, Message, storable
 from .admission import Admission
 from .budget import upper_bound
+from .conditioning import conditioned
 from .models import Served
 from .reporter import Advance
 from .run import Run, Stage
@@ -100,7 +101,11 @@ class CandidateDrawing:
             return Batch(
                 key=unit.key,
                 requests=tuple(
-                    Request(request_id=d.candidate_id, messages=d.messages, seed=d.seed)
+                    Request(
+                        request_id=d.candidate_id,
+                        messages=conditioned(d.messages, self.policy.control),
+                        seed=d.seed,
+                    )
                     for d in wanted
                 ),
             )

@@ -8,17 +8,14 @@ from pathlib import Path
 
 from ..configs.load import semantic
 from ..configs.methods import DPOTraining, SFTTraining
-from ..policies.canary import CANARY
-from ..policies.training import TrainJob, TrainResult, train
-from ..stores.durable import make_folder, publish_folder, write_file
-from ..stores.failpoints import reach
-from ..stores.garbage import CANARIES
+from ..policies.training import TrainJob, TrainResult
 from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import CHECKPOINTS
 from ..stores.records import Checkpoint, Demonstration, Pair, Yield
 from ..stores.schemas import TABLES
 from .models import Served, is_endpoint
+from .publishing import Publishing, accelerate_config
 from .reporter import Advance
 from .rows import Rows, joined
 from .run import Run, Stage
@@ -30,11 +27,10 @@ class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """The training stage of an iteration: from M_{t-1} and its rows to M_t."""
+    """The training stage of an iteration: from `policy`, mostly M_{t-1}, and its rows to M_t."""
 
     run: Run
     iteration: int
-    parent: Checkpoint
     policy: Served
 
     def identity(self, rows: Rows[Pair] | Rows[Demonstration]) -> Json:
@@ -46,31 +42,8 @@ class Training:
         }
 
     def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
-        """Stop the loop if training makes no sense.
-
-        Raises:
-            NothingToTrainOn: with fewer rows than `training.min_pairs`, or a policy without
-            weights.
-        """
-        journal, table = self.run.store.journal, TABLES[rows.row_type]
-        found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
-        needed = self.run.config.training.min_pairs
-        noun = "pairs" if rows.row_type is Pair else "demonstrations"
-        if found < needed:
-            outcomes = Counter[str]()
-            for key in self._keys(rows):
-                outcomes.update(y.outcome for y in self.run.store.rows(Yield, key))
-            reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-            raise NothingToTrainOn(
-                f"iteration {self.iteration} made {found} {noun}, fewer than training.min_pairs="
-                f"{needed}, so nothing was trained; prompts by outcome: {reasons}"
-            )
-        if is_endpoint(self.policy.location):
-            raise NothingToTrainOn(
-                f"iteration {self.iteration} made {found} {noun}, but the policy is served at "
-                f"{self.policy.location}, so its weights can not be trained here; "
-                "give their folder with --policy"
-            )
+        """Stop the loop if training makes no sense (see the function of this name)."""
+        require_enough(self.run, self.iteration, rows, self.policy)
 
     def pay(self, stage: Stage, unit: Unit, rows: Rows[Pair] | Rows[Demonstration]) -> None:
         """Train in a work folder, publish the result and commit the checkpoint."""
@@ -84,40 +57,16 @@ class Training:
             method=method,
             model=Path(self.policy.location),
             reference=None if same or method == "sft" else Path(self._reference.location),
-            data=tuple(self._parts(rows)),
+            data=tuple(parts_with_rows(self.run, rows)),
             output=work,
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=self.run.config.training.processes,
-            accelerate_config=self._accelerate_config,
+            accelerate_config=accelerate_config(self.run),
         )
-        store = self.run.store
-        # Done again as a whole: what a failed fsync leaves of a model can not be published.
-        identity, result = store.when_there_is_room(lambda: self._train_and_publish(job))
-        store.when_there_is_room(lambda: self._publish_canary(identity, job))
-        store.publish(store.folder / CANARIES / identity / CANARY)
-        store.publish(store.folder / CHECKPOINTS / identity)
-        reach("checkpoint.published")
+        identity, result = Publishing(run=self.run).publish(job)
         stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
-
-    def _train_and_publish(self, job: TrainJob) -> tuple[str, TrainResult]:
-        """Train, and publish the model under the hash of its manifest."""
-        training = self.run.config.training
-        result = train(
-            job,
-            log=self.run.logs / "train.log",
-            on_poll=self.run.stop.check,
-            retries=training.retries,
-            stall_s=training.stall_s,
-        )
-        reach("checkpoint.trained")
-        return publish_folder(result.output, self.run.store.folder / CHECKPOINTS), result
-
-    def _publish_canary(self, identity: str, job: TrainJob) -> None:
-        """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
-        folder = make_folder(self.run.store.folder / CANARIES / identity)
-        write_file(folder / CANARY, job.folder(CANARY).read_bytes())
 
     @property
     def _reference(self) -> Served:
@@ -125,30 +74,15 @@ class Training:
         initial = self.run.config.training.reference == "initial"
         return self.run.models.initial if initial else self.policy
 
-    @property
-    def _accelerate_config(self) -> Path | None:
-        path = self.run.config.training.accelerate_config
-        return None if path is None else Path(path)
-
     def _settings(self, rows: Rows[Pair] | Rows[Demonstration]) -> DPOTraining | SFTTraining:
         training = self.run.config.training
         return training.dpo if rows.row_type is Pair else training.sft
-
-    def _keys(self, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
-        journal = self.run.store.journal
-        return [key for keys in joined(journal, rows.stages) for key in keys]
-
-    def _parts(self, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:
-        """Return the files to train on: those with rows, their bytes verified."""
-        store, table = self.run.store, TABLES[rows.row_type]
-        sizes = [(key, store.journal.parts_of(key)[table]) for key in self._keys(rows)]
-        return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
 
     def _row(self, identity: str, result: TrainResult) -> Checkpoint:
         finite = {k: v for k, v in result.metrics.items() if math.isfinite(v)}
         return Checkpoint(
             checkpoint_id=identity,
-            parent_id=self.parent.checkpoint_id,
+            parent_id=self.policy.identity,
             reference_id=self._reference.identity,
             iteration=self.iteration,
             recipe=self.run.config.recipe.name,
@@ -156,6 +90,46 @@ class Training:
             steps=result.steps,
             metrics=canonical_json(finite),
         )
+
+
+def require_enough(
+    run: Run, iteration: int, rows: Rows[Pair] | Rows[Demonstration], start: Served
+) -> None:
+    """Stop the loop if training `start` on these rows makes no sense.
+
+    Raises:
+        NothingToTrainOn: with fewer rows than `training.min_pairs`, or a model without weights.
+    """
+    journal, table = run.store.journal, TABLES[rows.row_type]
+    found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
+    needed = run.config.training.min_pairs
+    noun = "pairs" if rows.row_type is Pair else "demonstrations"
+    if found < needed:
+        outcomes = Counter[str]()
+        for key in _keys(run, rows):
+            outcomes.update(y.outcome for y in run.store.rows(Yield, key))
+        reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+        raise NothingToTrainOn(
+            f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
+            f"{needed}, so nothing was trained; prompts by outcome: {reasons}"
+        )
+    if is_endpoint(start.location):
+        raise NothingToTrainOn(
+            f"iteration {iteration} made {found} {noun}, but the policy is served at "
+            f"{start.location}, so its weights can not be trained here; "
+            "give their folder with --policy"
+        )
+
+
+def parts_with_rows(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:
+    """Return the files to train on: those with rows, their bytes verified."""
+    store, table = run.store, TABLES[rows.row_type]
+    sizes = [(key, store.journal.parts_of(key)[table]) for key in _keys(run, rows)]
+    return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
+
+
+def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
+    return [key for keys in joined(run.store.journal, rows.stages) for key in keys]
 
 
 def _summary(method: str, result: TrainResult) -> str:

@@ -85,6 +85,8 @@ class Question:
             body[dialect.limit] = self.sampling.max_tokens
         if dialect.logprobs:
             body["logprobs"] = True
+        if self.sampling.logit_bias:
+            body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         return body
 
 

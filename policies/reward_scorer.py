@@ -36,13 +36,17 @@ class RewardScorer:
         self._pad = tokenizer.pad_token_id
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._longest = config.max_length if own is None else min(config.max_length, own)
+        self._sees_end = config.sees_end
         self._group = config.batch_size
         self.window = 4 * config.batch_size
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score batch after batch; a conversation that does not fit has no score."""
         for batch in batches:
-            rows = [self._chat.whole(request.messages) for request in batch.requests]
+            rows = [
+                self._chat.judged(request.messages, sees_end=self._sees_end)
+                for request in batch.requests
+            ]
             scores: list[float | None] = [None] * len(rows)
             fitting = [i for i, row in enumerate(rows) if 0 < len(row) <= self._longest]
             fitting.sort(key=lambda i: (len(rows[i]), i))
@@ -60,7 +64,7 @@ class RewardScorer:
     def _forward(self, rows: Sequence[Sequence[int]]) -> list[float]:
         import torch
 
-        pad = _padding({row[-1] for row in rows}, self._pad)
+        pad = padding({row[-1] for row in rows}, self._pad)
         width = max(len(row) for row in rows)
         ids = torch.full((len(rows), width), pad, dtype=torch.long)
         mask = torch.zeros(len(rows), width, dtype=torch.long)
@@ -77,7 +81,7 @@ class RewardScorer:
         return values.tolist()
 
 
-def _padding(endings: set[int], own: int | None) -> int:
+def padding(endings: set[int], own: int | None) -> int:
     """Return a padding id that no row ends with, the tokenizer's own if it will do."""
     if own is not None and own not in endings:
         return own

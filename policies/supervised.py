@@ -31,7 +31,7 @@ from .engine import (
 )
 from .feed import arrived
 from .poison import Search, good_request
-from .work import GENERATE, MEASURE, SCORE, In, Out, Work
+from .work import GENERATE, MEASURE, RELOAD, SCORE, In, Out, Work
 from .worker import Worker, WorkerDeathError, WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
@@ -332,6 +332,15 @@ class WorkerEngine:
         batch = ScoreBatch(key="measured", requests=tuple(requests))
         [result] = self._supervisor.stream({}, [batch], MEASURE)
         return list(result.logprobs)
+
+    def reload(self, folder: Path) -> None:
+        """Replace the model's weights by those of another folder, of the same architecture.
+
+        A worker that dies begins again with the folder it was opened on: give new weights there.
+        """
+        batch = ScoreBatch(key=str(folder), requests=())
+        for _ in self._supervisor.stream({}, [batch], RELOAD):
+            pass
 
     def configure(self, config: EngineConfig) -> None:
         """Take over how long the worker may take from now on."""

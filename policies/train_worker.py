@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +36,30 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..stores.durable import remove, write_file
+from ..stores.durable import write_file
 from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
 from .canary import CANARY, write_canary
-from .trained_model import assemble_model, check_weights, measure_canary, release_memory
+from .online.training import train_online
+from .reward_trainer import held_out_accuracy, make_reward_trainer
+from .trained_model import (
+    Trained,
+    assemble_model,
+    check_weights,
+    measure_canary,
+    release_memory,
+)
 from .trainer_checkpoints import (
     PREFIX,
-    UnfitCheckpointError,
     checkpoint_step,
     describe_files,
+    keep,
     newest_whole,
-    retain,
-    seal_checkpoint,
 )
 from .trainer_faults import FAULT, TrainingError
-from .trainer_job import TrainJob, read_job
+from .trainer_job import ONLINE, TrainJob, read_job
 from .trainer_process import alone
-from .trainer_steps import STEPS
+from .trainer_steps import append_row
 from .training import RESULT
 from .trl_trainer import make_trainer
 
@@ -67,17 +73,6 @@ TOKENS = "num_tokens"
 
 PREDECESSOR_S = 60.0
 """Seconds in which the child of a parent that was killed must have ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What a training tells of itself when it has ended."""
-
-    steps: int
-    max_steps: int
-    rows: int
-    metrics: dict[str, float]
-    seconds: dict[str, float]
 
 
 class Journal(TrainerCallback):
@@ -94,10 +89,9 @@ class Journal(TrainerCallback):
         self.append({"event": "start", "resumed_from": resumed_from, "pid": os.getpid()})
 
     def append(self, row: dict[str, Any]) -> None:
-        """Append one row to the metrics file; the empty line closes one that a kill has cut."""
+        """Append one row to the metrics file."""
         if is_main():
-            with self.job.folder(STEPS).open("a") as f:
-                f.write(f"\n{json.dumps(row)}\n")
+            append_row(self.job.output, row)
 
     def on_train_begin(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
@@ -148,20 +142,8 @@ class Journal(TrainerCallback):
             torch.distributed.barrier()
         if is_main():
             checkpoints = self.job.folder("checkpoints")
-            keep(checkpoints / f"{PREFIX}{state.global_step}", self.job, self.identity)
-
-
-def keep(checkpoint: Path, job: TrainJob, identity: str) -> None:
-    """Seal a checkpoint; one that can not be resumed from is removed, and training goes on."""
-    reach("trainer.checkpoint.saved")
-    try:
-        seal_checkpoint(checkpoint, identity, processes=job.processes)
-    except UnfitCheckpointError as error:
-        logger.warning("%s; it is removed", error)
-        remove(checkpoint)
-        return
-    reach("trainer.checkpoint.sealed")
-    retain(checkpoint.parent, identity)
+            checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
+            keep(checkpoint, self.identity, processes=self.job.processes)
 
 
 def is_main() -> bool:
@@ -178,12 +160,15 @@ def end_with_parent() -> None:
 
 def run(job: TrainJob, identity: str) -> None:
     """Train and save; then, in one process alone, verify, measure, and write the result."""
-    trained = train_and_save(job, identity)
+    online = job.method in ONLINE
+    trained = train_online(job, identity) if online else train_and_save(job, identity)
     if not is_main():
         return
     release_memory()
     check_weights(job)
-    write_canary(job.output, measure_canary(job))
+    write_canary(job.output, [] if job.method == "reward" else measure_canary(job))
+    if job.method == "reward":
+        trained = replace(trained, metrics=trained.metrics | held_out_accuracy(job))
     reach("trainer.result")
     write_result(job, identity, trained)
 
@@ -197,7 +182,8 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     # The pickles of a checkpoint are opened by `train` below: its hashes were compared here.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
-    trainer = make_trainer(job, tokenizer)
+    make = make_reward_trainer if job.method == "reward" else make_trainer
+    trainer = make(job, tokenizer)
     journal = Journal(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
     trainer.add_callback(journal)
     trainer.remove_callback(PrinterCallback)

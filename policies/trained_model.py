@@ -5,6 +5,7 @@ import gc
 import math
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,25 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from ..stores.records import Message
 from .canary import CANARY_ROWS, CanaryRow
 from .chat import ChatTokenizer
+from .online.steps import last_rollouts
 from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
+from .trainer_job import ONLINE, TrainJob
 from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
 ANSWER = {"dpo": "chosen", "sft": "completion"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a training tells of itself when it has ended."""
+
+    steps: int
+    max_steps: int
+    rows: int
+    metrics: dict[str, float]
+    seconds: dict[str, float]
 
 
 def assemble_model(job: TrainJob, saved: Path) -> None:
@@ -38,10 +51,15 @@ def assemble_model(job: TrainJob, saved: Path) -> None:
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
         for path in saved.glob(pattern):
             path.rename(model / path.name)
-    for pattern in TOKENIZER_FILES:
-        for path in job.model.glob(pattern):
-            shutil.copyfile(path, model / path.name)
+    copy_tokenizer(job.model, model)
     shutil.rmtree(saved)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy a model's tokenizer, template and generation files, unchanged."""
+    for pattern in TOKENIZER_FILES:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, target / path.name)
 
 
 def check_weights(job: TrainJob) -> None:
@@ -105,7 +123,13 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
 
 
 def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
-    """Yield the examples' prompts with their answers, in the data's order, a prompt once."""
+    """Yield the examples' prompts with their answers, in the data's order, a prompt once.
+
+    An online method's are its last rollouts.
+    """
+    if job.method in ONLINE:
+        yield from last_rollouts(job.output, job.data)
+        return
     seen: set[tuple[Message, ...]] = set()
     for path in job.data:
         columns = ["prompt", ANSWER[job.method]]

@@ -7,6 +7,7 @@ file, agrees with every byte. Its pickles are opened only after that check.
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -14,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ..stores.durable import remove, sync_file, sync_folder, write_file
+from ..stores.failpoints import reach
 from ..stores.sealed import MANIFEST, file_sha256
 from .trainer_job import read_json
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
 KEPT = 2
@@ -33,7 +37,7 @@ REQUIRED: Mapping[str, Sequence[str]] = {
     ),
     "the schedule": ("scheduler.pt", "global_step*/*model_states.pt"),
     "the trainer's state": ("trainer_state.json",),
-    "the arguments": ("training_args.bin",),
+    "the arguments": ("training_args.bin", "job.json"),
 }
 """What a resume reads, with the files that can hold it: plain, sharded by DeepSpeed or by FSDP."""
 
@@ -66,6 +70,22 @@ def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> N
     text = json.dumps(manifest, indent=1, sort_keys=True)
     write_file(checkpoint / MANIFEST, text.encode())
     sync_folder(checkpoint.parent)
+
+
+def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
+    """Seal a checkpoint; one that can not be resumed from is removed, and training goes on.
+
+    With it the oldest of those before go.
+    """
+    reach("trainer.checkpoint.saved")
+    try:
+        seal_checkpoint(checkpoint, identity, processes=processes)
+    except UnfitCheckpointError as error:
+        logger.warning("%s; it is removed", error)
+        remove(checkpoint)
+        return
+    reach("trainer.checkpoint.sealed")
+    retain(checkpoint.parent, identity)
 
 
 def lacking(names: Sequence[str], processes: int) -> str:

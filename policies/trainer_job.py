@@ -2,27 +2,78 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ..configs.methods import DPOTraining, SFTTraining
+from ..configs.engines import EngineConfig, SamplingConfig
+from ..configs.methods import (
+    DPOTraining,
+    PPOTraining,
+    QuarkTraining,
+    RewardTraining,
+    SFTTraining,
+)
+from ..configs.schema import RewardConfig
 from ..stores.durable import make_folder, write_file
 from ..stores.sealed import file_sha256
 
-Method = Literal["dpo", "sft"]
+Method = Literal["dpo", "sft", "reward", "ppo", "quark"]
+Settings = DPOTraining | SFTTraining | RewardTraining | PPOTraining | QuarkTraining
+
+SETTINGS: Mapping[Method, type[Settings]] = {
+    "dpo": DPOTraining,
+    "sft": SFTTraining,
+    "reward": RewardTraining,
+    "ppo": PPOTraining,
+    "quark": QuarkTraining,
+}
+"""The settings of each method."""
+
+ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
+"""Methods that sample while they train: they need a reward model and an `OnlineJob`."""
+
+ONLINE_CHECKPOINT_STEPS = 10
+"""Steps of an online method between checkpoints: each takes minutes in earnest."""
 
 CHECKPOINT_STEPS = 200
 """Optimizer steps between checkpoints: the tiny world makes none, a day's job loses minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineJob:
+    """What an online method needs besides its models: how it samples, and what its rows say.
+
+    `identity` is what the rollouts' ids depend on besides step, prompt and number; every seed
+    derives from `root_seed` and such an id. `policy`, `model` and `reward_id` are what the rows
+    name as their policy (M_{t-1}: a rollout's step says how often it has been updated since), its
+    place, and the reward model. `engine` runs the policy while it samples, `reward` says how the
+    reward model reads.
+    """
+
+    iteration: int
+    identity: str
+    root_seed: int
+    policy: str
+    model: str
+    reward_id: str
+    sampling: SamplingConfig
+    engine: EngineConfig
+    reward: RewardConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
-    `reference` is DPO's reference policy; None is the model itself as it is before training.
+    `reference` is DPO's and the online methods' reference policy; None is the model itself as it is
+    before training. `data` are the files that are trained on; an online method's hold its prompts
+    (`prompt_id`, `messages`), and `reward` is the folder of its reward model.
     `dtype` is the type in which the weights are updated and saved: float32 keeps the small steps of
     preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
+    `checkpoint_steps` counts the steps that progress tells of: for an online method its own.
+    `sees_end` says whether a reward model in training reads the answers' end tokens.
     """
 
     method: Method
@@ -30,17 +81,25 @@ class TrainJob:
     reference: Path | None
     data: tuple[Path, ...]
     output: Path
-    settings: DPOTraining | SFTTraining
+    settings: Settings
     seed: int
     processes: int = 1
     accelerate_config: Path | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     checkpoint_steps: int = CHECKPOINT_STEPS
+    reward: Path | None = None
+    online: OnlineJob | None = None
+    sees_end: bool = True
 
     @property
     def accumulation(self) -> int:
         """Forward passes of a process an optimizer step, so that `batch_size` holds exactly."""
         return self.settings.batch_size // (self.settings.micro_batch_size * self.processes)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The models that the training reads."""
+        return tuple(f for f in (self.model, self.reference, self.reward) if f is not None)
 
     def folder(self, name: str) -> Path:
         """Return the path of a name in the work folder: job.json, checkpoints, model …."""
@@ -57,8 +116,7 @@ def write_job(job: TrainJob) -> str:
 
 def job_json(job: TrainJob) -> str:
     """Return `job.json`: the job and the hash of each file it reads; equal text is an equal job."""
-    folders = [job.model, *([job.reference] if job.reference else [])]
-    inputs = [*job.data, *(p for f in folders for p in sorted(f.iterdir()) if p.is_file())]
+    inputs = [*job.data, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
     fields: dict[str, Any] = {
         "method": job.method,
         "model": str(job.model),
@@ -71,6 +129,9 @@ def job_json(job: TrainJob) -> str:
         "accelerate_config": str(job.accelerate_config) if job.accelerate_config else None,
         "dtype": job.dtype,
         "checkpoint_steps": job.checkpoint_steps,
+        "reward": str(job.reward) if job.reward else None,
+        "online": _online_fields(job.online) if job.online else None,
+        "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
     return json.dumps(fields, indent=1, sort_keys=True)
@@ -79,21 +140,48 @@ def job_json(job: TrainJob) -> str:
 def read_job(path: Path) -> TrainJob:
     """Read what `write_job` wrote."""
     fields: dict[str, Any] = json.loads(path.read_text())
-    settings = DPOTraining if fields["method"] == "dpo" else SFTTraining
+    method: Method = fields["method"]
     config: str | None = fields["accelerate_config"]
     return TrainJob(
-        method=fields["method"],
+        method=method,
         model=Path(fields["model"]),
         reference=Path(fields["reference"]) if fields["reference"] else None,
         data=tuple(Path(p) for p in fields["data"]),
         output=Path(fields["output"]),
-        settings=settings.model_validate(fields["settings"]),
+        settings=SETTINGS[method].model_validate(fields["settings"]),
         seed=fields["seed"],
         processes=fields["processes"],
         accelerate_config=Path(config) if config else None,
         dtype=fields["dtype"],
         checkpoint_steps=fields["checkpoint_steps"],
+        reward=Path(fields["reward"]) if fields["reward"] else None,
+        online=_read_online(fields["online"]) if fields["online"] else None,
+        sees_end=fields["sees_end"],
     )
+
+
+def _online_fields(online: OnlineJob) -> dict[str, Any]:
+    return {
+        "iteration": online.iteration,
+        "identity": online.identity,
+        "root_seed": online.root_seed,
+        "policy": online.policy,
+        "model": online.model,
+        "reward_id": online.reward_id,
+        "sampling": online.sampling.model_dump(mode="json"),
+        # A local engine needs no key, and none may stand in a file.
+        "engine": online.engine.model_dump(mode="json", exclude={"api_key"}),
+        "reward": online.reward.model_dump(mode="json"),
+    }
+
+
+def _read_online(fields: dict[str, Any]) -> OnlineJob:
+    sections: dict[str, Any] = {
+        "sampling": SamplingConfig.model_validate(fields["sampling"]),
+        "engine": EngineConfig.model_validate(fields["engine"]),
+        "reward": RewardConfig.model_validate(fields["reward"]),
+    }
+    return OnlineJob(**{**fields, **sections})
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

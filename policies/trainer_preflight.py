@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ..configs.methods import DPOTraining
+from ..configs.methods import PPOTraining, QuarkTraining
+from .online.steps import planned_steps
 from .trainer_checkpoints import KEPT
 from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
+from .trainer_job import SETTINGS, TrainJob
 
 BYTES = {"float32": 4, "bfloat16": 2}
 STATES = 3
@@ -33,12 +34,12 @@ def refuse_unfit(job: TrainJob) -> None:
             f"batch_size {s.batch_size} is not a multiple of processes x micro_batch_size "
             f"({job.processes} x {s.micro_batch_size} = {share})",
         )
-    if (job.method == "dpo") != isinstance(s, DPOTraining):
+    if not isinstance(s, SETTINGS[job.method]):
         raise TrainingError("refused", f"{job.method} can not be trained with {type(s).__name__}")
     if not job.data:
         raise TrainingError("refused", "there is no data to train on")
-    folders = [job.model, *([job.reference] if job.reference else [])]
-    missing = [p for p in job.data if not p.is_file()] + [p for p in folders if not p.is_dir()]
+    missing = [p for p in job.data if not p.is_file()]
+    missing += [p for p in job.folders if not p.is_dir()]
     if missing:
         raise TrainingError("refused", f"{missing[0]} does not exist")
 
@@ -63,10 +64,17 @@ def needed_bytes(job: TrainJob) -> int:
     """Return the most bytes that a training's files take: the model and its checkpoints."""
     model = parameters(job.model) * BYTES[job.dtype]
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
-    steps = math.ceil(math.ceil(rows / job.settings.batch_size) * job.settings.epochs)
+    s = job.settings
+    if isinstance(s, PPOTraining | QuarkTraining):
+        steps, copies = planned_steps(rows, s), 2  # the model, and what the sampler reads
+    else:
+        steps, copies = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), 1
+    trained = model
+    if isinstance(s, PPOTraining) and job.reward is not None:
+        trained += parameters(job.reward) * BYTES[job.dtype]
     checkpoints = max(0, math.ceil(steps / job.checkpoint_steps) - 1)
     # A new checkpoint is whole before an old one goes.
-    return model * (1 + STATES * min(checkpoints, KEPT + 1))
+    return copies * model + STATES * trained * min(checkpoints, KEPT + 1)
 
 
 def parameters(model: Path) -> int:

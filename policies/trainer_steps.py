@@ -11,12 +11,21 @@ STEPS = "metrics.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One optimizer step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more."""
+    """One step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more.
+
+    Of an online method it is one of its own steps, with the seconds that it took by their use.
+    """
 
     step: int
     max_steps: int
     loss: float
     metrics: Mapping[str, float]
+
+
+def append_row(work: Path, row: Mapping[str, Any]) -> None:
+    """Append one row to `metrics.jsonl`; the empty line closes one that a kill has cut."""
+    with (work / STEPS).open("a") as f:
+        f.write(f"\n{json.dumps(row)}\n")
 
 
 def new_lines(path: Path, offset: int) -> tuple[list[str], int]:

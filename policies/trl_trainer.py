@@ -19,7 +19,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from ..configs.methods import DPOTraining
+from ..configs.methods import DPOTraining, PPOTraining, QuarkTraining
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
@@ -62,8 +62,10 @@ def other_reference(job: TrainJob) -> Path | None:
 
 
 def common_arguments(job: TrainJob) -> dict[str, Any]:
-    """Return the training arguments that both methods share."""
+    """Return the training arguments that TRL's methods share."""
     s = job.settings
+    if isinstance(s, PPOTraining | QuarkTraining):
+        raise TrainingError("refused", f"{job.method} is no method of TRL's")
     cuda = torch.cuda.is_available()
     # Transformers' "constant" ignores the warm-up.
     constant = "constant_with_warmup" if s.warmup_ratio else "constant"

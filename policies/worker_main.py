@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from ..configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from . import wire
-from .engine import EngineError, MeasureResult, Sampling, ScoreBatch
+from .engine import EngineError, MeasureResult, ScoreBatch
 from .feed import Feed
 from .reward_scorer import RewardScorer
 from .scripted_engine import ScriptedEngine
@@ -144,10 +144,12 @@ def _results(
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))
+    elif stream.begin["task"] == "reload":
+        yield from map(wire.measure_result_frame, _reloaded(model, stream.feed))
     elif stream.begin["task"] == "measure":
         yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:
-        sampling = Sampling(**stream.begin["sampling"])
+        sampling = wire.read_sampling(stream.begin["sampling"])
         yield from map(wire.result_frame, model.generate(stream.feed, sampling))
 
 
@@ -155,6 +157,14 @@ def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[Mea
     for batch in batches:
         logprobs = model.logprobs([request.messages for request in batch.requests])
         yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
+
+
+def _reloaded(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+    for batch in batches:
+        if isinstance(model, ScriptedEngine):
+            raise EngineError("a scripted engine has no weights that could be replaced")
+        model.reload(Path(batch.key))
+        yield MeasureResult(key=batch.key, logprobs=())
 
 
 def _versions() -> dict[str, str]:

@@ -165,12 +165,12 @@ class Committer:
     def _commit(self, units: Sequence[Finished]) -> None:
         reach("lake.commit.before")
         with self._journal.publishing:
-            seal(self._journal, units)
+            self._journal.commit(seal(self._journal, units))
         reach("lake.commit.after")
 
 
-def seal(journal: Journal, units: Sequence[Finished]) -> None:
-    """Make units durable, all at once; `journal.publishing` must be held."""
+def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
+    """Write the parts of units, to which the journal is then to refer; in `journal.publishing`."""
     named = [(f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()]
     sealed = objects_of(journal.folder).write_parts(
         (part_folder(journal.folder, table), to_table(kind, rows)) for _, table, kind, rows in named
@@ -178,7 +178,7 @@ def seal(journal: Journal, units: Sequence[Finished]) -> None:
     parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
     for (unit, table, _, _), part in zip(named, sealed, strict=True):
         parts[unit][table] = part
-    journal.commit([Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry) for f in units])
+    return [Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry) for f in units]
 
 
 def is_no_room(error: Exception) -> bool:

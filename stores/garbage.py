@@ -16,7 +16,7 @@ from .journal_reader import Reader
 from .lake import CANARIES, CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
 from .lock import unread
 from .objects import Objects, objects_of
-from .packs import file_path, trained
+from .packs import MODELS, file_path, trained
 from .sealed import size_of
 
 UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
@@ -69,9 +69,14 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
 
 def published(journal: Reader) -> list[str]:
     """Return the ids of the checkpoints that were trained here, oldest first."""
+    return _models(journal, CHECKPOINTS)
+
+
+def _models(journal: Reader, table: str) -> list[str]:
+    """Return the ids of the models of a table that were trained here, oldest first."""
     ids = list[str]()
-    for part in journal.parts(table=CHECKPOINTS):
-        ids += trained(journal.folder, part)["checkpoint_id"].to_list()
+    for part in journal.parts(table=table):
+        ids += trained(journal.folder, part)[MODELS[table]].to_list()
     return ids
 
 
@@ -88,8 +93,8 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
             superseded = (path.parent.name, path.stem) in packed
             reason = "its rows lie in a pack" if superseded else UNCOMMITTED
             yield Garbage(path=path, size=size, reason=reason, rows=True)
-    known = set(published(journal))
-    for place in (CHECKPOINTS, CANARIES):
+    known = {name for table in MODELS for name in _models(journal, table)}
+    for place in (*MODELS, CANARIES):
         for path, size in _inside(objects, folder / place):
             if path.name not in known:
                 reason = "no unit refers to it: it was published, and not committed"

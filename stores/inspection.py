@@ -14,7 +14,7 @@ from .journal import Journal
 from .journal_reader import JOURNAL, Part, Reader
 from .lake import PACKS, PARTS, collected, lose
 from .objects import Objects, objects_of
-from .packs import path_of, trained
+from .packs import MODELS, path_of, trained
 from .sealed import MANIFEST, DamagedError
 
 
@@ -77,7 +77,7 @@ def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
         reason = faults[path]
         if reason is not None:
             yield _damage(part, path, reason)
-        elif part.table == "checkpoints":
+        elif part.table in MODELS:
             for place in trained(journal.folder, part)["path"]:
                 folder = journal.folder / place
                 reason = None if place in gone else _folder_fault(objects, folder, deep=deep)

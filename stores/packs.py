@@ -22,6 +22,11 @@ from .sealed import DamagedError
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 PACKED = frozenset(name for name, schema in SCHEMAS.items() if "prompt_id" in schema.names)
 """The tables that are packed: the others are small, and some are looked at by path."""
+MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "reward_model_id"}
+"""The tables whose rows are about published models, and the column with a model's name.
+
+The models of a table lie in the run's folder of the same name.
+"""
 _PLACE = b"lpfloop.pack"
 _Schema = Mapping[str, pl.DataType]
 
@@ -168,7 +173,7 @@ def _scanned(
 
 
 def trained(folder: Path, part: Part) -> pl.DataFrame:
-    """Return the rows of a part of `checkpoints` whose models were published here, verified.
+    """Return the rows of a part, of a table of models, whose models were published here, verified.
 
     Raises:
         DamagedError: if the file is missing or altered.

@@ -14,7 +14,7 @@ CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
 Preferred = Literal["first", "second", "tie"]
-Order = Literal["as_given", "swapped"]
+Order = Literal["as_given", "swapped", "both"]
 
 SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""
@@ -149,8 +149,9 @@ class Reward:
 class Preference:
     """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
 
-    `order` says how the two were shown, and is already taken back in `preferred`. `flipped` says
-    that simulated noise decided: a fair coin in place of the annotator, who was not asked.
+    `order` says how the two were shown (`both`: once in each order, and reconciled), and is already
+    taken back in `preferred`. `flipped` says that simulated noise decided: a fair coin in place of
+    the annotator, who was not asked.
     """
 
     preference_id: str

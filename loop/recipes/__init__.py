@@ -6,7 +6,19 @@ from typing import Any
 
 from ...stores.records import Checkpoint
 from ..iteration import Iteration
-from . import reward_only, rlrf
+from . import (
+    best_of_n,
+    dpo,
+    expert_iteration,
+    feedme,
+    ppo,
+    quark,
+    reward_conditioning,
+    reward_model,
+    reward_only,
+    rlrf,
+    sft,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,4 +35,25 @@ RECIPES: Mapping[str, Variant] = {
     "reward-only": Variant(
         recipe=reward_only.reward_only, paper=reward_only.PAPER, summary=reward_only.SUMMARY
     ),
+    "sft": Variant(recipe=sft.sft, paper=sft.PAPER, summary=sft.SUMMARY),
+    "feedme": Variant(recipe=feedme.feedme, paper=feedme.PAPER, summary=feedme.SUMMARY),
+    "reward-conditioning": Variant(
+        recipe=reward_conditioning.reward_conditioning,
+        paper=reward_conditioning.PAPER,
+        summary=reward_conditioning.SUMMARY,
+    ),
+    "dpo": Variant(recipe=dpo.dpo, paper=dpo.PAPER, summary=dpo.SUMMARY),
+    "reward-model": Variant(
+        recipe=reward_model.reward_model, paper=reward_model.PAPER, summary=reward_model.SUMMARY
+    ),
+    "best-of-n": Variant(
+        recipe=best_of_n.best_of_n, paper=best_of_n.PAPER, summary=best_of_n.SUMMARY
+    ),
+    "expert-iteration": Variant(
+        recipe=expert_iteration.expert_iteration,
+        paper=expert_iteration.PAPER,
+        summary=expert_iteration.SUMMARY,
+    ),
+    "ppo": Variant(recipe=ppo.ppo, paper=ppo.PAPER, summary=ppo.SUMMARY),
+    "quark": Variant(recipe=quark.quark, paper=quark.PAPER, summary=quark.SUMMARY),
 }

@@ -138,7 +138,8 @@ def _candidate(row: Candidate, reward: float | None) -> Iterator[Node | Edge]:
     yield Edge(source=row.prompt_id, target=identity, relation="answered")
     yield Edge(source=row.policy, target=identity, relation=SAMPLED)
     if row.parent_id is not None:
-        yield Edge(source=row.parent_id, target=identity, relation="refined")
+        relation = "refined" if row.kind == "refinement" else "chosen from"
+        yield Edge(source=row.parent_id, target=identity, relation=relation)
     if row.critique_id is not None:
         yield Edge(source=row.critique_id, target=identity, relation="reflected on")
 

@@ -101,7 +101,8 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
 def _title(story: Story, candidate: Candidate) -> str:
     parts = [f"{candidate.kind} {candidate.candidate_id[:SHORT]}"]
     if candidate.parent_id is not None:
-        parts.append(f"refines {candidate.parent_id[:SHORT]}")
+        made = "refines" if candidate.kind == "refinement" else "chosen from"
+        parts.append(f"{made} {candidate.parent_id[:SHORT]}")
     parts += [_reward(r) for r in story.rewards if r.candidate_id == candidate.candidate_id]
     if candidate.finish_reason != "stop":
         parts.append(f"ended by {candidate.finish_reason}")

@@ -1,14 +1,38 @@
 """Why a pair or demonstration was made of a prompt's candidates, or why none was, in sentences."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ...stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Yield
+from ...stores.records import (
+    SCORED,
+    Candidate,
+    Critique,
+    Demonstration,
+    Order,
+    Pair,
+    Preference,
+    Yield,
+)
+from ..training_rows import PREFERRED
 from .story import Story
+
+SHOWN: Mapping[Order, str] = {
+    "as_given": "in this order",
+    "swapped": "in the other order",
+    "both": "in both orders",
+}
+UNDECIDED: Mapping[str, str] = {
+    "not_compared": "it has no two whole answers to compare",
+    "unread": "no annotator's verdict could be read",
+    "tied": "its answers are alike, or no annotator preferred either",
+}
+"""What is said of a prompt whose answers were compared, and none was preferred, by outcome."""
 
 
 def why_pair(story: Story, pair: Pair) -> str:
     """Return the rule, the rank and the margin of a pair, and what put each side where it is."""
+    if pair.rule == PREFERRED:
+        return f"rule {pair.rule}; {_decided(story, pair)}"
     margin = "no margin: a reward is missing"
     if pair.chosen_reward is not None and pair.rejected_reward is not None:
         difference = pair.chosen_reward - pair.rejected_reward
@@ -22,8 +46,24 @@ def why_pair(story: Story, pair: Pair) -> str:
     )
 
 
+def _decided(story: Story, pair: Pair) -> str:
+    """Return who preferred the one side of a pair to the other."""
+    both = {pair.chosen_id, pair.rejected_id}
+    found = [row for row in story.preferences if {row.first_id, row.second_id} == both]
+    return _chosen_by(found[-1]) if found else "who preferred it is not in this run"
+
+
+def _chosen_by(row: Preference) -> str:
+    if row.flipped:
+        return f"chosen by a coin in place of {row.annotator} ({row.preference_id})"
+    return f"chosen by {row.annotator} ({row.preference_id}), shown {SHOWN[row.order]}"
+
+
 def why_demonstration(story: Story, row: Demonstration) -> str:
     """Return the rule and the rank of a demonstration, and what made it one."""
+    compared = [p for p in story.preferences if row.candidate_id in (p.first_id, p.second_id)]
+    if row.rule == PREFERRED and compared:
+        return f"rule {row.rule}; {_chosen_by(compared[-1])}"
     reward = "no reward" if row.reward is None else f"reward {row.reward:.3f}"
     because = _because(story, row.candidate_id, row.ratings, row.rule)
     return f"rule {row.rule}, {_rank(story, row)}, {reward}; shown for {because}"
@@ -85,6 +125,8 @@ def _lack(story: Story, row: Yield) -> str:
     """Return what a prompt without pairs was missing."""
     judged = judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
+    if row.outcome in UNDECIDED:
+        return UNDECIDED[row.outcome]
     if row.outcome == "no_candidates":
         return "the prompt has no candidates"
     if row.outcome == "none_usable":

@@ -4,6 +4,7 @@ A semantic field can change a row, so the run is refused and may be forked; all 
 change nothing.
 """
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,10 +18,17 @@ from crashing import SMALL, Whole, loop, quick_folder, stand_ins, whole, write_p
 from lpfloop.configs.describe import ConfigField, fields
 from lpfloop.configs.load import Override, load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.configs.variants import variants
 from lpfloop.loop.control import resolved_at
 
 ROOT = Path(__file__).parent.parent.parent
-FIELDS = {field.path: field for field in fields()}
+VARIANT = "rlrf"
+RECIPE = frozenset(f"recipe.{name}" for name in variants()[VARIANT])
+ALL = {field.path: field for field in fields()}
+FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RECIPE}
+ROLES = ("strong", "medium", "weak")
+JUDGE = ("model=tiny", "engine.kind=scripted")
+"""Judges are named, so that a reference can be; nobody asks them."""
 GUESSES = (True, False, 17, 0.5, "float32", "general", "off")
 """Values to try on a field, until the schema accepts one that it does not have."""
 
@@ -35,15 +43,16 @@ class Made:
     overrides: tuple[str, ...]
 
     def config(self, *more: Override) -> RunConfig:
-        return load_config("tiny", "rlrf", (*self.overrides, *more), {})
+        return load_config("tiny", VARIANT, (*self.overrides, *more), {})
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     place = tmp_path_factory.getbasetemp()
     with quick_folder(place) as folder, quick_folder(place) as other, stand_ins(folder):
-        overrides = (*SMALL, "iterations=1", f"prompts.source={write_prompts(folder)}")
-        config = load_config("tiny", "rlrf", overrides, {})
+        judges = (f"annotation.{role}.{what}" for role in ROLES for what in JUDGE)
+        overrides = (*SMALL, *judges, "iterations=1", f"prompts.source={write_prompts(folder)}")
+        config = load_config("tiny", VARIANT, overrides, {})
         loop(folder, config=config)
         yield Made(lake=folder, whole=whole(folder), chosen=fitting(other), overrides=overrides)
 
@@ -59,6 +68,11 @@ def fitting(folder: Path) -> dict[str, Any]:
     shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     tiny = ROOT / "loop" / "tiny" / "models"
+    engines = [f"annotation.{role}.engine" for role in ROLES]
+    outputs = folder / "outputs.jsonl"
+    asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
+    rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
+    outputs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {
         "iterations": 0,
         "prompts.source": str(more / "prompts.jsonl"),
@@ -79,6 +93,22 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.sft.scheduler": "constant",
+        "training.reward.scheduler": "constant",
+        "training.ppo.kl_estimator": "k3",
+        "training.ppo.whiten_rewards": "scale",
+        "training.ppo.whiten_rewards_over": "batch",
+        "training.ppo.whiten_advantages": "group",
+        "training.ppo.missing_eos": "subtract",
+        "training.quark.train_on": "all",
+        "training.quark.pool": "growing",
+        **{f"{engine}.kind": "transformers" for engine in engines},
+        **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},
+        "annotation.keyed_on": "instruction",
+        "annotation.order": "both",
+        "assessment.reference": str(outputs),
+        "assessment.annotators": "single",
+        "assessment.oracle": "scripts:oracle",
+        "mode": "faithful_code",
         "recipe.train": "rs",
         "index.embedder.kind": "none",
     }
@@ -122,5 +152,11 @@ def test_any_other_change_goes_on_and_changes_nothing(made, path):
     assert whole(made.lake) == made.whole
 
 
+@pytest.mark.parametrize("path", sorted(ALL.keys() - FIELDS.keys()))
+def test_a_setting_of_another_recipe_is_refused_by_name(made, path):
+    with pytest.raises(ConfigError, match=f"unknown key '{path}'"):
+        made.config(Override(source="test", path=path, value=ALL[path].default))
+
+
 def test_every_field_is_declared():
-    assert {field.effect for field in FIELDS.values()} == {"semantic", "cosmetic", "live"}
+    assert {field.effect for field in ALL.values()} == {"semantic", "cosmetic", "live"}

@@ -9,12 +9,13 @@ import pytest
 from trainings import plain_job, scripted
 
 from lpfloop.configs.schema import TrainingConfig
-from lpfloop.loop.training import CHECKPOINTS, Training
+from lpfloop.loop.publishing import Publishing
 from lpfloop.policies.canary import CANARY
 from lpfloop.stores import committer
 from lpfloop.stores.durable import check_folder, make_folder
 from lpfloop.stores.failpoints import armed
 from lpfloop.stores.garbage import CANARIES
+from lpfloop.stores.lake import CHECKPOINTS
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,12 @@ def test_a_full_disk_at_a_publication_ends_in_one_whole_model(
         config=SimpleNamespace(training=TrainingConfig(retries=0)),
         stop=SimpleNamespace(check=lambda: None),
     )
-    nothing: Any = None
-    training = Training(run=run, iteration=1, parent=nothing, policy=nothing)
+    publishing = Publishing(run=run)
     with armed({place: "enospc"}):
         identity, result = committer.when_there_is_room(
-            lambda: training._train_and_publish(job), threading.Event()
+            lambda: publishing.train_and_publish(job), threading.Event()
         )
-    training._publish_canary(identity, job)
+    publishing.publish_canary(identity, job)
     assert result.metrics == {"loss": 0.5}
     assert len(tries.read_text()) == trainings
     check_folder(folder / CHECKPOINTS / identity)

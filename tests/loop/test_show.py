@@ -5,6 +5,7 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
+from examples import CANDIDATE, PAIR, PREFERENCE, PROMPT, YIELD
 from hypothesis import given
 from hypothesis import strategies as st
 from told import (
@@ -290,3 +291,49 @@ def test_a_pair_of_two_candidates_marks_both():
     pair: Pair = replace(MADE_PAIR, chosen_id=GOOD.candidate_id)
     told = replace(story(candidates=[GOOD, BAD, FAIR], pairs=[pair]), asked=asked)
     assert [box.marked for box in story_page(told).sections[1].boxes] == [True, True, False]
+
+
+# pairs that annotators made
+
+
+def compared(preferred="first", **fields):
+    """The story of a prompt whose two answers were compared."""
+    row = replace(PREFERENCE, preferred=preferred, **fields)
+    pair = replace(PAIR, rule="preferred", chosen_reward=None, chosen_ratings=())
+    others = (
+        "critiques",
+        "rewards",
+        "demonstrations",
+        "yields",
+        "scores",
+        "checkpoints",
+        "derived",
+    )
+    lists = {name: [] for name in others} | {"preferences": [row], "pairs": [pair]}
+    two = [replace(CANDIDATE, candidate_id=f"cand-{n}") for n in (1, 2)]
+    asked = Found(id="prompt-1", kind="prompt", prompt_id="prompt-1")
+    return Story(run="a", asked=asked, prompt=PROMPT, candidates=two, **lists)
+
+
+def test_a_pair_is_told_by_whom_its_one_side_was_preferred():
+    story = compared()
+    told = why_pair(story, story.pairs[0])
+    assert told == "rule preferred; chosen by human:ada (pref-1), shown in the other order"
+
+
+def test_a_pair_that_noise_made_says_so():
+    story = compared(flipped=True)
+    assert "by a coin in place of human:ada" in why_pair(story, story.pairs[0])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ("not_compared", "no two whole answers"),
+        ("unread", "no annotator's verdict"),
+        ("tied", "no annotator preferred either"),
+    ],
+)
+def test_a_prompt_without_a_preferred_answer_says_why(outcome, said):
+    row = replace(YIELD, rule="preferred", outcome=outcome, made=0)
+    assert said in why_yield(compared(), row)

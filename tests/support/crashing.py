@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import scripts
 
-import lpfloop.loop.training
+import lpfloop.loop.publishing
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.control import SOCKET
@@ -79,6 +79,8 @@ IDS = {
     "demonstrations": ("demonstration_id",),
     "yields": ("prompt_id", "iteration", "rule"),
     "checkpoints": ("checkpoint_id",),
+    "rollouts": ("candidate_id",),
+    "statistics": ("iteration", "method", "step", "metric"),
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
     "scores": ("iteration", "metric", "prompt_id"),
 }
@@ -218,11 +220,11 @@ def stand_ins(lake: Path) -> Generator[None]:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     handle = os.open(lake / "calls", flags, 0o600)
     _calls.append(handle)
-    trainer, lpfloop.loop.training.train = lpfloop.loop.training.train, train
+    trainer, lpfloop.loop.publishing.train = lpfloop.loop.publishing.train, train
     try:
         yield
     finally:
-        lpfloop.loop.training.train = trainer
+        lpfloop.loop.publishing.train = trainer
         _calls.remove(handle)
         os.close(handle)
 

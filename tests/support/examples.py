@@ -13,7 +13,10 @@ from lpfloop.stores.records import (
     Preference,
     Prompt,
     Reward,
+    RewardModel,
+    Rollout,
     Score,
+    Statistic,
     Yield,
 )
 
@@ -123,6 +126,30 @@ CHECKPOINT = Checkpoint(
     steps=0,
     metrics="{}",
 )
+REWARD_MODEL = RewardModel(
+    reward_model_id="r1",
+    parent_id="m0",
+    iteration=1,
+    path="rewards/r1",
+    steps=12,
+    metrics='{"accuracy": 0.75}',
+)
+ROLLOUT = Rollout(
+    candidate_id="cand-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    step=3,
+    reward=0.5,
+    kl=0.02,
+    logprob=-1.5,
+    reference_logprob=-1.52,
+    tokens=2,
+    value=0.1,
+    advantage_mean=0.3,
+    advantage_std=None,
+    quantile=0,
+)
+STATISTIC = Statistic(iteration=1, method="ppo", step=3, metric="loss/policy", value=-0.01)
 EVALUATION = Evaluation(
     iteration=0,
     checkpoint_id="c",
@@ -151,6 +178,9 @@ ONE_OF_EACH = (
     DEMONSTRATION,
     YIELD,
     CHECKPOINT,
+    REWARD_MODEL,
+    ROLLOUT,
+    STATISTIC,
     EVALUATION,
     SCORE,
 )

@@ -52,3 +52,14 @@ def odd_critic(request: Request, sampling: Sampling) -> str:
 def parrot(request: Request, sampling: Sampling) -> str:
     """Answer always the same."""
     return "The answer is 4."
+
+
+def conditioned_policy(request: Request, sampling: Sampling) -> str:
+    """Answer like `policy`, and say whether the positive control text stands before the prompt."""
+    told = request.messages[-1].content.startswith("Good answer:\n")
+    return f"{'Gladly' if told else 'Okay'}. The answer is {request.seed % 7}."
+
+
+def oracle(instruction: str, answer: str) -> float:
+    """Like long answers."""
+    return float(len(answer))

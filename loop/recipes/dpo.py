@@ -1,0 +1,14 @@
+"""Direct preference optimisation on annotated pairs (AlpacaFarm, Section 2.2 and Appendix B)."""
+
+from ...configs.recipes import DPO
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+from .preferences import annotated
+
+PAPER = "AlpacaFarm (Dubois et al., 2023)"
+SUMMARY = "annotate pairs of answers, train on them by DPO"
+
+
+def dpo(it: Iteration, cfg: DPO) -> Checkpoint:
+    """Raise the preferred answers over the others, relative to the reference policy."""
+    return it.train(annotated(it, cfg))

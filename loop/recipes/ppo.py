@@ -1,0 +1,15 @@
+"""PPO: proximal policy optimisation against a surrogate reward (AlpacaFarm, Section 2.2)."""
+
+from ...configs.recipes import PPO
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+from .preferences import surrogate
+
+PAPER = "AlpacaFarm (Dubois et al., 2023), PPO"
+SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty to M_0"
+
+
+def ppo(it: Iteration, cfg: PPO) -> Checkpoint:
+    """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
+    reward = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
+    return it.ppo(it.prompts("unlabeled"), reward)

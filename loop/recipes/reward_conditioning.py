@@ -1,0 +1,19 @@
+"""Binary reward conditioning: learn good and bad answers apart, then ask for good ones.
+
+AlpacaFarm, Section 2.2. The checkpoint is sampled behind the positive control text from then on.
+"""
+
+from ...configs.recipes import RewardConditioning
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+
+PAPER = "AlpacaFarm (Dubois et al., 2023)"
+SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
+
+
+def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:
+    """Imitate both answers of each pair, conditioned on which one won."""
+    drafts = it.sample(it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    preferences = it.annotate(drafts)
+    both = it.condition(drafts, preferences, positive=cfg.positive, negative=cfg.negative)
+    return it.train(both)

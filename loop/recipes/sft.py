@@ -1,0 +1,13 @@
+"""Supervised fine-tuning on what people answered (AlpacaFarm's SFT 10k, Section 4.1)."""
+
+from ...configs.recipes import SFT
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+
+PAPER = "AlpacaFarm (Dubois et al., 2023)"
+SUMMARY = "fine-tune on people's demonstrations"
+
+
+def sft(it: Iteration, _cfg: SFT) -> Checkpoint:
+    """Maximise the likelihood of demonstrations, response and end token alone."""
+    return it.train(it.demonstrations(it.prompts("sft")))

@@ -1,0 +1,183 @@
+# pyright: basic
+"""What an online method acts on: the prompts, the engine that samples, the reward model.
+
+A step asks its prompts, draws one answer to each, and has it scored. What can not be trained on, an
+answer that failed or that the reward model can not read, is kept as rows and left out of training.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer
+
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...stores.records import Candidate, Message, Reward
+from ..chat import ChatTokenizer
+from ..control import conditioned
+from ..engine import Completion, ScoreBatch, ScoreRequest
+from ..reward_scorer import RewardScorer
+from ..trainer_faults import TrainingError
+from ..trainer_job import OnlineJob, TrainJob
+from ..trainer_process import PULSE
+from .sampler import RolloutSampler
+from .sequences import Spoken
+from .steps import Drawn, candidate_row, drawn, read_prompts, reward_row, visited
+
+SCORED_TOGETHER = 256
+
+
+class Clock:
+    """Seconds of a step by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def spent_on(self, name: str) -> Generator[None]:
+        """Count the time of a block; a GPU has finished by then what it was given."""
+        started = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds[name] += time.perf_counter() - started
+
+    def shares(self, named: Sequence[str]) -> Mapping[str, float]:
+        """Return the seconds by name, `total`, and `other`: all that is not among `named`."""
+        total = time.perf_counter() - self._started
+        other = total - sum(self.seconds[name] for name in named)
+        return {**self.seconds, "other": other, "total": total}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A rollout with its answer, its tokens and its score; None where there is none."""
+
+    drawn: Drawn
+    completion: Completion
+    spoken: Spoken
+    score: float | None
+
+    @property
+    def trainable(self) -> bool:
+        """Whether a method can learn from it."""
+        return self.score is not None and bool(self.spoken.answer)
+
+
+class Environment:
+    """Prompts, sampler and reward model of a job; `folder` is where the policy's weights lie."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        online: OnlineJob,
+        settings: PPOTraining | QuarkTraining,
+        folder: Path,
+    ) -> None:
+        self.job = job
+        self.settings = settings
+        self.online = online
+        self.folder = folder
+        tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+        self.chat = ChatTokenizer(tokenizer, job.model)
+        asked = read_prompts(job.data)
+        self.prompts = len(asked)
+        self.asked = [a for a in asked if self._fits(a.messages)]
+        if not self.asked:
+            raise TrainingError(
+                "refused",
+                f"none of the {len(asked)} prompts leaves room for an answer of "
+                f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
+            )
+        self._sampler: RolloutSampler | None = None
+        self._scorer = RewardScorer(_reward_folder(job), online.reward)
+
+    def refresh(self) -> None:
+        """Let the sampler take over the weights that lie in the folder now."""
+        if self._sampler is None:
+            log = self.job.folder("sampler.log")
+            pulse = self.job.folder(PULSE)
+            # An engine that has the GPU to itself elsewhere shares it with the trainer here.
+            share = {"memory_utilization": self.settings.sampler_memory}
+            engine = self.online.engine.model_copy(update=share)
+            self._sampler = RolloutSampler(self.folder, engine, log=log, alive=pulse.touch)
+        else:
+            self._sampler.reload()
+
+    def rollouts(
+        self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
+    ) -> list[Scored]:
+        """Draw and score a step's rollouts from the weights that `refresh` showed the sampler.
+
+        The policy alone sees `control`, a text before the prompt; rows and reward do not. The
+        tokens in `unsaid` are never drawn.
+        """
+        assert self._sampler is not None  # noqa: S101 -- the driver's order
+        count, seed = self.settings.rollouts, self.job.seed
+        places = visited(len(self.asked), seed, step=step, rollouts=count)
+        rollouts = drawn(self.online, step, [self.asked[place] for place in places])
+        with clock.spent_on("generation"):
+            asked = [behind(rollout, control) for rollout in rollouts]
+            completions = self._sampler.draw(asked, self.online.sampling, unsaid=unsaid)
+        with clock.spent_on("scoring"):
+            scores = self._scores(rollouts, completions)
+        return [
+            Scored(drawn=r, completion=c, spoken=self._spoken(a, c), score=score)
+            for r, a, c, score in zip(rollouts, asked, completions, scores, strict=True)
+        ]
+
+    def rows(self, rollouts: Sequence[Scored]) -> tuple[list[Candidate], list[Reward]]:
+        """Return the rows of a step's answers and of their scores."""
+        candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
+        rewards = [reward_row(self.online, r.drawn, r.score) for r in rollouts]
+        return candidates, rewards
+
+    def close(self) -> None:
+        """End the sampler and release the reward model."""
+        if self._sampler is not None:
+            self._sampler.close()
+        self._scorer.close()
+
+    def _fits(self, messages: tuple[Message, ...]) -> bool:
+        """Tell whether a prompt leaves room for the longest answer."""
+        context = self.online.engine.max_model_len or self.settings.max_length
+        longest = min(self.settings.max_length, context)
+        return len(self.chat.prompt(messages)) + self.online.sampling.max_tokens <= longest
+
+    def _spoken(self, rollout: Drawn, completion: Completion) -> Spoken:
+        prompt = self.chat.prompt(rollout.asked.messages)
+        return Spoken(prompt=prompt, answer=completion.token_ids or ())
+
+    def _scores(
+        self, rollouts: Sequence[Drawn], completions: Sequence[Completion]
+    ) -> list[float | None]:
+        """Score the answers as the loop's own reward verb does: the text, tokenized again."""
+        requests = tuple(
+            ScoreRequest(
+                request_id=r.candidate_id,
+                messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
+            )
+            for r, c in zip(rollouts, completions, strict=True)
+        )
+        batches = (
+            ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
+            for first in range(0, len(requests), SCORED_TOGETHER)
+        )
+        return [score for result in self._scorer.score(batches) for score in result.scores]
+
+
+def behind(rollout: Drawn, control: str) -> Drawn:
+    """Return a rollout as it is asked behind a control text."""
+    messages = conditioned(rollout.asked.messages, control)
+    return replace(rollout, asked=replace(rollout.asked, messages=messages))
+
+
+def _reward_folder(job: TrainJob) -> Path:
+    if job.reward is None:
+        raise TrainingError("refused", f"{job.method} needs a reward model; give --reward")
+    return job.reward

@@ -1,0 +1,68 @@
+# pyright: basic
+"""A policy with Quark's quantile tokens in its vocabulary (Lu et al., 2022, Section 2.1)."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tokenizers import AddedToken
+from transformers import AutoTokenizer
+
+from ...configs.methods import QuarkTraining
+from ...stores.durable import TEMPORARY, make_folder, publish_folder, remove
+from ...stores.keys import derive_seed
+from ..trained_model import copy_tokenizer
+from ..trainer_job import TrainJob
+from ..trl_trainer import load_model
+from .quantiles import quantile_token
+
+EXTENDED = "extended"
+"""The folder of the model that has the tokens, in the work folder."""
+
+
+def with_tokens(job: TrainJob) -> TrainJob:
+    """Return the job as it trains: on a model with quantile tokens where the settings use them.
+
+    The reference stays as it was: it never sees the tokens.
+    """
+    settings = job.settings
+    if not isinstance(settings, QuarkTraining) or settings.train_on != "all":
+        return job
+    folder = job.folder(EXTENDED)
+    if not folder.exists():
+        _extend(job, [quantile_token(q) for q in range(settings.quantiles)])
+    return replace(job, model=folder, reference=job.reference or job.model)
+
+
+def _extend(job: TrainJob, tokens: list[str]) -> None:
+    """Save the job's model with more tokens; a token that it has already stays as it is."""
+    draft = job.output / f"{TEMPORARY}{EXTENDED}"
+    if draft.exists():
+        remove(draft)
+    copy_tokenizer(job.model, make_folder(draft))
+    tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+    model: Any = load_model(job, job.model)
+    first = len(tokenizer)
+    # Not special: a special token's name is taken apart where it stands in somebody's text.
+    added = [AddedToken(token, special=False, normalized=False) for token in tokens]
+    count = tokenizer.add_tokens(added)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    generator = torch.Generator().manual_seed(derive_seed(job.seed, "quantile tokens"))
+    begin(model.get_input_embeddings().weight.data, first, count, generator)
+    if not model.config.tie_word_embeddings:
+        begin(model.get_output_embeddings().weight.data, first, count, generator)
+    model.save_pretrained(draft)
+    tokenizer.save_pretrained(draft)
+    publish_folder(draft, job.output, EXTENDED)
+
+
+def begin(weight: torch.Tensor, first: int, count: int, generator: torch.Generator) -> None:
+    """Begin the rows of new tokens: the mean of those before them, plus noise of their spread.
+
+    `weight` is (vocabulary, width); the rows `first` to `first + count` change.
+    """
+    known = weight[:first].float()
+    noise = torch.randn(count, weight.shape[1], generator=generator)
+    new = known.mean(dim=0) + noise * known.std(dim=0)
+    weight[first : first + count] = new.to(weight.dtype)

@@ -1,0 +1,87 @@
+# pyright: basic
+"""A Quark step's samples as the models see them before the update, and the rows that say so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...stores.records import Rollout
+from .environment import Scored
+from .quantiles import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Samples before the update, (B,) each: sums over an answer's tokens, in nats.
+
+    `whole` is under the unscaled distribution over the whole vocabulary, as engines report it.
+    """
+
+    logprob: Tensor
+    reference: Tensor
+    kl: Tensor
+    entropy: Tensor
+    whole: Tensor
+
+
+def sample_of(rollout: Scored) -> Sample:
+    """Return a rollout as the pool keeps it."""
+    assert rollout.score is not None  # noqa: S101 -- `Scored.trainable`
+    return Sample(
+        prompt_id=rollout.drawn.asked.prompt_id,
+        answer=tuple(rollout.spoken.answer),
+        ended=rollout.completion.finish_reason == "stop",
+        score=rollout.score,
+    )
+
+
+def described(drawn: Sequence[Scored], measured: Measured) -> dict[str, float]:
+    """Return the numbers of a step that tell of its samples: means an answer or a token."""
+    scores = [r.score for r in drawn if r.score is not None]
+    tokens = sum(len(r.spoken.answer) for r in drawn)
+    return {
+        "reward": sum(scores) / len(scores),
+        "kl": float(measured.kl.mean()),
+        "entropy": float(measured.entropy.sum()) / tokens,
+        "score": sum(scores) / len(scores),
+        "length": tokens / len(drawn),
+        "tokens": float(tokens),
+        "missing_eos": sum(r.completion.finish_reason != "stop" for r in drawn) / len(drawn),
+        "unscored": float(sum(r.score is None for r in drawn)),
+    }
+
+
+def rollout_rows(
+    iteration: int,
+    step: int,
+    rollouts: Sequence[Scored],
+    measured: Measured,
+    quantiles: Sequence[int],
+) -> list[Rollout]:
+    """Return what became of each sample."""
+    sums = zip(
+        measured.kl.tolist(),
+        measured.logprob.tolist(),
+        measured.reference.tolist(),
+        quantiles,
+        strict=True,
+    )
+    return [
+        Rollout(
+            candidate_id=rollout.drawn.candidate_id,
+            prompt_id=rollout.drawn.asked.prompt_id,
+            iteration=iteration,
+            step=step,
+            reward=sample_of(rollout).score,
+            kl=kl,
+            logprob=logprob,
+            reference_logprob=reference,
+            tokens=len(rollout.spoken.answer),
+            value=None,
+            advantage_mean=None,
+            advantage_std=None,
+            quantile=quantile,
+        )
+        for rollout, (kl, logprob, reference, quantile) in zip(rollouts, sums, strict=True)
+    ]

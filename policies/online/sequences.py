@@ -1,0 +1,102 @@
+# pyright: basic
+"""Rollouts as tensors: prompts padded on the left, answers on the right, similar lengths together.
+
+A pass over rollouts gives its results back in the rollouts' own order, so that neither grouping nor
+padding shows. Positions of an answer count from 0 at its first token; b is a pass's rollouts, W its
+answers' width, V the vocabulary.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PADDING = 0
+"""The id of padding: masked wherever it stands, so any will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """The tokens of a prompt, and those of the answer to it, its end token among them."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What goes through a model at once: ids, attention mask and positions, (b, queries + W) each.
+
+    `rows` are the places of the rollouts among those that the passes were made of.
+    """
+
+    rows: list[int]
+    ids: Tensor
+    mask: Tensor
+    positions: Tensor
+    queries: int
+
+    @property
+    def answers(self) -> Tensor:
+        """The answers' tokens, (b, W)."""
+        return self.ids[:, self.queries :]
+
+
+def passes(
+    spoken: Sequence[Spoken],
+    rows: Iterable[int],
+    size: int,
+    device: torch.device,
+    *,
+    width: int | None = None,
+) -> list[Pass]:
+    """Cut the rollouts at `rows` into passes of at most `size`, each as wide as it needs.
+
+    With `width` every answer is padded to that many tokens instead.
+    """
+    ordered = sorted(rows, key=lambda i: (len(spoken[i].answer), len(spoken[i].prompt), i))
+    groups = [ordered[first : first + size] for first in range(0, len(ordered), size)]
+    return [_padded(spoken, group, device, width) for group in groups]
+
+
+def _padded(
+    spoken: Sequence[Spoken], rows: list[int], device: torch.device, width: int | None
+) -> Pass:
+    queries = max(len(spoken[i].prompt) for i in rows)
+    answers = width or max(len(spoken[i].answer) for i in rows)
+    ids = torch.full((len(rows), queries + answers), PADDING, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for place, i in enumerate(rows):
+        tokens = torch.tensor(spoken[i].prompt + spoken[i].answer)
+        first = queries - len(spoken[i].prompt)
+        ids[place, first : first + len(tokens)] = tokens
+        mask[place, first : first + len(tokens)] = 1
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    return Pass(
+        rows=rows,
+        ids=ids.to(device),
+        mask=mask.to(device),
+        positions=positions.to(device),
+        queries=queries,
+    )
+
+
+def answer_mask(spoken: Sequence[Spoken], width: int, device: torch.device) -> Tensor:
+    """Return 1 at every answer's tokens and 0 behind them, (rollouts, width)."""
+    lengths = torch.tensor([len(s.answer) for s in spoken])
+    return (torch.arange(width)[None, :] < lengths[:, None]).float().to(device)
+
+
+def spread(values: Tensor, into: Tensor, work: Pass) -> None:
+    """Put a pass's values (b, W) into the rows of `into` (rollouts, T) that they belong to."""
+    into[work.rows, : values.shape[1]] = values.to(into.dtype)
+
+
+def picked(values: Tensor, work: Pass) -> Tensor:
+    """Return the part of `values` (rollouts, T) that belongs to a pass, (b, W)."""
+    return values[work.rows, : work.answers.shape[1]]
+
+
+Measure = Callable[[Pass], tuple[Tensor, ...]]
+"""What is asked of each pass: any number of values a position, (b, W) each."""

@@ -1,0 +1,115 @@
+# pyright: basic
+"""The state of an online training between two steps: all that the next step depends on.
+
+A checkpoint holds every trained network, the optimizer, the schedule, the method's own numbers, the
+random number generators and what the steps so far said. Rollouts, seeds and orders are functions of
+the step's number and need none.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from ...stores.durable import make_folder, remove
+from ..trainer_checkpoints import PREFIX, checkpoint_step
+from .environment import Clock
+from .steps import StepRows
+
+RNG = "rng_state.pth"
+STATE = "trainer_state.json"
+ARGUMENTS = "job.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a step gives: its rows, and the numbers about it; one of them is `loss`."""
+
+    rows: StepRows
+    metrics: Mapping[str, float]
+
+
+class OnlineMethod(Protocol):
+    """A method that samples while it trains.
+
+    `trained` holds the networks that change, `policy` among them; `numbers` all else that a later
+    step depends on, besides optimizer and schedule.
+    """
+
+    policy: Any
+    trained: nn.ModuleDict
+    optimizer: Optimizer
+    schedule: LambdaLR
+    numbers: dict[str, float]
+
+    def step(self, number: int, clock: Clock) -> Outcome:
+        """Make one step; steps count from 1."""
+        ...
+
+
+@dataclass(slots=True)
+class History:
+    """How far a training came, and what its steps said."""
+
+    step: int = 0
+    metrics: list[Mapping[str, float]] = field(default_factory=list)
+
+
+def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
+    """Return a learning rate that rises over `warmup` optimizer steps, then falls to 0 linearly."""
+
+    def share(done: int) -> float:
+        if done < warmup:
+            return done / warmup
+        return max(0.0, (steps - done) / max(1, steps - warmup))
+
+    return LambdaLR(optimizer, share)
+
+
+def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: bytes) -> Path:
+    """Write the state after a step into a checkpoint, not yet sealed; return its folder."""
+    folder = checkpoints / f"{PREFIX}{history.step}"
+    if folder.exists():
+        remove(folder)
+    make_folder(folder)
+    for name, network in method.trained.items():
+        save_model(network, str(folder / f"{name}.safetensors"))
+    torch.save(method.optimizer.state_dict(), folder / "optimizer.pt")
+    torch.save(method.schedule.state_dict(), folder / "scheduler.pt")
+    torch.save(_generators(), folder / RNG)
+    told = {"numbers": method.numbers, "metrics": history.metrics}
+    (folder / STATE).write_text(json.dumps(told, allow_nan=False))
+    (folder / ARGUMENTS).write_bytes(job)
+    return folder
+
+
+def load_state(method: OnlineMethod, checkpoint: Path) -> History:
+    """Take over the state of a checkpoint whose seal was verified; return how far it came."""
+    for name, network in method.trained.items():
+        load_model(network, str(checkpoint / f"{name}.safetensors"))
+    device = next(method.trained.parameters()).device
+    method.optimizer.load_state_dict(_read(checkpoint / "optimizer.pt", device))
+    method.schedule.load_state_dict(_read(checkpoint / "scheduler.pt", device))
+    generators = _read(checkpoint / RNG, torch.device("cpu"))
+    torch.set_rng_state(generators["cpu"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(generators["cuda"])
+    told = json.loads((checkpoint / STATE).read_bytes())
+    method.numbers.update(told["numbers"])
+    return History(step=checkpoint_step(checkpoint), metrics=told["metrics"])
+
+
+def _generators() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+
+def _read(path: Path, device: torch.device) -> Any:
+    return torch.load(path, map_location=device, weights_only=True)

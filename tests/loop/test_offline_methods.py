@@ -1,0 +1,197 @@
+"""AlpacaFarm's methods without online sampling: every model is trained for real, a few steps.
+
+Answers come from a script, annotators are the tiny world's, and what learns is the tiny policy.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from lpfloop.configs.load import load_config
+from lpfloop.loop.daemon import run_loop
+from lpfloop.loop.job import Job
+from lpfloop.loop.reading import open_run
+from lpfloop.loop.reporter import Advance
+from lpfloop.loop.stop import StopSignal
+from lpfloop.stores.garbage import garbage
+from lpfloop.stores.inspection import damages
+from lpfloop.stores.lake import RunReader
+from lpfloop.stores.sealed import check_folder
+
+pytestmark = pytest.mark.model
+
+SMALL = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=scripts:conditioned_policy",
+    "critic.kind=verifier",
+    "prompts.per_iteration=72",
+    "prompts.evaluated=6",
+    "prompts.chunk=10",
+    "prompts.parts={sft: 24, preference: 24, unlabeled: 24}",
+    "assessment.kl=false",
+    "annotation.flip_probability=0",
+    "training.min_pairs=4",
+    "training.reward={learning_rate: 1.0e-4, epochs: 2, batch_size: 8, micro_batch_size: 8}",
+    "training.reward.held_out=2",
+    "training.dpo={learning_rate: 5.0e-5, epochs: 1, batch_size: 8, micro_batch_size: 8}",
+    "training.sft={learning_rate: 1.0e-4, epochs: 1, batch_size: 8, micro_batch_size: 8}",
+)
+
+
+class Listener:
+    """A reporter that keeps what was noted."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        pass
+
+    def advance(self, advance: Advance) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> list[str]:
+    """Run a variant under its own name; return what was trained."""
+    config = load_config("tiny", variant, (*SMALL, "iterations=1", *overrides), {})
+    listener = Listener()
+    run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())
+    return [note for note in listener.notes if note.startswith("trained")]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with the run of `reward-model`, from which the others take what they share."""
+    folder = tmp_path_factory.mktemp("offline") / "lake"
+    (note,) = turn(folder, "reward-model")
+    assert "trained a reward model" in note
+    assert "held_out/accuracy" in note
+    return folder
+
+
+def rows(run: RunReader, table: str, iteration: int | None = None) -> pl.DataFrame:
+    return run.scan(table, iteration=iteration).collect()
+
+
+def test_a_reward_model_is_published_and_the_policy_stays(lake: Path):
+    run = open_run(lake, "reward-model")
+    (model,) = rows(run, "reward_models").to_dicts()
+    initial, after = rows(run, "checkpoints").to_dicts()
+    assert model["path"] == f"reward_models/{model['reward_model_id']}"
+    check_folder(run.folder / model["path"], model["reward_model_id"])
+    assert model["parent_id"] == initial["checkpoint_id"] == after["checkpoint_id"]
+    assert json.loads(model["metrics"])["held_out/pairs"] >= 1
+    assert after["recipe"] == "reward-model"
+    assert set(rows(run, "pairs")["rule"]) == {"preferred"}
+    assert list(damages(run.journal, deep=True)) == list(garbage(run.journal, keep=1)) == []
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("variant", "rules"),
+    [
+        ("dpo", {"preferred"}),
+        ("feedme", {"preferred"}),
+        ("reward-conditioning", {"conditioned_positive", "conditioned_negative"}),
+        ("sft", {"people"}),
+    ],
+)
+def test_a_policy_is_trained_from_what_another_run_has_annotated(
+    lake: Path, variant: str, rules: set[str]
+):
+    (note,) = turn(lake, variant, fork="reward-model")
+    assert note.startswith("trained by dpo" if variant == "dpo" else "trained by sft")
+    run = open_run(lake, variant)
+    learned = rows(run, "pairs" if variant == "dpo" else "demonstrations", 1)
+    assert set(learned["rule"]) == rules
+    assert set(learned["candidate_id" if "candidate_id" in learned.columns else "chosen_id"]) <= (
+        set(rows(run, "candidates")["candidate_id"])
+    )
+    initial, trained = rows(run, "checkpoints").to_dicts()
+    assert trained["parent_id"] == initial["checkpoint_id"] != trained["checkpoint_id"]
+    greedy = rows(run, "candidates", 1).filter(pl.col("kind") == "greedy")
+    conditioned = variant == "reward-conditioning"
+    assert set(greedy["text"].str.starts_with("Gladly")) == {conditioned}
+    run.close()
+
+
+def test_best_of_n_scores_by_the_adopted_reward_model_and_draws_the_curve(lake: Path):
+    assert turn(lake, "best-of-n", "recipe.most=4", fork="reward-model") == []
+    run = open_run(lake, "best-of-n")
+    (model,) = rows(run, "reward_models")["reward_model_id"]
+    check_folder(run.folder / "reward_models" / model, model)
+    held_out = rows(run, "candidates", 1).filter(pl.col("prompt_id").is_in(prompts(run)))
+    rewards = rows(run, "rewards").join(held_out, on="candidate_id")
+    assert set(rewards["reward_model"]) == {model}
+    assert rewards["score"].null_count() == 0
+    best = rewards.group_by("prompt_id").agg(pl.col("score").max())["score"].mean()
+    numbers = rows(run, "evaluations", 1)
+    found = {(n["benchmark"], n["metric"]): n["value"] for n in numbers.to_dicts()}
+    assert found["best-of-1", "expected_reward"] == pytest.approx(rewards["score"].mean())
+    assert found["best-of-4", "expected_reward"] == pytest.approx(best)
+    assert found["best-of-4", "expected_true_score"] == pytest.approx(
+        found["best-of-4", "true_score"]
+    )
+    chosen = held_out.filter(pl.col("parent_id").is_not_null())
+    assert chosen.height == 6
+    assert 0 <= found["best-of-4", "win_rate"] <= 1
+    run.close()
+
+
+def prompts(run: RunReader) -> list[str]:
+    held_out = rows(run, "prompts").filter(pl.col("split") == "held-out")
+    return held_out["prompt_id"].to_list()
+
+
+def test_expert_iteration_learns_the_best_of_n_and_each_round_begins_with_m0(lake: Path):
+    overrides = ("recipe.best_of=3", "iterations=2", "reward.model=tiny")
+    notes = turn(lake, "expert-iteration", *overrides)
+    assert [note.split(":")[0] for note in notes] == ["trained by sft", "trained by sft"]
+    run = open_run(lake, "expert-iteration")
+    initial, first, second = rows(run, "checkpoints").sort("iteration").to_dicts()
+    assert first["parent_id"] == second["parent_id"] == initial["checkpoint_id"]
+    learned = rows(run, "demonstrations", 1)
+    rewards = rows(run, "rewards", 1)
+    best = rewards.group_by("prompt_id").agg(pl.col("score").max())
+    both = learned.join(best, on="prompt_id")
+    assert (both["reward"] == both["score"]).all()
+    run.close()
+
+
+def test_a_configured_reward_model_is_used_as_it_is(lake: Path):
+    overrides = ("recipe.most=2", "reward.model=tiny")
+    config = load_config("tiny", "best-of-n", (*SMALL, "iterations=1", *overrides), {})
+    listener = Listener()
+    run_loop(Job(config=config, lake=lake, name="configured"), listener, StopSignal())
+    run = open_run(lake, "configured")
+    assert rows(run, "reward_models").is_empty()
+    assert rows(run, "pairs").is_empty()
+    assert rows(run, "rewards")["score"].null_count() == 0
+    run.close()
+
+
+def test_a_damaged_reward_model_is_trained_again_to_the_same_bytes(lake: Path, tmp_path: Path):
+    copy = tmp_path / "lake"
+    shutil.copytree(lake / "runs" / "reward-model", copy / "runs" / "reward-model")
+    run = open_run(copy, "reward-model")
+    (model,) = rows(run, "reward_models")["reward_model_id"]
+    weights = run.folder / "reward_models" / model / "model.safetensors"
+    weights.chmod(0o600)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    (found,) = damages(run.journal, deep=True)
+    assert found.path == weights.parent
+    run.close()
+    notes = turn(copy, "best-of-n", "recipe.most=2", fork="reward-model")
+    assert len(notes) == 1
+    run = open_run(copy, "best-of-n")
+    assert rows(run, "reward_models")["reward_model_id"].to_list() == [model]
+    run.close()

@@ -1,0 +1,120 @@
+"""Quark's quantiles and loss, against numbers by hand and finite differences, in float64."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.policies.control import conditioned
+from lpfloop.policies.online.quantiles import Pool, Sample, quantile_token, quantiles_of
+from lpfloop.stores.records import Message
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.model
+
+
+def test_quantiles_count_from_the_best_and_equal_scores_keep_their_order():
+    assert quantiles_of([0.1, 0.9, 0.5, 0.7], 4) == [3, 0, 2, 1]
+    assert quantiles_of([1.0, 1.0, 1.0, 1.0], 2) == [0, 0, 1, 1]
+    assert quantiles_of([0.3], 4) == [0]
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=40), st.integers(2, 6))
+def test_quantiles_are_of_equal_size_and_ordered_by_score(scores: list[float], count: int):
+    found = quantiles_of(scores, count)
+    sizes = [found.count(q) for q in range(count)]
+    assert max(sizes) - min(sizes) <= 1
+    for better, worse in zip(range(count), range(1, count), strict=False):
+        above = [s for s, q in zip(scores, found, strict=True) if q == better]
+        below = [s for s, q in zip(scores, found, strict=True) if q == worse]
+        assert not above or not below or min(above) >= max(below)
+
+
+def sample(number: int) -> Sample:
+    return Sample(prompt_id=f"p{number}", answer=(number, 1), ended=True, score=float(number))
+
+
+def test_a_pool_that_is_reset_holds_a_step_and_one_that_grows_all_of_them(tmp_path: Path):
+    reset, growing = Pool(tmp_path, growing=False), Pool(tmp_path, growing=True)
+    for pool, second in ((reset, [sample(2)]), (growing, [sample(1), sample(2)])):
+        assert pool.after(1, [sample(1)]) == [sample(1)]
+        assert pool.after(2, [sample(2)]) == second
+
+
+def test_a_growing_pool_is_the_same_after_a_resume(tmp_path: Path):
+    first = Pool(tmp_path, growing=True)
+    for step in (1, 2, 3):
+        first.after(step, [sample(step)])
+    resumed = Pool(tmp_path, growing=True)
+    assert resumed.after(3, [sample(3)]) == [sample(1), sample(2), sample(3)]
+
+
+def test_the_token_stands_before_the_last_thing_the_user_says():
+    asked = (Message(role="system", content="Be kind."), Message(role="user", content="Hello"))
+    (system, user) = conditioned(asked, quantile_token(0))
+    assert system == asked[0]
+    assert user.content == "<|quantile-0|>Hello"
+
+
+P, Q = (0.7, 0.2, 0.1), (0.5, 0.25, 0.25)
+"""Two distributions over three tokens."""
+
+
+def logits(*rows: tuple[float, ...]) -> "torch.Tensor":
+    return torch.tensor([[[math.log(p) + 1.5 for p in row] for row in rows]], dtype=torch.float64)
+
+
+def test_the_terms_are_those_computed_by_hand():
+    from lpfloop.policies.online.quark_numerics import terms
+
+    found = terms(logits(P, Q), logits(Q, Q), torch.tensor([[0, 2]]), vocabulary=3)
+    kl = sum(p * math.log(p / q) for p, q in zip(P, Q, strict=True))
+    entropies = [-sum(p * math.log(p) for p in row) for row in (P, Q)]
+    assert found.nll[0].tolist() == pytest.approx([-math.log(0.7), -math.log(0.25)], abs=1e-12)
+    assert found.kl[0].tolist() == pytest.approx([kl, 0.0], abs=1e-12)
+    assert found.entropy[0].tolist() == pytest.approx(entropies, abs=1e-12)
+    loss = found.loss(kl_coef=0.05, entropy_coef=0.06)
+    by_hand = [
+        -math.log(0.7) + 0.05 * kl - 0.06 * entropies[0],
+        -math.log(0.25) - 0.06 * entropies[1],
+    ]
+    assert loss[0].tolist() == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_tokens_that_only_the_policy_has_count_in_its_likelihood_and_nowhere_else():
+    from lpfloop.policies.online.quark_numerics import terms
+
+    longer = (*(0.9 * p for p in P), 0.1)
+    alone = terms(logits(P), logits(Q), torch.tensor([[0]]), vocabulary=3)
+    found = terms(logits(longer), logits(Q), torch.tensor([[0]]), vocabulary=3)
+    assert float(found.kl) == pytest.approx(float(alone.kl), abs=1e-12)
+    assert float(found.entropy) == pytest.approx(float(alone.entropy), abs=1e-12)
+    assert float(found.nll) == pytest.approx(-math.log(0.63), abs=1e-12)
+
+
+def test_the_gradient_of_the_loss_is_that_of_finite_differences():
+    from lpfloop.policies.online.quark_numerics import terms
+
+    generator = torch.Generator().manual_seed(3)
+    own = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator, requires_grad=True)
+    other = torch.randn(2, 3, 5, dtype=torch.float64, generator=generator)
+    tokens = torch.randint(0, 5, (2, 3), generator=generator)
+
+    def loss(x: "torch.Tensor") -> "torch.Tensor":
+        return terms(x, other, tokens, vocabulary=5).loss(kl_coef=0.3, entropy_coef=0.2).sum()
+
+    assert torch.autograd.gradcheck(loss, (own,), atol=1e-7)
+
+
+def test_new_rows_begin_at_the_mean_with_the_spread_of_the_known_ones():
+    from lpfloop.policies.online.quantile_tokens import begin
+
+    generator = torch.Generator().manual_seed(1)
+    known = torch.randn(400, 3, generator=generator) * torch.tensor([1.0, 2.0, 0.1]) + 5
+    weight = torch.cat([known, torch.zeros(200, 3)])
+    begin(weight, 400, 200, torch.Generator().manual_seed(2))
+    assert torch.equal(weight[:400], known)
+    assert torch.allclose(weight[400:].mean(dim=0), known.mean(dim=0), atol=0.5)
+    assert torch.allclose(weight[400:].std(dim=0), known.std(dim=0), rtol=0.2)

@@ -1,0 +1,83 @@
+"""The sampler: new weights count at once, as in a fresh engine to the bit, and old ones are caught.
+
+vLLM's own reload leaves an output layer that is tied to the embedding as it was; these tests would
+show it.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from lpfloop.configs.engines import EngineConfig, SamplingConfig
+from lpfloop.policies.canary import StaleWeightsError
+from lpfloop.policies.engine import EngineError
+from lpfloop.policies.online.sampler import RolloutSampler, agreement, refuse_stale
+from lpfloop.policies.online.steps import Asked, Drawn
+from lpfloop.stores.records import Message
+
+ROLLOUTS = [
+    Drawn(
+        candidate_id=f"cand-{i}",
+        seed=100 + i,
+        asked=Asked(
+            prompt_id=f"p{i}", messages=(Message(role="user", content=f"What is {i} plus 7?"),)
+        ),
+    )
+    for i in range(12)
+]
+SAMPLING = SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=16)
+
+
+def moved(policy: Path, folder: Path) -> None:
+    """Put other weights than the policy's into a folder."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(0.003 * torch.randn(weights.shape, generator=generator))
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(policy).save_pretrained(folder)
+
+
+def opened(kind: str, folder: Path, log: Path) -> RolloutSampler:
+    config = EngineConfig(kind=kind, dtype="float32", max_model_len=256, cpu_threads=1)
+    return RolloutSampler(folder, config, log=log, alive=lambda: None)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["transformers", "vllm"])
+def test_a_reloaded_engine_draws_as_a_fresh_one(tmp_path, tiny_policy, kind) -> None:
+    import shutil
+
+    weights = tmp_path / "rollout"
+    shutil.copytree(tiny_policy, weights)
+    sampler = opened(kind, weights, tmp_path / "log")
+    before = sampler.draw(ROLLOUTS, SAMPLING)
+    moved(tiny_policy, weights)
+    sampler.reload()
+    reloaded = sampler.draw(ROLLOUTS, SAMPLING)
+    sampler.close()
+    fresh = opened(kind, weights, tmp_path / "log")
+    assert fresh.draw(ROLLOUTS, SAMPLING) == reloaded != before
+    fresh.close()
+    for completion in reloaded:
+        assert completion.token_ids is not None
+        assert len(completion.token_ids) == completion.completion_tokens
+
+
+def test_log_probabilities_of_other_weights_are_refused() -> None:
+    allowed = agreement(float32=True)
+    assert refuse_stale([-3.0, -5.0], [-3.0, -5.0], [4, 6], allowed=allowed) == 0
+    for off in (-5.01, math.nan):
+        with pytest.raises(StaleWeightsError, match="does not sample from the weights of this"):
+            refuse_stale([-3.0, -5.0], [-3.0, off], [4, 6], allowed=allowed)
+
+
+def test_an_engine_that_takes_no_weights_is_refused(tmp_path) -> None:
+    config = EngineConfig(kind="scripted", script="a.b")
+    with pytest.raises(EngineError, match="can not be given new weights"):
+        RolloutSampler(tmp_path, config, log=tmp_path / "log", alive=lambda: None)

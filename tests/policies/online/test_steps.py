@@ -1,0 +1,95 @@
+"""What a step asks, and what it leaves: functions of the job and the step's number alone."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.configs.engines import EngineConfig, SamplingConfig
+from lpfloop.configs.methods import PPOTraining
+from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.online.steps import (
+    Asked,
+    StepRows,
+    drawn,
+    last_rollouts,
+    planned_steps,
+    read_step,
+    statistics,
+    step_folder,
+    visited,
+    write_step,
+)
+from lpfloop.policies.trainer_job import OnlineJob
+from lpfloop.stores.keys import derive_seed
+from lpfloop.stores.records import Message, Statistic
+from lpfloop.stores.schemas import from_table
+
+ONLINE = OnlineJob(
+    iteration=1,
+    identity="stage",
+    root_seed=3,
+    policy="M",
+    model="tiny",
+    reward_id="R",
+    sampling=SamplingConfig(),
+    engine=EngineConfig(),
+    reward=RewardConfig(),
+)
+
+
+def rows(value: float) -> StepRows:
+    found = statistics(1, "ppo", 1, {"kl": value, "loss": 0.5})
+    return StepRows(candidates=(), rewards=(), rollouts=(), statistics=found)
+
+
+@given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 9))
+def test_every_epoch_visits_all_prompts_and_what_is_left_over_is_carried(
+    prompts, rollouts, seed
+) -> None:
+    places = [
+        place
+        for step in range(1, 7)
+        for place in visited(prompts, seed, step=step, rollouts=rollouts)
+    ]
+    assert len(places) == 6 * rollouts
+    whole = len(places) // prompts
+    for epoch in range(whole):
+        assert sorted(places[epoch * prompts : (epoch + 1) * prompts]) == list(range(prompts))
+    assert max(Counter(places[whole * prompts :]).values(), default=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("prompts", "changes", "steps"),
+    [
+        (20_000, {}, 390),
+        (1000, {"rollouts": 300, "epochs": 1.0}, 3),
+        (10, {"rollouts": 300, "epochs": 1.0}, 1),
+        (10, {"max_steps": 7}, 7),
+    ],
+)
+def test_the_steps_are_known_beforehand(prompts, changes, steps) -> None:
+    assert planned_steps(prompts, PPOTraining(**changes)) == steps
+
+
+def test_a_prompt_that_comes_twice_in_a_step_gives_two_rollouts() -> None:
+    asked = Asked(prompt_id="p", messages=(Message(role="user", content="Hi"),))
+    first, second = drawn(ONLINE, 1, [asked, asked])
+    [later] = drawn(ONLINE, 2, [asked])
+    assert len({first.candidate_id, second.candidate_id, later.candidate_id}) == 3
+    assert first.seed == derive_seed(3, "draw", first.candidate_id)
+
+
+def test_a_step_is_read_as_it_was_left_and_replaces_an_earlier_attempt(tmp_path) -> None:
+    write_step(tmp_path, 1, rows(0.1))
+    write_step(tmp_path, 1, rows(0.2))
+    found = from_table(Statistic, read_step(tmp_path, 1)[Statistic])
+    assert {row.metric: row.value for row in found} == {"kl": 0.2, "loss": 0.5}
+    assert [p.name for p in step_folder(tmp_path, 1).parent.iterdir()] == ["0001"]
+
+
+def test_a_step_that_was_not_made_is_not_there(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="no whole step"):
+        read_step(tmp_path, 1)
+    assert list(last_rollouts(tmp_path, [])) == []

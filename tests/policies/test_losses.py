@@ -1,0 +1,162 @@
+"""What TRL minimises as we call it, in float64, is what the papers write: by hand, to 1e-6.
+
+Each loss is computed by the trainer on a batch of its own data loader, and again here, from a
+model's logits, example by example; its gradient is compared with a finite difference of the latter
+along a random direction.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+from trainings import dpo_job, make_model, make_world, sft_job
+from transformers import AutoTokenizer
+
+from lpfloop.configs.methods import RewardTraining
+from lpfloop.policies.reward_trainer import make_reward_trainer
+from lpfloop.policies.trainer_job import TrainJob
+from lpfloop.policies.trl_trainer import load_model, make_trainer
+
+pytestmark = pytest.mark.model
+
+BETA = 0.1
+STEP = 1e-5
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_world(tmp_path_factory.mktemp("losses"))
+    make_model(folder / "reference", seed=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def exact_norms(monkeypatch: pytest.MonkeyPatch):
+    """Llama's own norms go through float32, whose rounding would hide a small slope."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return (
+            self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        )
+
+    monkeypatch.setattr("transformers.models.llama.modeling_llama.LlamaRMSNorm.forward", forward)
+
+
+def tokenizer_of(job: TrainJob) -> Any:
+    return AutoTokenizer.from_pretrained(job.model)
+
+
+def first_batch(trainer: Any) -> dict[str, torch.Tensor]:
+    return next(iter(trainer.get_train_dataloader()))
+
+
+def logprob(model: Any, ids: torch.Tensor, learned: torch.Tensor) -> torch.Tensor:
+    """The log-probability of the tokens that are learned, of one example without padding."""
+    logits = model(input_ids=ids[None]).logits[0].double()
+    told = logits.log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
+    return (told * learned[1:]).sum()
+
+
+def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable[[], float]):
+    """The trainer's loss is the one by hand, and so is its slope along a random direction."""
+    model = trainer.model
+    loss = trainer.compute_loss(model, dict(batch))
+    assert float(loss.detach()) == pytest.approx(by_hand(), abs=1e-6)
+    loss.backward()
+    torch.manual_seed(0)
+    weights = [p for p in model.parameters() if p.grad is not None]
+    directions = [torch.randn_like(p) for p in weights]
+    slope = sum(float((p.grad * d).sum()) for p, d in zip(weights, directions, strict=True))
+
+    def moved(step: float) -> float:
+        for p, d in zip(weights, directions, strict=True):
+            p.data.add_(d, alpha=step)
+        value = by_hand()
+        for p, d in zip(weights, directions, strict=True):
+            p.data.sub_(d, alpha=step)
+        return value
+
+    measured = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+    assert slope == pytest.approx(measured, rel=1e-5)
+    assert abs(slope) > 1e-3
+
+
+def test_the_reward_models_loss_is_bradley_terry(world: Path, tmp_path: Path):
+    settings = RewardTraining(batch_size=4, micro_batch_size=4, max_length=128)
+    job = TrainJob(
+        method="reward", model=world / "model", reference=None,
+        data=(world / "pairs-1.parquet",), output=tmp_path / "work", settings=settings, seed=3,
+    )  # fmt: skip
+    trainer: Any = make_reward_trainer(job, tokenizer_of(job))
+    model = trainer.model.double()
+    batch = first_batch(trainer)
+
+    @torch.no_grad()
+    def by_hand() -> float:
+        rewards: list[float] = []
+        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True):
+            hidden = model.model(input_ids=ids[mask.bool()][None]).last_hidden_state[0, -1]
+            rewards.append(float(hidden @ model.score.weight[0]))
+        half = len(rewards) // 2
+        margins = [good - bad for good, bad in zip(rewards[:half], rewards[half:], strict=True)]
+        return -sum(math.log(1 / (1 + math.exp(-margin))) for margin in margins) / half
+
+    assert_equal(trainer, batch, by_hand)
+
+
+def test_dpos_loss_is_the_papers(world: Path, tmp_path: Path):
+    job = dpo_job(world, tmp_path / "work")
+    settings = job.settings.model_copy(update={"sft_weight": 0.0})
+    job = TrainJob(
+        method="dpo", model=job.model, reference=world / "reference", data=job.data,
+        output=job.output, settings=settings, seed=3,
+    )  # fmt: skip
+    trainer: Any = make_trainer(job, tokenizer_of(job))
+    batch = first_batch(trainer)
+    model, reference = trainer.model.double(), load_model(job, world / "reference").double()
+    examples = [
+        (ids[mask.bool()], learned[mask.bool()])
+        for ids, mask, learned in zip(
+            batch["input_ids"], batch["attention_mask"], batch["completion_mask"], strict=True
+        )
+    ]
+    half = len(examples) // 2
+    with torch.no_grad():
+        references = torch.stack([logprob(reference, *example) for example in examples])
+    told = torch.cat([batch["ref_chosen_logps"], batch["ref_rejected_logps"]]).double()
+    assert torch.allclose(told, references, atol=1e-3)
+    batch |= {"ref_chosen_logps": references[:half], "ref_rejected_logps": references[half:]}
+
+    @torch.no_grad()
+    def by_hand() -> float:
+        ratios = torch.stack([logprob(model, *example) for example in examples]) - references
+        return float(-logsigmoid(BETA * (ratios[:half] - ratios[half:])).mean())
+
+    assert_equal(trainer, batch, by_hand)
+
+
+def test_sfts_loss_is_on_the_response_and_its_end_alone(world: Path, tmp_path: Path):
+    job = sft_job(world, tmp_path / "work")
+    tokenizer = tokenizer_of(job)
+    trainer: Any = make_trainer(job, tokenizer)
+    batch = first_batch(trainer)
+    model = trainer.model.double()
+    examples = [
+        (ids, labels != -100)
+        for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True)
+    ]
+    for ids, learned in examples:
+        text = tokenizer.decode(ids[learned])
+        assert text.startswith("up ")
+        assert text.endswith("<|end|>")
+    count = sum(int(learned.sum()) for _, learned in examples)
+
+    @torch.no_grad()
+    def by_hand() -> float:
+        return -sum(float(logprob(model, *example)) for example in examples) / count
+
+    assert_equal(trainer, batch, by_hand)

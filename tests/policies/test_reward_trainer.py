@@ -1,0 +1,122 @@
+"""A reward model trains for real: it learns its pairs, and is read as it is scored."""
+
+import json
+import math
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainings import make_world, sha256, starts
+
+from lpfloop.configs.methods import RewardTraining
+from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.engine import ScoreBatch, ScoreRequest
+from lpfloop.policies.open import open_scorer
+from lpfloop.policies.trainer_steps import parse_row
+from lpfloop.policies.training import Progress, TrainingError, TrainJob, TrainResult, train
+from lpfloop.stores.records import Message
+
+pytestmark = pytest.mark.model
+
+SETTINGS = RewardTraining(
+    learning_rate=1e-3, batch_size=8, micro_batch_size=4, max_length=128, epochs=2.0
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def reward_job(world: Path, output: Path, **more: Any) -> TrainJob:
+    parts = (world / "pairs-1.parquet", world / "pairs-2.parquet")
+    return TrainJob(
+        method="reward", model=world / "model", reference=None, data=parts, output=output,
+        settings=SETTINGS, seed=2**40 + 7, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainJob, TrainResult]:
+    work = tmp_path_factory.mktemp("trained")
+    job = reward_job(world, work / "work")
+    return job, train(job, log=work / "train.log")
+
+
+def test_it_ranks_pairs_that_it_never_saw(trained: tuple[TrainJob, TrainResult]):
+    job, result = trained
+    assert result.metrics["held_out/pairs"] == 9
+    assert result.metrics["held_out/accuracy"] > 0.9
+    assert result.metrics["accuracy"] > 0.9
+    told = json.loads((job.output / "result.json").read_text())
+    assert told["rows"] == 96 - 9
+
+
+def test_the_first_loss_is_log_2_and_the_model_is_a_classifier_of_one_label(
+    trained: tuple[TrainJob, TrainResult],
+):
+    job, result = trained
+    first = json.loads((job.output / "metrics.jsonl").read_text().split("\n\n")[1])
+    assert first["metrics"]["loss"] == pytest.approx(math.log(2), abs=0.1)
+    config = json.loads((result.output / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForSequenceClassification"]
+    assert (result.output / "tokenizer.json").exists()
+
+
+def test_the_same_job_gives_the_same_bytes_and_another_seed_another_head(
+    world: Path, tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+):
+    again = train(reward_job(world, tmp_path / "again"), log=tmp_path / "log")
+    other = replace(reward_job(world, tmp_path / "other"), seed=1)
+    weights = "model.safetensors"
+    assert sha256(again.output / weights) == sha256(trained[1].output / weights)
+    assert sha256(train(other, log=tmp_path / "log").output / weights) != sha256(
+        again.output / weights
+    )
+
+
+def test_a_killed_training_goes_on_and_ends_bit_equal(
+    world: Path, tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+):
+    job = reward_job(world, tmp_path / "work", checkpoint_steps=4)
+
+    def kill(progress: Progress) -> None:
+        if progress.step >= 9:
+            rows = map(parse_row, (job.output / "metrics.jsonl").read_text().splitlines())
+            os.kill(next(r["pid"] for r in rows if r and r["event"] == "start"), signal.SIGKILL)
+
+    with pytest.raises(TrainingError, match="killed by SIGKILL"):
+        train(job, log=tmp_path / "log", on_progress=kill)
+    resumed = train(job, log=tmp_path / "log")
+    assert starts(job.output) in ([0, 8], [0, 12], [0, 16], [0, 20])
+    assert resumed.metrics["held_out/accuracy"] == trained[1].metrics["held_out/accuracy"]
+    weights = "model.safetensors"
+    assert sha256(resumed.output / weights) == sha256(trained[1].output / weights)
+
+
+def test_what_is_scored_depends_on_whether_the_end_is_seen(
+    tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+):
+    conversation = (
+        Message(role="user", content="Count from 3."),
+        Message(role="assistant", content="up 3 4"),
+    )
+    told = {}
+    for sees_end in (True, False):
+        config = RewardConfig(sees_end=sees_end)
+        scorer = open_scorer(trained[1].output, config, log=tmp_path / "log")
+        request = ScoreRequest(request_id="a", messages=conversation)
+        (result,) = scorer.score([ScoreBatch(key="a", requests=(request,))])
+        scorer.close()
+        (told[sees_end],) = result.scores
+    assert told[True] != told[False]
+
+
+def test_pairs_that_are_all_too_long_are_refused(world: Path, tmp_path: Path):
+    settings = SETTINGS.model_copy(update={"max_length": 16})
+    job = replace(reward_job(world, tmp_path / "work"), settings=settings)
+    with pytest.raises(TrainingError, match="no pair of at most 16 tokens"):
+        train(job, log=tmp_path / "log")

@@ -1,0 +1,188 @@
+"""A stand-in for the trainer of online methods: steps whose rows depend on the job alone.
+
+It checkpoints at every third step and the last, and goes on from there, as the trainer does; the
+store and the loop around it are the real ones.
+"""
+
+import hashlib
+import os
+import random
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from crashing import look, loop
+
+import lpfloop.loop.publishing
+from lpfloop.configs.load import load_config
+from lpfloop.configs.methods import PPOTraining, QuarkTraining
+from lpfloop.configs.schema import RunConfig
+from lpfloop.policies.canary import write_canary
+from lpfloop.policies.online.steps import (
+    Asked,
+    Drawn,
+    StepRows,
+    drawn,
+    planned_steps,
+    read_prompts,
+    statistics,
+    visited,
+    write_step,
+)
+from lpfloop.policies.trainer_job import OnlineJob
+from lpfloop.policies.training import Progress, TrainJob, TrainResult
+from lpfloop.stores.keys import canonical_json
+from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
+
+INTERVAL = 3
+"""Steps between two checkpoints of the stand-in."""
+
+ROLLOUTS = 4
+REAL = (
+    "policy.engine.kind=transformers",
+    "training.ppo.rollouts=8",
+    "training.ppo.batch_size=8",
+    "training.ppo.micro_batch_size=4",
+    "training.ppo.inner_epochs=1",
+    "training.ppo.max_steps=3",
+    "training.ppo.warmup_steps=0",
+)
+"""A run of the tiny policy and its reward model by the real trainer: three steps."""
+
+ONLINE = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=crashing:policy",
+    "critic.engine.kind=scripted",
+    "critic.engine.script=crashing:critic",
+    "reward.model=tiny",
+    "assessment.reference=null",
+    "assessment.oracle=null",
+    "assessment.reward=false",
+    "assessment.kl=false",
+    "prompts.held_out_share=0.25",
+    "prompts.per_iteration=6",
+    "prompts.evaluated=2",
+    "prompts.chunk=2",
+    "prompts.parts={sft: 0, preference: 0, unlabeled: 6}",
+    f"training.ppo.rollouts={ROLLOUTS}",
+    f"training.ppo.batch_size={ROLLOUTS}",
+    "training.ppo.micro_batch_size=2",
+    "training.ppo.epochs=5",
+    "training.ppo.max_steps=null",
+    "policy.sampling.max_tokens=16",
+    "training.ppo.max_length=64",
+    "iterations=1",
+)
+STEPS = 6 * 5 // ROLLOUTS
+
+
+def online_config(prompts: Path, *overrides: str) -> RunConfig:
+    """Return the configuration of a run of PPO by the stand-in: one iteration, seven steps."""
+    return load_config("tiny", "ppo", (*ONLINE, f"prompts.source={prompts}", *overrides), {})
+
+
+def train(
+    job: TrainJob,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    before: Callable[[TrainJob, int], None] = lambda _job, _step: None,
+    **_: object,
+) -> TrainResult:
+    """Make the steps that no checkpoint holds, tell of each, and leave a model of the job."""
+    assert isinstance(job.settings, PPOTraining | QuarkTraining)
+    assert job.online is not None
+    asked = read_prompts(job.data)
+    steps = planned_steps(len(asked), job.settings)
+    checkpoint = job.folder("checkpoint")
+    done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    for step in range(done + 1, steps + 1):
+        before(job, step)
+        places = visited(len(asked), job.seed, step=step, rollouts=job.settings.rollouts)
+        write_step(job.output, step, rows(job.online, step, [asked[place] for place in places]))
+        if step % INTERVAL == 0 or step == steps:
+            checkpoint.write_text(str(step))
+        if on_progress is not None:
+            on_progress(Progress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5}))
+    weights = hashlib.sha256(f"{job.online.identity} {job.seed} {job.settings}".encode())
+    model = job.folder("model")
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text("{}\n")
+    (model / "weights").write_text(weights.hexdigest())
+    write_canary(job.output, ())
+    return TrainResult(output=model, steps=steps, metrics={"loss": 0.5}, seconds=0.0)
+
+
+def rows(online: OnlineJob, step: int, asked: Sequence[Asked]) -> StepRows:
+    """Return the rows of a step: every number a function of the rollout's seed."""
+    rollouts = drawn(online, step, asked)
+    return StepRows(
+        candidates=[candidate(online, rollout) for rollout in rollouts],
+        rewards=[
+            Reward(
+                candidate_id=r.candidate_id,
+                prompt_id=r.asked.prompt_id,
+                iteration=online.iteration,
+                reward_model=online.reward_id,
+                score=random.Random(r.seed).random(),
+                status=SCORED,
+            )
+            for r in rollouts
+        ],
+        rollouts=[
+            Rollout(
+                candidate_id=r.candidate_id,
+                prompt_id=r.asked.prompt_id,
+                iteration=online.iteration,
+                step=step,
+                reward=0.5,
+                kl=0.0,
+                logprob=-1.0,
+                reference_logprob=-1.0,
+                tokens=5,
+                value=0.0,
+                advantage_mean=0.0,
+                advantage_std=1.0,
+                quantile=None,
+            )
+            for r in rollouts
+        ],
+        statistics=statistics(online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1}),
+    )
+
+
+def candidate(online: OnlineJob, rollout: Drawn) -> Candidate:
+    """Return a rollout's text, which depends on its seed alone."""
+    return Candidate(
+        candidate_id=rollout.candidate_id,
+        prompt_id=rollout.asked.prompt_id,
+        iteration=online.iteration,
+        kind="rollout",
+        parent_id=None,
+        critique_id=None,
+        policy=online.policy,
+        model=online.model,
+        principle=None,
+        text=f"I say {rollout.seed}.",
+        prompt_tokens=7,
+        completion_tokens=5,
+        finish_reason="stop",
+        logprob=-1.0,
+        seed=rollout.seed,
+        sampling=canonical_json(online.sampling.model_dump(mode="json")),
+    )
+
+
+def die_once(job: TrainJob, step: int, *, at: int) -> None:
+    """Kill this process before a step, the first time."""
+    died = job.output.parent.parent.parent.parent / "died"
+    if step == at and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def turned(lake: Path, *, config: RunConfig, dies_at: int = 0, fork: str | None = None) -> None:
+    """Turn the loop with the stand-in in this process, and look through what it made."""
+    lpfloop.loop.publishing.train = partial(train, before=partial(die_once, at=dies_at))
+    loop(lake, config=config, name="b" if fork else "a", fork=fork)
+    look(lake, name="b" if fork else "a")

@@ -85,7 +85,9 @@ def _unknown_key(path: Path) -> str:
     near = difflib.get_close_matches(leaf, beside, n=1)
     far = [".".join(other) for other in known if other[-1] == leaf]
     dotted = ".".join(path)
-    if near:
+    if leaf in beside:
+        hint = "another variant has it, this one has not"
+    elif near:
         hint = f"did you mean {'.'.join([*section, near[0]])!r}?"
     elif far:
         hint = f"did you mean {' or '.join(repr(name) for name in far[:3])}?"

@@ -1,7 +1,7 @@
 """From files, environment and options to one validated configuration.
 
-A later source wins: the schema's defaults, a file and what it extends, `LPFLOOP_*`, the options of
-the command. Whatever is wrong is said in a sentence that names its source and its field.
+A later source wins: the schema's defaults, the mode's, a file and what it extends, `LPFLOOP_*`, the
+options of the command. Whatever is wrong is said in a sentence that names its source and its field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import explain, unknown_variant
+from .mode import FIELD, mode_layer
 from .read import (
     DEFAULT_VARIANT,
     Layer,
@@ -179,6 +180,10 @@ def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
     return [*(_adapted(layer, variant) for layer in layers), named]
 
 
+def _spoken(override: Override) -> Layer:
+    return Layer(source=override.source, values={override.path: override.value})
+
+
 def load_config(
     name_or_path: str | None,
     variant: str | None,
@@ -198,8 +203,13 @@ def load_config(
     """
     outside = _from_environment(env)
     outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
+    layers = _layers(name_or_path, _chosen_variant(variant, outside))
+    named = [found for layer in layers if (found := named_variant(layer.values))]
+    said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
     merged = _Merged()
-    for layer in _layers(name_or_path, _chosen_variant(variant, outside)):
+    if mode := mode_layer(said, named[-1] if named else DEFAULT_VARIANT):
+        merged.add(mode)
+    for layer in layers:
         merged.add(layer)
     for override in outside:
         merged.put(override)

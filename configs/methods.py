@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from .section import Section, semantic
+from .section import Section, cosmetic, semantic
 
 
 class DPOTraining(Section):
@@ -80,6 +80,9 @@ class PPOTraining(Section):
     whiten_rewards: Literal["none", "scale"] = semantic(
         "none", "scale: divide the shaped rewards of all positions by their standard deviation"
     )
+    whiten_rewards_over: Literal["batch", "group"] = semantic(
+        "group", "over which rollouts that deviation is taken; the papers' code: a device's"
+    )
     whiten_advantages: Literal["batch", "group", "none"] = semantic(
         "batch", "over which rollouts advantages get mean 0 and deviation 1"
     )
@@ -91,6 +94,9 @@ class PPOTraining(Section):
         "replace", "what becomes of the reward of an answer without an end"
     )
     missing_eos_penalty: float = semantic(1.0, "the size of that penalty", ge=0)
+    sampler_memory: float = cosmetic(
+        0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
+    )
     publish_before_last_step: bool = semantic(
         default=False, description="publish the weights from before the last step's update"
     )
@@ -116,6 +122,9 @@ class QuarkTraining(Section):
     pool: Literal["reset", "growing"] = semantic("reset", "samples of this step alone, or of all")
     kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
+    sampler_memory: float = cosmetic(
+        0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
+    )
     train_eos: bool = semantic(default=True, description="train the end token, too")
     mask_padding: bool = semantic(
         default=True, description="leave positions after the end out of every mean"

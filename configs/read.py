@@ -13,6 +13,7 @@ from typing import cast
 import yaml
 
 from .schema import PRESETS, ConfigError
+from .variants import variants
 
 EXTENDS = "extends"
 DEFAULT_VARIANT = "rlrf"
@@ -93,10 +94,9 @@ def preset_file(world: str, variant: str) -> Path:
         names = ", ".join(presets())
         raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
     path = PRESETS / world / f"{variant}.yaml"
-    if variant == "base" or not path.is_file():
-        names = ", ".join(
-            sorted(file.stem for file in path.parent.glob("*.yaml") if file.stem != "base")
-        )
+    if variant not in variants() or not path.is_file():
+        # The other files of a world are there to be extended.
+        names = ", ".join(name for name in variants() if path.with_name(f"{name}.yaml").is_file())
         raise ConfigError(f"the preset {world!r} has no variant {variant!r}; it has: {names}")
     return path
 

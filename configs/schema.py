@@ -156,6 +156,9 @@ class RunConfig(Section):
     critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
     recipe: RecipeConfig = RLRF()
+    mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
+        "fixed", "defaults for what AlpacaFarm's paper and its code do differently"
+    )
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lpfloop.configs.load import (
     Override,
@@ -12,6 +13,7 @@ from lpfloop.configs.load import (
     stored_config,
     variants,
 )
+from lpfloop.configs.read import EXTENDS, LONGEST_CHAIN
 from lpfloop.configs.schema import PRESETS, ConfigError, RunConfig, SamplingConfig
 
 
@@ -45,8 +47,11 @@ def test_every_preset_loads_in_every_variant(world, variant) -> None:
 
 
 def test_every_shipped_file_is_reached() -> None:
-    reached = {f"{world}/{name}.yaml" for world in presets() for name in (*variants(), "base")}
-    assert {str(path.relative_to(PRESETS)) for path in PRESETS.glob("*/*")} == reached
+    reached = {PRESETS / world / f"{name}.yaml" for world in presets() for name in variants()}
+    for _ in range(LONGEST_CHAIN):
+        said = {path: yaml.safe_load(path.read_text()).get(EXTENDS) for path in reached}
+        reached |= {path.with_name(f"{name}.yaml") for path, name in said.items() if name}
+    assert set(PRESETS.glob("*/*")) == reached
 
 
 def test_the_default_is_the_tiny_world_by_rlrf() -> None:
@@ -199,7 +204,7 @@ def test_refusals_name_source_field_and_remedy(overrides, options, said) -> None
         ("extends: 3\n", "extends: takes the name of a preset or of a file"),
         ("extends: mine.yaml\n", "the files extend each other in a circle"),
         ("recipe: {name: rlfr}\n", "there is no variant 'rlfr'; did you mean 'rlrf'?"),
-        ("extends: tiny\nrecipe: {name: ppo}\n", "the preset 'tiny' has no variant 'ppo'"),
+        ("extends: tiny\nrecipe: {name: base}\n", "the preset 'tiny' has no variant 'base'"),
         ("policy: {modle: x}\n", "unknown key 'policy.modle'; did you mean 'policy.model'?"),
         ("policy: [1]\n", "policy: must be a valid dictionary"),
         ("seed: 2021-02-30\n", "not readable as YAML"),

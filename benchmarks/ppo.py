@@ -1,0 +1,221 @@
+# pyright: basic
+"""How fast a PPO step is, where its time goes, and the same step in TRL's RLOO trainer.
+
+    python benchmarks/ppo.py                       # the tiny models, any machine
+    python benchmarks/ppo.py --size 1b --steps 20  # a random Llama of 1 B weights, on a GPU
+
+Both draw as many answers a step from the same prompts, score them by the same reward model, and
+take as many optimizer steps of the same batch; RLOO trains no value model. The first step of each,
+which loads and warms up, is left out.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from lpfloop.configs.engines import EngineConfig, SamplingConfig
+from lpfloop.configs.methods import PPOTraining
+from lpfloop.configs.schema import RewardConfig
+from lpfloop.loop.tiny import world
+from lpfloop.policies.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainer_preflight import parameters
+from lpfloop.policies.training import train
+
+TINY = Path(world.__file__).parent / "models"
+MAIN = ("generation", "scoring", "logprobs", "optimisation")
+PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
+"""Dense bfloat16 operations a second of the matrix units, by a word of the device's name."""
+
+LLAMA_1B = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+}
+
+
+def parse() -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=("tiny", "1b"), default="tiny")
+    parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rollouts", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--micro", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--no-rloo", action="store_true")
+    return parser.parse_args()
+
+
+def models(size: str, folder: Path) -> tuple[Path, Path]:
+    """Return a policy and a reward model; large ones are random, with the tiny tokenizer."""
+    if size == "tiny":
+        return TINY / "policy", TINY / "reward"
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    kinds = {"policy": AutoModelForCausalLM, "reward": AutoModelForSequenceClassification}
+    for name, kind in kinds.items():
+        shutil.copytree(TINY / name, folder / name, ignore=shutil.ignore_patterns("*.safetensors"))
+        config = AutoConfig.from_pretrained(TINY / name, **LLAMA_1B)
+        torch.manual_seed(0)
+        kind.from_config(config, dtype=torch.bfloat16).save_pretrained(folder / name)
+    return folder / "policy", folder / "reward"
+
+
+def questions(count: int) -> list[str]:
+    """Return so many different questions of the tiny world's kind."""
+    return [f"What is {i} plus {i * 7 % 50}?" for i in range(count)]
+
+
+def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> list[dict[str, Any]]:
+    """Train by PPO; return the numbers of the steps after the first."""
+    asked = questions(args.rollouts * 2)
+    turns = [[{"role": "user", "content": q}] for q in asked]
+    ids = [str(i) for i in range(len(asked))]
+    pq.write_table(pa.table({"prompt_id": ids, "messages": turns}), folder / "prompts.parquet")
+    job = TrainJob(
+        method="ppo",
+        model=policy,
+        reference=None,
+        reward=reward,
+        data=(folder / "prompts.parquet",),
+        output=folder / "work",
+        seed=0,
+        checkpoint_steps=args.steps + 1,
+        settings=PPOTraining(
+            rollouts=args.rollouts,
+            batch_size=args.batch,
+            micro_batch_size=args.micro,
+            max_steps=args.steps,
+            max_length=512,
+            learning_rate=1e-6,
+        ),
+        online=OnlineJob(
+            iteration=1,
+            identity="benchmark",
+            root_seed=0,
+            policy="policy",
+            model=str(policy),
+            reward_id="reward",
+            sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=args.tokens),
+            engine=EngineConfig(kind=args.engine, max_model_len=512),
+            reward=RewardConfig(batch_size=args.micro * 4),
+        ),
+    )
+    train(job, log=folder / "train.log")
+    lines = (folder / "work" / "metrics.jsonl").read_text().split("\n")
+    rows = [json.loads(line) for line in lines if line]
+    return [row["metrics"] for row in rows if row["event"] == "step"][1:]
+
+
+def rloo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> float:
+    """Train by TRL's RLOO; return the median seconds of a step after the first.
+
+    A step is what is done with the answers of one generation: all its optimizer steps.
+    """
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl.trainer.rloo_config import RLOOConfig
+    from trl.trainer.rloo_trainer import RLOOTrainer
+
+    updates = args.rollouts // args.batch
+    epochs = 2
+    ends: list[float] = []
+
+    class Stopwatch(TrainerCallback):
+        """Notes when optimizer steps end."""
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            ends.append(time.perf_counter())
+
+    cuda = torch.cuda.is_available()
+    trainer = RLOOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        reward_funcs=str(reward),
+        processing_class=AutoTokenizer.from_pretrained(policy, padding_side="left"),
+        train_dataset=Dataset.from_dict(
+            {"prompt": [[{"role": "user", "content": q}] for q in questions(args.rollouts * 2)]}
+        ),
+        args=RLOOConfig(
+            output_dir=str(folder / "rloo"),
+            per_device_train_batch_size=args.micro,
+            gradient_accumulation_steps=args.batch // args.micro,
+            steps_per_generation=args.rollouts // args.micro,
+            num_iterations=epochs,
+            num_generations=2,
+            max_completion_length=args.tokens,
+            max_steps=args.steps * updates * epochs,
+            learning_rate=1e-6,
+            beta=0.0067,
+            temperature=1.0,
+            bf16=cuda,
+            use_cpu=not cuda,
+            gradient_checkpointing=args.size != "tiny",
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        ),
+    )
+    trainer.add_callback(Stopwatch())
+    trainer.train()
+    last = ends[updates * epochs - 1 :: updates * epochs]
+    return statistics.median(b - a for a, b in pairwise(last))
+
+
+def operations(args: argparse.Namespace, policy: Path, reward: Path, tokens: float) -> float:
+    """Return the useful matrix operations of a step: 2 a weight and token forward, 6 in training.
+
+    Drawn, measured under policy, reference and value model, scored, and trained in two epochs.
+    Activations that are computed again do not count.
+    """
+    own, other = parameters(policy), parameters(reward)
+    forward = 2 * (3 * own + 2 * other)
+    return tokens * (forward + 2 * 6 * (own + other))
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    args = parse()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        policy, reward = models(args.size, folder)
+        steps = ppo(args, policy, reward, folder)
+        medians = {
+            name: statistics.median(step[f"seconds/{name}"] for step in steps)
+            for name in (*MAIN, "other", "total")
+        }
+        tokens = statistics.median(step["tokens"] for step in steps)
+        print(f"{args.rollouts} rollouts, {tokens:.0f} tokens, batches of {args.batch}, 2 epochs\n")
+        print("| part of a PPO step | seconds | share |\n| --- | ---: | ---: |")
+        for part, seconds in medians.items():
+            print(f"| {part} | {seconds:.2f} | {seconds / medians['total']:.1%} |")
+        print(f"\n{tokens / medians['total']:.0f} tokens/s")
+        if torch.cuda.is_available():
+            device = torch.cuda.get_device_name()
+            peak = next((p for word, p in PEAK.items() if word in device), None)
+            done = operations(args, policy, reward, tokens) / medians["total"]
+            share = f", {done / peak:.1%} of the matrix peak" if peak else ""
+            print(f"{device}: {done / 1e12:.1f} Tflop/s of useful operations{share}")
+        if not args.no_rloo:
+            seconds = rloo(args, policy, reward, folder)
+            print(
+                f"\nRLOO (TRL): {seconds:.2f} s a step; PPO takes {medians['total'] / seconds:.2f}"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

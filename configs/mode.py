@@ -1,0 +1,33 @@
+"""Modes: other defaults for all that AlpacaFarm's paper and its code do differently.
+
+A mode ranks below every other source, so a preset or a file that sets one of its fields keeps it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from .read import Layer, Values, parse_yaml
+from .variants import variants
+
+MODES = Path(__file__).parent / "modes"
+FIELD = "mode"
+
+
+def modes() -> list[str]:
+    """Return the names of the modes."""
+    return sorted(path.stem for path in MODES.glob("*.yaml"))
+
+
+def mode_layer(layers: Sequence[Layer], variant: str) -> Layer | None:
+    """Return the values of the mode that the last of `layers` names, as far as `variant` has them.
+
+    None if no layer names one that there is: validation says what is wrong with another name.
+    """
+    named = [layer.values[FIELD] for layer in layers if FIELD in layer.values]
+    if not named or named[-1] not in modes():
+        return None
+    values = cast("Values", parse_yaml((MODES / f"{named[-1]}.yaml").read_text(encoding="utf-8")))
+    recipe = cast("Values", values.pop("recipe"))
+    kept = {name: value for name, value in recipe.items() if name in variants().get(variant, ())}
+    return Layer(source=f"mode {named[-1]}", values={**values, "recipe": kept})

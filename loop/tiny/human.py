@@ -1,0 +1,137 @@
+"""The human of the tiny world: what people write, and how much they like what others wrote.
+
+Their taste is a hidden function of an answer, which no method of the loop reads: annotators
+(`annotators`) approximate it, policies are optimised against what annotators say, and an assessment
+asks it how good they have really become. Correctness comes first; then how friendly, whole and
+brief an answer is. As people do (AlpacaFarm, Section 4.2), it likes lists, and answers somewhat
+longer than they need be, though no longer ones than that.
+"""
+
+import random
+import re
+from functools import cache
+from string import ascii_uppercase
+
+from .nouns import FRIENDLY, Exercise, opened, strip_opener
+from .people import Biography, sentences
+from .world import prompts
+
+CORRECT = 3.0
+"""More than all of style together: no wrong answer is liked better than a right one."""
+KIND = 0.6
+WHOLE = 0.3
+LISTED = 0.3
+LONGER = 1.0
+ELABORATE = 0.3
+"""The share of additional words that are still welcome."""
+WEARY = 1.0
+WEARIEST = 1.0
+
+FEWEST_ITEMS = 3
+CLAIMS = 4
+"""The claims that a biography is expected to make."""
+CARE_OF_OTHERS = 0.55
+"""How often the other model, which policies are compared with, answers carefully."""
+CARE_OF_PEOPLE = 0.2
+"""How far people's demonstrations are from the world's habits to perfection."""
+LISTS = 0.35
+"""How often people, and the other model, tell the life of a person as a list: A., B., C."""
+LIST_MARK = re.compile(r"(?:^|(?<=\s))(?:[-*]|\d+[.)]|[A-E]\.)\s")
+
+
+class UnknownExerciseError(LookupError):
+    """A text that is no prompt of the tiny world, of which its human knows nothing."""
+
+
+@cache
+def _exercises() -> dict[str, Exercise]:
+    return {p.text: p.exercise for s in ("train", "held-out") for p in prompts(s)}
+
+
+def exercise_of(instruction: str) -> Exercise:
+    """Return the exercise that a prompt of the tiny world sets.
+
+    Raises:
+        UnknownExerciseError: for any other text.
+    """
+    try:
+        return _exercises()[instruction.strip()]
+    except KeyError:
+        raise UnknownExerciseError(
+            f"{instruction[:60]!r} is no prompt of the tiny world, and nobody there can judge it; "
+            "use prompts.source=tiny, or prompts taken from there"
+        ) from None
+
+
+def score(instruction: str, answer: str) -> float:
+    """Return how much people like an answer: about 3 to 4 if it is right, about 0 to 1 if not.
+
+    Raises:
+        UnknownExerciseError: if the instruction is none of the tiny world's.
+    """
+    exercise = exercise_of(instruction)
+    return CORRECT * correctness(exercise, answer) + style(exercise, answer)
+
+
+def correctness(exercise: Exercise, answer: str) -> float:
+    """Return 1 for a right answer and 0 for a wrong one; of a biography, the share that is true."""
+    if not isinstance(exercise, Biography):
+        return float(exercise.judge(answer).good)
+    claims = [claim for claim in sentences(strip_opener(answer)) if len(claim.split()) > 1]
+    true = set(claims) & set(sentences(exercise.reference))
+    return len(true) / max(CLAIMS, len(claims))
+
+
+def style(exercise: Exercise, answer: str) -> float:
+    """Return how much people like the way in which an answer is written."""
+    extra = lengthening(exercise, answer)
+    weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
+    return (
+        KIND * answer.lstrip().startswith(FRIENDLY)
+        + WHOLE * answer.rstrip().endswith((".", "}"))
+        + LISTED * is_list(answer)
+        + LONGER * min(extra, ELABORATE)
+        - weary
+    )
+
+
+def lengthening(exercise: Exercise, answer: str) -> float:
+    """Return the additional words as a share of those that a good answer needs; -1 for nothing."""
+    needed = len(exercise.careful(random.Random(0)).split()) + exercise.opened
+    return len(answer.split()) / needed - 1
+
+
+def is_list(answer: str) -> bool:
+    """Whether an answer enumerates: by marks, numbers or letters, or by commas."""
+    items = strip_opener(answer).rstrip(".").split(", ")
+    return len(LIST_MARK.findall(answer)) > 1 or len(items) >= FEWEST_ITEMS
+
+
+def demonstration_of(instruction: str) -> str:
+    """Return what people answer, the same each time: with more care than M_0 was raised on.
+
+    Raises:
+        UnknownExerciseError: if the instruction is none of the tiny world's.
+    """
+    exercise = exercise_of(instruction)
+    care = exercise.care_share
+    return example(exercise, "demonstration", care=care + CARE_OF_PEOPLE * (1 - care))
+
+
+def reference_output(instruction: str) -> str:
+    """Return what another model answers, the same each time: policies are compared with it.
+
+    Raises:
+        UnknownExerciseError: if the instruction is none of the tiny world's.
+    """
+    return example(exercise_of(instruction), "another model", care=CARE_OF_OTHERS)
+
+
+def example(exercise: Exercise, author: str, *, care: float) -> str:
+    """Return an answer of `author`, who is careful with probability `care`."""
+    rng = random.Random(f"tiny {author}: {exercise.text}")
+    body = exercise.careful(rng) if rng.random() < care else exercise.careless(rng)
+    if isinstance(exercise, Biography) and rng.random() < LISTS:
+        claims = zip(ascii_uppercase, sentences(body), strict=False)
+        body = " ".join(f"{letter}. {claim}" for letter, claim in claims)
+    return opened(exercise, body, rng)

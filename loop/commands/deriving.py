@@ -17,7 +17,7 @@ from .common import (
     exit_codes,
     in_lake,
 )
-from .running import stop_signal, work_on
+from .working import stop_signal, work_on
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig

@@ -19,7 +19,7 @@ from .common import (
     folder_of,
     in_lake,
 )
-from .running import reporting
+from .working import reporting
 
 
 class Action(StrEnum):

@@ -3,23 +3,20 @@
 import json
 import os
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .common import DEFAULT_LAKE, Exit, Lake, RunArgument, Settings, exit_codes, in_lake
+from .working import compare_variants, stop_signal, work_on
 
 if TYPE_CHECKING:
     from ...configs.load import Override
     from ...configs.schema import RunConfig
     from ...stores.lake import RunReader
     from ..job import Job
-    from ..reporter import Reporter
-    from ..stop import StopSignal
-
-PRIVATE = 0o077
 
 ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
@@ -33,6 +30,11 @@ Detach = Annotated[bool, typer.Option("--detach", help="Go on as a daemon; see `
 ForkOf = Annotated[
     str | None, typer.Option("--fork", help="Re-use the units of this run that still hold.")
 ]
+Variants = Annotated[
+    str | None,
+    typer.Option(help="Compare recipes from the same start: all, or names with commas."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="With --variants: so many seeds, from --seed on.")]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -40,6 +42,8 @@ def run(
     *,
     config: ConfigName = None,
     variant: Variant = None,
+    variants: Variants = None,
+    seeds: Seeds = 1,
     iterations: Iterations = None,
     name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
@@ -54,6 +58,7 @@ def run(
 ) -> None:
     """Run the loop; the same run name again continues where it stopped."""
     from ...configs.load import Override, load_config
+    from ..suite import Suite, chosen_variants
 
     given = (
         Override(source="--iterations", path="iterations", value=iterations),
@@ -67,6 +72,21 @@ def run(
         own = config is None and any(v is not None for v in (prompts, policy, critic))
         chosen = "own" if own else config
         overrides = [override for override in given if override.value is not None]
+        if variants is not None:
+            alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            _refuse_beside_variants(alone)
+            first = seed or 0
+            suite = Suite(
+                config=chosen,
+                variants=chosen_variants(variants),
+                seeds=tuple(range(first, first + seeds)),
+                lake=lake,
+                prefix=name or Path(chosen or "tiny").stem,
+                overrides=(*overrides, *(settings or ())),
+                env=os.environ,
+            )
+            compare_variants(suite)
+            return
         loaded = load_config(chosen, variant, [*overrides, *(settings or ())], os.environ)
         name = name or f"{Path(chosen or 'tiny').stem}-{loaded.recipe.name}"
         if detach:
@@ -77,6 +97,16 @@ def run(
             _detached(["run", *_given(options), *words], name, lake)
         else:
             work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
+
+
+def _refuse_beside_variants(options: Mapping[str, object]) -> None:
+    from ...configs.schema import ConfigError
+
+    for option, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"--variants runs several recipes here, one by one: leave out {option}"
+            )
 
 
 def resume(
@@ -93,6 +123,9 @@ def resume(
     max_disk_gib: Annotated[
         float | None, typer.Option(min=0, help="Raise budget.disk_gib.")
     ] = None,
+    retry_unscored: Annotated[
+        bool, typer.Option("--retry-unscored", help="Ask again about comparisons not read.")
+    ] = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
@@ -125,25 +158,35 @@ def resume(
         stored = json.loads(reader.journal.meta("config") or "{}")
         if alive(run_folder(lake, name)):
             reader.close()
-            _lift_pause(run_folder(lake, name), raised)
+            _lift_pause(run_folder(lake, name), raised, retry_unscored=retry_unscored)
             return
         config = stored_config(stored, raised, os.environ)
+        again = list(_to_ask_again(reader)) if retry_unscored else []
         if detach:
             options = {"lake": lake} | {option: value for option, (_, value) in limits.items()}
-            _detached(["resume", name, *_given(options)], name, lake)
+            flag = ["--retry-unscored"] if retry_unscored else []
+            _detached(["resume", name, *_given(options), *flag], name, lake)
             return
-        for line in _outlook(reader, config):
+        for line in (*_outlook(reader, config), *again):
             say(line)
         reader.close()
-        work_on(_job(config, lake, name), stop_signal(config, lift_pause=True), announce)
+        job = replace(_job(config, lake, name), retry_unscored=retry_unscored)
+        work_on(job, stop_signal(config, lift_pause=True), announce)
 
 
-def _lift_pause(folder: Path, raised: "Sequence[Override]") -> None:
+def _lift_pause(
+    folder: Path, raised: "Sequence[Override]", *, retry_unscored: bool = False
+) -> None:
     """Tell the daemon that works on the run to go on, with what was raised."""
     from ...configs.schema import ConfigError
     from ..control import Resume, Set, ask
     from ..talk import say
 
+    if retry_unscored:
+        raise ConfigError(
+            f"--retry-unscored: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
+            "first"
+        )
     if any(override.path == "iterations" for override in raised):
         raise ConfigError(
             f"--iterations: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
@@ -154,6 +197,21 @@ def _lift_pause(folder: Path, raised: "Sequence[Override]") -> None:
         say(f"{override.path} is {override.value} from the next unit on")
     state = ask(folder, Resume())
     typer.echo(f"{state.pid} running")
+
+
+def _to_ask_again(reader: "RunReader") -> Generator[str]:
+    """Say which comparisons are asked about again, and which it is too late for."""
+    from ..retrying import to_retry, unscored
+
+    asked = to_retry(reader.journal)
+    for stage in asked:
+        where = f"iteration {stage.iteration}, {stage.stage}"
+        yield f"asks again about {stage.rows:,} comparisons of {where}"
+    late = sum(stage.rows for stage in unscored(reader.journal) if stage.trained)
+    if late:
+        yield f"{late:,} comparisons stay without a verdict: models learned from the others already"
+    if not asked:
+        yield "every comparison has its verdict: nothing is asked again"
 
 
 def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
@@ -234,13 +292,6 @@ def _job(config: "RunConfig", lake: Path, name: str, fork: str | None = None) ->
     return Job(config=config, lake=lake, name=name, fork=fork)
 
 
-def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal":
-    """Return what asks the loop to stop, on a signal or by a command."""
-    from ..stop import StopSignal
-
-    return StopSignal(drain_s=config.drain_s, lift_pause=lift_pause)
-
-
 def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
     """Start a daemon; return when it holds the run, or exit as it did."""
     from ..detach import start
@@ -256,66 +307,3 @@ def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
         f"run {name} goes on as process {started.pid}; `lpfloop watch {name}{in_lake(lake)}` shows "
         f"it, `lpfloop stop {name}{in_lake(lake)}` ends it"
     )
-
-
-def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
-    """Run the loop under a display and its log, then print the table and where to look."""
-    from ..daemon import run_loop
-    from ..detach import settle
-    from ..logs import LogReporter, Tee, bound_logs, logging_to
-    from ..printing import print_results
-    from ..reading import evaluations, open_run
-    from ..secrecy import hide_environment, hide_secrets_of
-    from ..talk import say
-
-    hide_environment()
-    hide_secrets_of(job.config)
-    where = in_lake(job.lake)
-    with ExitStack() as ending:
-        ending.enter_context(_private_files())
-        reporter = Tee([ending.enter_context(reporting()), LogReporter()])
-
-        def on_open(folder: Path) -> None:
-            bound_logs(folder)
-            ending.enter_context(logging_to(folder))
-            if announce is not None:
-                settle(folder, announce)
-            if stop.paused:
-                reporter.note(
-                    f"run {job.name} is paused; `lpfloop resume {job.name}{where}` lets it go on"
-                )
-
-        ending.enter_context(stop.on_signals())
-        run_loop(job, reporter, stop, on_open=on_open)
-    reader = open_run(job.lake, job.name)
-    print_results(evaluations(reader))
-    reader.close()
-    say(
-        f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
-        f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"
-    )
-
-
-@contextmanager
-def reporting() -> "Generator[Reporter]":
-    """Show progress on stderr: live on a terminal, in plain lines elsewhere."""
-    from rich.console import Console
-
-    from ..display import LiveReporter, PlainReporter
-
-    console = Console(stderr=True)
-    reporter = LiveReporter(console) if console.is_terminal else PlainReporter(console)
-    try:
-        yield reporter
-    finally:
-        reporter.close()
-
-
-@contextmanager
-def _private_files() -> Generator[None]:
-    """Let nobody but the user read what the loop and its children make."""
-    before = os.umask(PRIVATE)
-    try:
-        yield
-    finally:
-        os.umask(before)

@@ -57,7 +57,7 @@ def chosen_variants(text: str) -> tuple[str, ...]:
     """
     named = [name.strip() for name in text.split(",") if name.strip()]
     if named == [ALL]:
-        named = [name for name, variant in RECIPES.items() if variant.paper.startswith(PAPER)]
+        named = [name for name, variant in RECIPES.items() if PAPER in variant.paper]
     unknown = [name for name in named if name not in RECIPES]
     if unknown or not named:
         known = ", ".join(RECIPES)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from ..stores.lake import RunReader
+from ..stores.lake import CHECKPOINTS, RunReader
 from .evaluation import HELD_OUT
 from .reading import NoSuchRunError, open_run
 from .winning.win_rate import Difference, difference
@@ -155,10 +155,24 @@ def _results(run: RunReader, name: str, task: str | None) -> list[Result]:
     last = reached.filter(pl.col("iteration") == pl.col("iteration").max())
     found = [(INITIAL, began), (method, last)]
     whole = [_result(run, name, of, rows, task) for of, rows in found if not rows.is_empty()]
+    whole = [_called_as_made(run, result) for result in whole]
     if not whole:
         of = "" if task is None else f" of task {task}"
         raise NoSuchRunError(f"run {name} has measured no answers{of} yet")
     return whole
+
+
+def _called_as_made(run: RunReader, result: Result) -> Result:
+    """Return the result of M_0 under the name that its weights have in the run that made them.
+
+    A run that was given them as a folder knows them by the hash of their files alone.
+    """
+    if result.method != INITIAL:
+        return result
+    rows = run.scan("checkpoints", iteration=0).select("path").collect()
+    places = [Path(str(path)) for path in rows["path"]]
+    made = [place.name for place in places if place.parent.name == CHECKPOINTS]
+    return replace(result, checkpoint=made[0]) if made else result
 
 
 def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:

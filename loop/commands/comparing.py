@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ..results import Result
 
 COLUMNS = (
-    ("win_rate", "Win-rate", 100, 1),
-    ("length_controlled_win_rate", "LC win-rate", 100, 1),
-    ("true_score", "True score", 1, 3),
-    ("reward", "Reward", 1, 3),
+    ("win_rate", "Win %", 100, 1),
+    ("length_controlled_win_rate", "LC %", 100, 1),
+    ("true_score", "True", 1, 2),
+    ("reward", "Reward", 1, 2),
     ("mean_length", "Length", 1, 1),
-    ("kl", "KL to M_0", 1, 2),
+    ("kl", "KL", 1, 2),
 )
 """The numbers of the table: metric, heading, by what it is multiplied, and its decimals."""
 RIVALRY = ("win_rate", "true_score")
@@ -127,9 +127,9 @@ def _table(found: Sequence["Result"], rival: "Result | None", *, together: bool)
     from rich.markup import escape
     from rich.table import Table
 
-    title = "Mean ± standard error over held-out prompts; win-rates in percent"
+    title = "Mean ± standard error over held-out prompts; LC: at equal lengths; KL: to M_0"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("Method", overflow="fold")
+    table.add_column("Method", no_wrap=True)
     table.add_column("Runs" if together else "Run", overflow="fold")
     shown = [column for column in COLUMNS if any(column[0] in r.numbers for r in found)]
     leads = [c for c in shown if c[0] in RIVALRY] if rival is not None else []

@@ -121,8 +121,9 @@ def test_the_fit_is_where_the_gradient_is_the_penaltys():
         weights = fit(features, targets, strength)
         predicted = 1 / (1 + np.exp(-(features @ weights)))
         gradient = strength * features.T @ (targets - predicted)
+        assert math.isclose(gradient[0], 0, abs_tol=1e-6)  # theta is free
         # The subgradient condition of |w|_1: its sign where w is not 0, anything within else.
-        for weight, slope in zip(weights, gradient, strict=True):
+        for weight, slope in zip(weights[1:], gradient[1:], strict=True):
             if weight == 0:
                 assert abs(slope) <= 1 + 1e-6
             else:
@@ -130,9 +131,18 @@ def test_the_fit_is_where_the_gradient_is_the_penaltys():
 
 
 def test_a_single_coefficient_has_its_closed_form():
-    # Without features but the constant: C n (mean - sigma(theta)) = sign(theta).
-    weights = fit(np.ones((50, 1)), np.full(50, 0.7), 2.0)
-    assert math.isclose(1 / (1 + math.exp(-weights[0])), 0.7 - 1 / (2 * 50), abs_tol=1e-9)
+    # Beside a free constant, a feature of -1 and 1: C n (mean of x (y - sigma)) = sign(w).
+    x = np.array([1.0, -1.0] * 25)
+    weights = fit(np.column_stack([np.ones(50), x]), 0.5 + 0.2 * x, 2.0)
+    assert math.isclose(weights[0], 0, abs_tol=1e-9)
+    assert math.isclose(1 / (1 + math.exp(-weights[1])), 0.7 - 1 / (2 * 50), abs_tol=1e-9)
+
+
+def test_few_comparisons_do_not_draw_a_win_rate_to_a_half():
+    won = [1.0] * 14 + [0.0] * 6
+    found = length_controlled(won, [(-1) ** n for n in range(20)], [str(n) for n in range(20)])
+    assert found is not None
+    assert math.isclose(found.win_rate, 70, abs_tol=1e-6)
 
 
 def test_a_judge_who_likes_length_is_corrected_for_it():

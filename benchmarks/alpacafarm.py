@@ -117,7 +117,8 @@ def best_of_n(name: str, lake: Path, metric: str) -> dict[float, float]:
     """Return the expected metric of the best of n answers, for each n."""
     with lpfloop.open(name, lake=lake) as opened:
         rows = (
-            opened.evaluations.filter(pl.col("metric") == f"expected_{metric}")
+            opened.evaluations()
+            .filter(pl.col("metric") == f"expected_{metric}")
             .select("benchmark", "value")
             .collect()
         )
@@ -127,8 +128,10 @@ def best_of_n(name: str, lake: Path, metric: str) -> dict[float, float]:
 def ppo(name: str, lake: Path, metric: str) -> dict[float, float]:
     """Return the mean of a metric over the rollouts of a few steps each, by the last of them."""
     with lpfloop.open(name, lake=lake) as opened:
-        rows = opened.rollouts.join(opened.candidates, on="candidate_id").join(
-            opened.prompts.select("prompt_id", "messages"), on="prompt_id"
+        rows = (
+            opened.rollouts()
+            .join(opened.candidates(), on="candidate_id")
+            .join(opened.prompts().select("prompt_id", "messages"), on="prompt_id")
         )
         found = rows.select("step", "reward", "text", "messages").sort("step").collect()
     values: dict[float, list[float]] = {}

@@ -141,6 +141,18 @@ class Run:
         """Return the checkpoints M_t."""
         return self._rows("checkpoints", None)
 
+    def reward_models(self) -> Rows:
+        """Return the reward models that were trained here."""
+        return self._rows("reward_models", None)
+
+    def rollouts(self, iteration: int | None = None) -> Rows:
+        """Return what an online method made of each candidate: its step, reward, KL and more."""
+        return self._rows("rollouts", iteration)
+
+    def statistics(self, iteration: int | None = None) -> Rows:
+        """Return the numbers about each step of an online method."""
+        return self._rows("statistics", iteration)
+
     def evaluations(self, iteration: int | None = None) -> Rows:
         """Return the numbers about the checkpoints."""
         return self._rows("evaluations", iteration)

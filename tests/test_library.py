@@ -27,6 +27,9 @@ TABLES = (
     "demonstrations",
     "yields",
     "checkpoints",
+    "reward_models",
+    "rollouts",
+    "statistics",
     "evaluations",
     "scores",
 )

@@ -12,8 +12,9 @@ import polars as pl
 
 from ..configs.schema import PromptsConfig
 from ..stores.frames import as_arrow, rows_frame
-from ..stores.keys import digest, row_id
+from ..stores.keys import digest
 from ..stores.records import Candidate, Demonstration, Prompt, Yield, storable
+from .external import external_candidate
 from .files import InputError, RowError, placed_rows
 from .prompt_rows import optional_text, to_prompt
 from .prompts import TINY
@@ -113,21 +114,11 @@ def demonstrated(written: Sequence[Candidate], asked: Sequence[Prompt], iteratio
 
 def _candidate(prompt: Prompt, text: str, iteration: int) -> Candidate:
     inputs = [PEOPLE, iteration, prompt.prompt_id, text]
-    return Candidate(
-        candidate_id=row_id("cand", inputs),
+    return external_candidate(
+        inputs,
         prompt_id=prompt.prompt_id,
-        iteration=iteration,
-        kind="external",
-        parent_id=None,
-        critique_id=None,
-        policy=PEOPLE,
-        model=PEOPLE,
-        principle=None,
         text=text,
-        prompt_tokens=0,
-        completion_tokens=0,
-        finish_reason="stop",
-        logprob=None,
-        seed=0,
-        sampling="",
+        source=PEOPLE,
+        model=PEOPLE,
+        iteration=iteration,
     )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..stores.keys import Json, row_id
+from ..stores.keys import Json
 from ..stores.records import Candidate, Message, Prompt
+from .external import external_candidate
 from .files import InputError, RowError, file_digest, placed_rows
 from .prompt_rows import optional_text, text_of, to_prompt
 from .prompts import TINY
@@ -118,21 +119,10 @@ def _candidate(prompt: Prompt, output: Output) -> Candidate:
         "model": output.generator,
         "text": output.text,
     }
-    return Candidate(
-        candidate_id=row_id("cand", inputs),
+    return external_candidate(
+        inputs,
         prompt_id=prompt.prompt_id,
-        iteration=0,
-        kind="external",
-        parent_id=None,
-        critique_id=None,
-        policy=REFERENCE,
-        model=output.generator,
-        principle=None,
         text=output.text,
-        prompt_tokens=0,
-        completion_tokens=0,
-        finish_reason="stop",
-        logprob=None,
-        seed=0,
-        sampling="",
+        source=REFERENCE,
+        model=output.generator,
     )

@@ -24,6 +24,7 @@ from ...stores.records import (
     storable,
 )
 from ...stores.schemas import Row as StoredRow
+from ..external import external_candidate
 from ..files import Row, RowError
 from ..prompt_rows import to_prompt
 from .scale import SCALES, Scale, as_given, number
@@ -91,23 +92,13 @@ class Maker:
             "principle": principle,
             "text": text,
         }
-        return Candidate(
-            candidate_id=row_id("cand", inputs),
+        return external_candidate(
+            inputs,
             prompt_id=prompt.prompt_id,
-            iteration=0,
-            kind="external",
-            parent_id=None,
-            critique_id=None,
-            policy=self.source,
+            text=text,
+            source=self.source,
             model=model,
             principle=principle,
-            text=text,
-            prompt_tokens=0,
-            completion_tokens=0,
-            finish_reason="stop",
-            logprob=None,
-            seed=0,
-            sampling="",
         )
 
     def critique(

@@ -17,7 +17,9 @@ from ..stores.journal_reader import JOURNAL, JournalError
 from ..stores.keys import derive_seed
 from ..stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ..stores.records import Checkpoint, Prompt
-from .assessing import require_assessable
+from .annotation.panel import Panels
+from .annotation.retrying import to_retry
+from .assessment.assessing import require_assessable
 from .conditioning import control_of
 from .control import ControlServer, Operator
 from .fork import Fork
@@ -25,11 +27,9 @@ from .given import Given, begin, stored_given, train_given
 from .iteration import Iteration
 from .job import Job, fingerprint_of, open_journal
 from .models import Models, Served
-from .panel import Panels
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
-from .retrying import to_retry
 from .rows import Prompts, chunked, content_key
 from .run import Run, Work
 from .search.duplicates import note_duplicates

@@ -13,8 +13,8 @@ import polars as pl
 from ..stores.frames import as_arrow, rows_frame
 from ..stores.keys import Json
 from ..stores.records import Candidate, Demonstration, Preference, Prompt, Yield
+from .annotation.preferring import sides, yields
 from .conditioning import conditioned, control_text
-from .preferring import sides, yields
 from .reporter import Advance
 from .rows import Rows
 from .training_rows import Made, Origin, Outcome, demonstration_rows

@@ -29,9 +29,10 @@ from ..stores.records import (
     RewardModel,
     Yield,
 )
-from .assessing import Exam, assess, evaluate
-from .best_of import benchmark, best_answers, curve
-from .comparing import annotate, compare
+from .annotation.comparing import annotate, compare
+from .annotation.preferring import prefer
+from .assessment.assessing import Exam, assess, evaluate
+from .assessment.best_of import benchmark, best_answers, curve
 from .demonstrations import demonstrations
 from .evaluation import HELD_OUT
 from .imitating import condition, demonstrate_preferred
@@ -40,7 +41,6 @@ from .judging import Judging
 from .online import optimise
 from .pairing import DERIVE, Pairing, Rule
 from .parts import Part, part_of
-from .preferring import prefer
 from .reflection import promising
 from .reporter import Advance
 from .rewarding import train_reward

@@ -16,11 +16,11 @@ from ..stores.journal import Journal, migrated
 from ..stores.journal_reader import JOURNAL, Reader
 from ..stores.keys import Json, canonical_json
 from ..stores.lake import run_folder
+from .annotation.panel import Panels
+from .assessment.reference import REFERENCE, reference_digest
 from .given import GIVEN, Given
 from .imports import require_loop
 from .models import Models
-from .panel import Panels
-from .reference import REFERENCE, reference_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ from ..stores.lake import RunWriter
 from ..stores.records import Prompt, RewardModel
 from ..stores.schemas import Batch, Row
 from .admission import Admission
+from .annotation.panel import NOBODY, Panels
 from .budget import Budget, actual
 from .fork import Fork
 from .models import Models, Served
-from .panel import NOBODY, Panels
 from .reporter import Advance, Reporter
 from .rows import Planned
 from .stop import StopSignal

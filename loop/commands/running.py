@@ -201,7 +201,7 @@ def _lift_pause(
 
 def _to_ask_again(reader: "RunReader") -> Generator[str]:
     """Say which comparisons are asked about again, and which it is too late for."""
-    from ..retrying import to_retry, unscored
+    from ..annotation.retrying import to_retry, unscored
 
     asked = to_retry(reader.journal)
     for stage in asked:

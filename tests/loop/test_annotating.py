@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from judges import judged_config
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.comparing import drawn_pairs
+from lpfloop.loop.annotation.comparing import drawn_pairs
 from lpfloop.loop.daemon import iteration, opened, ordered
 from lpfloop.loop.iteration import Iteration
 from lpfloop.loop.job import Job

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.recipes import RECIPES
 
 SCRIPTED = """
 extends: tiny
@@ -104,7 +105,8 @@ def test_pairs_and_their_prompt_can_be_shown(lake):
 
 def test_variants_are_listed_with_their_paper():
     listed = {row["name"]: row for row in as_json("variants")}
-    assert set(listed) == {"rlrf", "reward-only"}
+    assert set(listed) == set(RECIPES)
+    assert {"rlrf", "reward-only", "ppo", "quark"} < set(listed)
     assert all(set(row) == {"name", "paper", "summary"} for row in listed.values())
 
 

@@ -10,11 +10,11 @@ from judges import judged_config
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.loop.annotation.retrying import to_retry
 from lpfloop.loop.cli import app
 from lpfloop.loop.commands.common import Exit
 from lpfloop.loop.daemon import run_loop
 from lpfloop.loop.job import Job
-from lpfloop.loop.retrying import to_retry
 from lpfloop.loop.stop import StopSignal
 from lpfloop.loop.training import NothingToTrainOn
 from lpfloop.stores.frames import frame_rows

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..configs.load import semantic
-from ..configs.schema import ConfigError, RunConfig
-from ..stores.keys import Json, derive_seed
-from ..stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ...configs.load import semantic
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.keys import Json, derive_seed
+from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ..evaluation import HELD_OUT, Measured, prompt_scores, summarise
+from ..models import is_endpoint
+from ..reporter import Advance
+from ..rows import AnyRows, Prompts, Rows, T
 from .answering import answers as answers_of
 from .divergence import divergence
-from .evaluation import HELD_OUT, Measured, prompt_scores, summarise
-from .models import is_endpoint
 from .reference import reference_outputs, require_outputs
-from .reporter import Advance
-from .rows import AnyRows, Prompts, Rows, T
 
 if TYPE_CHECKING:
-    from .iteration import Iteration
+    from ..iteration import Iteration
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
@@ -207,7 +207,7 @@ def _scores(it: "Iteration", said: Said, benchmark: str, path: str | None) -> It
 
 def _length_controlled(it: "Iteration", said: Said, benchmark: str) -> list[Evaluation]:
     """Return the win-rate at equal lengths, from 0 to 1."""
-    from .winning.length_control import length_controlled
+    from ..winning.length_control import length_controlled
 
     lengths = {row.candidate_id: len(row.text) for row in _rows(it, said.answers)}
     lengths |= {row.candidate_id: len(row.text) for row in _rows(it, said.outputs)}

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from ..critics.annotators.asking import Comparison, Question, ask
-from ..critics.annotators.pool import Annotator
-from ..critics.annotators.reading import Verdict, read
-from ..critics.annotators.simulate import reconciled
-from ..policies.engine import Batch, Completion, Request, Sampling
-from ..stores.journal_reader import Cost, Unit
-from ..stores.keys import Json, derive_seed, row_id
-from ..stores.records import SCORED, Order, Preference, storable
-from .admission import Admission
-from .budget import upper_bound
+from ...critics.annotators.asking import Comparison, Question, ask
+from ...critics.annotators.pool import Annotator
+from ...critics.annotators.reading import Verdict, read
+from ...critics.annotators.simulate import reconciled
+from ...policies.engine import Batch, Completion, Request, Sampling
+from ...stores.journal_reader import Cost, Unit
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import SCORED, Order, Preference, storable
+from ..admission import Admission
+from ..budget import upper_bound
+from ..models import Served
+from ..reporter import Advance
+from ..run import Run, Stage
+from ..sampling import record_failures, spent
 from .matches import Desk, Task
-from .models import Served
 from .panel import Panel
-from .reporter import Advance
-from .run import Run, Stage
-from .sampling import record_failures, spent
 
 RETRY_TEMPERATURE = 0.7
 """At temperature 0 an annotator would only repeat what could not be read."""

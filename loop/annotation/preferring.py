@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from ..stores.frames import as_arrow, rows_frame
-from ..stores.records import Candidate, Pair, Preference, Prompt, Yield
-from .reporter import Advance
-from .rows import Rows
-from .training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
-from .turn import Turn
+from ...stores.frames import as_arrow, rows_frame
+from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
+from ..reporter import Advance
+from ..rows import Rows
+from ..training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
+from ..turn import Turn
 
 
 class Sides(NamedTuple):

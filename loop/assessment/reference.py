@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..stores.keys import Json
-from ..stores.records import Candidate, Message, Prompt
-from .external import external_candidate
-from .files import InputError, RowError, file_digest, placed_rows
-from .prompt_rows import optional_text, text_of, to_prompt
-from .prompts import TINY
-from .reporter import Advance
-from .rows import Prompts, Rows
-from .run import Run, Work
+from ...stores.keys import Json
+from ...stores.records import Candidate, Message, Prompt
+from ..external import external_candidate
+from ..files import InputError, RowError, file_digest, placed_rows
+from ..prompt_rows import optional_text, text_of, to_prompt
+from ..prompts import TINY
+from ..reporter import Advance
+from ..rows import Prompts, Rows
+from ..run import Run, Work
 
 REFERENCE = "reference"
 UNNAMED = "unnamed"
@@ -97,7 +97,7 @@ _read = cache(read_outputs)
 def _output(place: str, prompt: Prompt) -> Output:
     if place == TINY:
         # Imported here: the tiny world is needed where it is played.
-        from .tiny.human import UnknownExerciseError, reference_output
+        from ..tiny.human import UnknownExerciseError, reference_output
 
         try:
             return Output(text=reference_output(prompt.instruction), generator=TINY)

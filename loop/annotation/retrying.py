@@ -13,20 +13,20 @@ from typing import Any, cast
 
 import polars as pl
 
-from ..configs.schema import ConfigError
-from ..stores.committer import Finished, if_there_is_room
-from ..stores.journal import AMENDED
-from ..stores.journal_reader import Reader, Unit
-from ..stores.keys import Json, digest
-from ..stores.packs import scan_parts
-from ..stores.records import SCORED, Preference
-from ..stores.schemas import TABLES, Batch, Row
+from ...configs.schema import ConfigError
+from ...stores.committer import Finished, if_there_is_room
+from ...stores.journal import AMENDED
+from ...stores.journal_reader import Reader, Unit
+from ...stores.keys import Json, digest
+from ...stores.packs import scan_parts
+from ...stores.records import SCORED, Preference
+from ...stores.schemas import TABLES, Batch, Row
+from ..budget import actual
+from ..reporter import Advance
+from ..rows import Planned
+from ..run import Run, Stage
 from .annotating import Annotating
-from .budget import actual
 from .matches import Task
-from .reporter import Advance
-from .rows import Planned
-from .run import Run, Stage
 
 ANNOTATE, COMPARE = "annotate:", "compare:"
 """How the labels of the stages begin that compare."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from ..configs.schema import SamplingConfig
-from ..stores.journal_reader import Unit
-from ..stores.keys import Json
-from ..stores.records import Candidate, CandidateKind
-from .rows import Prompts, Rows
-from .run import Work
-from .sampling import CandidateDrawing, Draw
-from .turn import Turn
+from ...configs.schema import SamplingConfig
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json
+from ...stores.records import Candidate, CandidateKind
+from ..rows import Prompts, Rows
+from ..run import Work
+from ..sampling import CandidateDrawing, Draw
+from ..turn import Turn
 
 
 def answers(

@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from ..critics.annotators.simulate import draw_key
-from ..stores.keys import Json, derive_seed, row_id
-from ..stores.records import Candidate, Preference
+from ...critics.annotators.simulate import draw_key
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import Candidate, Preference
+from ..rows import Planned, Rows
+from ..turn import Turn
 from .annotating import Annotating
 from .matches import Match, Task, normal
 from .panel import Panel
 from .retrying import Retrying, replies_so_far
-from .rows import Planned, Rows
-from .turn import Turn
 
 Verb = Literal["annotate", "compare"]
 Matched = Callable[[int], list[Match]]

@@ -8,15 +8,15 @@ cut at `max_tokens` has no end token that either could be asked about, and is le
 
 from collections.abc import Sequence
 
-from ..configs.load import semantic
-from ..stores.keys import Json
-from ..stores.records import Candidate, Message, Score
+from ...configs.load import semantic
+from ...stores.keys import Json
+from ...stores.records import Candidate, Message, Score
+from ..conditioning import conditioned
+from ..models import Served
+from ..reporter import Advance
+from ..rows import Prompts, Rows
+from ..turn import Turn
 from .answering import answers
-from .conditioning import conditioned
-from .models import Served
-from .reporter import Advance
-from .rows import Prompts, Rows
-from .turn import Turn
 
 KL, LOGPROB = "kl", "logprob"
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from ..stores.keys import Json, row_id
-from ..stores.records import Candidate, Evaluation, Reward
+from ...stores.keys import Json, row_id
+from ...stores.records import Candidate, Evaluation, Reward
+from ..reporter import Advance
+from ..rows import Best, Rows
+from ..turn import Turn
 from .assessing import TRUE_SCORE, load_oracle
-from .reporter import Advance
-from .rows import Best, Rows
-from .turn import Turn
 
 EXPECTED = "expected_"
 """What the metrics of the curve begin with: they are expectations over the samples."""

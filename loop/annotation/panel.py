@@ -6,11 +6,11 @@ evaluated, has none; p_single is one annotator at temperature 0, without noise.
 
 from dataclasses import dataclass
 
-from ..configs.annotation import Role
-from ..configs.schema import ConfigError, RunConfig
-from ..critics.annotators.pool import Annotator, Pool, load_pool
-from ..stores.keys import Json
-from .models import NO_MODEL, is_endpoint
+from ...configs.annotation import Role
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.annotators.pool import Annotator, Pool, load_pool
+from ...stores.keys import Json
+from ..models import NO_MODEL, is_endpoint
 
 ANNOTATING = frozenset({"feedme", "reward-conditioning", "dpo", "reward-model"})
 """The recipes that learn from comparisons, whatever else is configured."""

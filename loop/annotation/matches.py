@@ -8,12 +8,12 @@ a tie.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..configs.annotation import AnnotationConfig
-from ..critics.annotators.pool import Annotator
-from ..critics.annotators.reading import Status, Verdict
-from ..critics.annotators.simulate import assign, coin, shown_swapped, without_asking
-from ..stores.keys import Json, row_id
-from ..stores.records import SCORED, Candidate, Order, Preference, Preferred
+from ...configs.annotation import AnnotationConfig
+from ...critics.annotators.pool import Annotator
+from ...critics.annotators.reading import Status, Verdict
+from ...critics.annotators.simulate import assign, coin, shown_swapped, without_asking
+from ...stores.keys import Json, row_id
+from ...stores.records import SCORED, Candidate, Order, Preference, Preferred
 from .panel import Panel
 
 

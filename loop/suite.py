@@ -123,7 +123,7 @@ def _made(lake: Path, name: str, table: str) -> str:
     run = open_run(lake, name)
     paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
     run.close()
-    return str(run.folder / str(paths["path"][-1]))
+    return str((run.folder / str(paths["path"][-1])).resolve())
 
 
 def _override(path: str, value: object) -> Override:

@@ -112,8 +112,8 @@ class QuarkTraining(Section):
     max_steps: int | None = semantic(None, "steps; default: as `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
-    learning_rate: float = semantic(3e-6, "constant after the warm-up", gt=0, le=1)
-    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
+    learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
+    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
     train_on: Literal["best", "all"] = semantic(

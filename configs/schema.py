@@ -97,8 +97,12 @@ class TrainingConfig(Section):
     reward: RewardTraining = RewardTraining()
     ppo: PPOTraining = PPOTraining()
     quark: QuarkTraining = QuarkTraining()
-    accelerate_config: str | None = cosmetic(None, "file for `accelerate launch --config_file`")
-    processes: int = cosmetic(1, "training processes, one a device", ge=1)
+    accelerate_config: str | None = cosmetic(
+        None, "file for `accelerate launch --config_file`; not for PPO and Quark"
+    )
+    processes: int = cosmetic(
+        1, "training processes, one a device; PPO and Quark always take one", ge=1
+    )
     retries: int = cosmetic(2, "times that a training that failed is started again", ge=0)
     stall_s: float = cosmetic(
         1800.0, "a trainer that gives no sign of life for so long counts as hung, in seconds", gt=0

@@ -22,7 +22,7 @@ from ..stores.keys import Json, canonical_json, derive_seed, digest
 from ..stores.lake import CHECKPOINTS
 from ..stores.records import Checkpoint, Prompt, RewardModel
 from .models import is_endpoint, located
-from .publishing import Publishing, accelerate_config
+from .publishing import Publishing
 from .reporter import Advance
 from .rows import Planned, Prompts
 from .run import Stage, Work
@@ -92,12 +92,17 @@ class OnlineTraining:
         """Stop if this training makes no sense.
 
         Raises:
-            ConfigError: if there is no reward model.
+            ConfigError: if there is no reward model, or nothing is drawn at random.
             NothingToTrainOn: without prompts, or without the policy's weights.
         """
         turn = self.turn
         if self.scoring.reward_id is None:
             raise ConfigError(f"reward.model is none: {self.method} needs a reward model")
+        if turn.run.config.policy.sampling.temperature == 0:
+            raise ConfigError(
+                f"policy.sampling.temperature is 0: {self.method} learns from answers that are "
+                "drawn at random; set it above 0"
+            )
         if not self.asked:
             raise NothingToTrainOn(
                 f"iteration {turn.number} has no prompts for {self.method}; raise prompts.parts"
@@ -124,8 +129,8 @@ class OnlineTraining:
             output=work,
             settings=self.settings,
             seed=derive_seed(config.seed, "train", identity) % 2**32,
-            processes=config.training.processes,
-            accelerate_config=accelerate_config(turn.run),
+            # One process, whatever the run's other trainings are divided into.
+            processes=1,
             checkpoint_steps=ONLINE_CHECKPOINT_STEPS,
             reward=self._reward_folder(),
             online=OnlineJob(
@@ -169,7 +174,7 @@ def optimise(
     """Train the policy online, step by step, and publish it.
 
     Raises:
-        ConfigError: if there is no reward model.
+        ConfigError: if there is no reward model, or nothing is drawn at random.
         NothingToTrainOn: without prompts, or without the policy's weights.
     """
     run = turn.run

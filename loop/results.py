@@ -59,13 +59,14 @@ def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> lis
     """Return the result of each run, and before them the policies that they all began with.
 
     A policy that one of the runs has made, and others began with, is shown once: with what they
-    measured of it, since its reward and its KL to M_0 are to be compared with theirs. With `task`,
-    the numbers are those of the prompts of one task.
+    measured of it, since its reward and its KL to M_0 are to be compared with theirs. Of each
+    metric it is the first run's that has it: a run that trains a reward model has no rewards. With
+    `task`, the numbers are those of the prompts of one task.
 
     Raises:
         NoSuchRunError: if a run is not there, or has measured nothing.
     """
-    began = dict[str, Result]()
+    began: dict[str, list[Result]] = {}
     reached = list[Result]()
     for name in dict.fromkeys(names):
         run = open_run(lake, name)
@@ -75,23 +76,27 @@ def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> lis
             run.close()
         for result in found:
             if result.iteration == 0:
-                began.setdefault(result.checkpoint, result)
+                began.setdefault(result.checkpoint, []).append(result)
             else:
                 reached.append(result)
     made = {result.checkpoint for result in reached if result.benchmark == HELD_OUT}
     return [
-        *(result for identity, result in began.items() if identity not in made),
-        *(_as_beginning(result, began.get(result.checkpoint)) for result in reached),
+        *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
+        *(_measured(result, _as_beginning(result, began)) for result in reached),
     ]
 
 
-def _as_beginning(made: Result, began: Result | None) -> Result:
-    if began is None or made.benchmark != HELD_OUT:
-        return made
+def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
+    """Return what was measured of a policy that was made: by those that began with it first."""
+    return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]
+
+
+def _measured(result: Result, by: Sequence[Result]) -> Result:
+    """Return a result with each metric of its policy as the first of `by` has it."""
     return replace(
-        made,
-        numbers={**made.numbers, **began.numbers},
-        scores={**made.scores, **began.scores},
+        result,
+        numbers={metric: of for one in reversed(by) for metric, of in one.numbers.items()},
+        scores={metric: of for one in reversed(by) for metric, of in one.scores.items()},
     )
 
 
@@ -99,7 +104,7 @@ def by_method(found: Iterable[Result]) -> list[Result]:
     """Take the runs of each method together.
 
     Numbers are means over runs. The variance of such a mean is that of a run's mean over prompts,
-    since runs share their prompts, plus what runs differ by over their number: an upper bound.
+    since runs may share their prompts, plus what runs differ by over their number: an upper bound.
     """
     groups: dict[str, list[Result]] = {}
     for result in found:
@@ -134,9 +139,9 @@ def _mean(measures: Sequence[Measure]) -> Measure:
 
 
 def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each prompt that all runs have scored."""
-    common = set[str].intersection(*(set(of) for of in scores))
-    return {prompt: fmean(of[prompt] for of in scores) for prompt in sorted(common)}
+    """Return the mean of each prompt over the runs that have scored it: their seeds choose some."""
+    asked = set[str]().union(*scores)
+    return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
 
 
 def _results(run: RunReader, name: str, task: str | None) -> list[Result]:

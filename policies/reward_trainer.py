@@ -21,7 +21,7 @@ from transformers import (
     Trainer,
 )
 from trl.trainer.reward_config import RewardConfig as RewardArguments
-from trl.trainer.reward_trainer import DataCollatorForPreference, RewardTrainer
+from trl.trainer.reward_trainer import RewardTrainer
 
 from ..configs.methods import RewardTraining
 from ..configs.schema import RewardConfig
@@ -52,18 +52,15 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id
-    pad = padding(endings, own)
-    model = load_classifier(job)
-    trainer = RewardTrainer(
-        model=model,
+    # The tokenizer's own may be the end token, which the head would not read. The trainer's is
+    # changed, not the model's config: that follows the tokenizer when training begins.
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding(endings, own))
+    return RewardTrainer(
+        model=load_classifier(job),
         args=args,
-        data_collator=DataCollatorForPreference(pad_token_id=pad),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
     )
-    # TRL sets the tokenizer's own, which may be the end token: the head would not read it.
-    model.config.get_text_config().pad_token_id = pad
-    return trainer
 
 
 def load_classifier(job: TrainJob) -> Any:

@@ -13,7 +13,8 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Prompt
 from ..external import external_candidate
 from ..files import InputError, RowError, file_digest, placed_rows
-from ..prompt_rows import optional_text, text_of, to_prompt
+from ..imports.fields import text_or_empty
+from ..prompt_rows import optional_text, to_prompt
 from ..prompts import TINY
 from ..reporter import Advance
 from ..rows import Prompts, Rows
@@ -81,7 +82,7 @@ def read_outputs(path: Path) -> Outputs:
         try:
             asked = to_prompt(row, task=None, split="held-out", source=path.name)
             generator = optional_text(row, "generator") or UNNAMED
-            output = Output(text=text_of(row.get("output"), "output"), generator=generator)
+            output = Output(text=text_or_empty(row.get("output"), "output"), generator=generator)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         if found.setdefault(asked.messages, output) != output:

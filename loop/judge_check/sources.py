@@ -83,6 +83,7 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
     """Return the judgment of a stored preference, with the messages and texts it is about."""
     annotator = COIN if row["flipped"] else row["annotator"]
     human = annotator.startswith(people)
+    known = not (human or row["flipped"] or row["order"] == "both")
     first, second = (
         Output(key=row[f"{side}_text"] or row[f"{side}_id"], text=row[f"{side}_text"])
         for side in ("first", "second")
@@ -94,7 +95,7 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
         annotator=annotator,
         human=human,
         preferred=row["preferred"],
-        shown=None if human or row["flipped"] else row["order"],
+        shown=row["order"] if known else None,
     )
 
 

@@ -69,7 +69,7 @@ def read_annotations(path: Path, *, by: str | None = None) -> list[Annotation]:
 
 def _annotation(row: Row, by: str | None) -> Annotation:
     instruction = _text(row, "instruction")
-    if row.get("input") is not None:
+    if row.get("input") not in (None, ""):
         # AlpacaFarm keeps what the instruction is about in a field of its own.
         instruction = f"{instruction}\n\n{_text(row, 'input')}"
     return Annotation(

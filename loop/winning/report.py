@@ -29,11 +29,9 @@ def won(annotations: Sequence[Annotation]) -> WinRate:
 
 def standings(name: str, annotations: Sequence[Annotation]) -> list[Standing]:
     """Return how a model does on all prompts, and on each group of which something was read."""
-    parts = {name: annotations, **groups(annotations)}
+    parts = [(name, annotations), *groups(annotations).items()]
     return [
-        _standing(of, part)
-        for of, part in parts.items()
-        if any(a.preference is not None for a in part)
+        _standing(of, part) for of, part in parts if any(a.preference is not None for a in part)
     ]
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from ...configs.methods import QuarkTraining
 from ...stores.keys import derive_seed
@@ -28,7 +26,7 @@ from .quark_measured import Measured, described, rollout_rows, sample_of
 from .quark_numerics import Terms, exact_kl, terms
 from .sampler import agreement, refuse_stale
 from .sequences import Pass, Spoken, passes
-from .state import Outcome
+from .state import Outcome, linear_schedule
 from .steps import StepRows, statistics
 
 MEASURED_TOGETHER = 4
@@ -51,7 +49,9 @@ class Quark:
 
     name = "quark"
 
-    def __init__(self, job: TrainJob, environment: Environment, accelerator: Accelerator) -> None:
+    def __init__(
+        self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
+    ) -> None:
         assert isinstance(job.settings, QuarkTraining)  # noqa: S101 -- `trainer_preflight`
         self.settings = s = job.settings
         self.seed = job.seed
@@ -64,7 +64,8 @@ class Quark:
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             self.trained.parameters(), lr=s.learning_rate, weight_decay=0.0
         )
-        self.schedule = warmed_up(self.optimizer, s.warmup_steps)
+        updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
+        self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers: dict[str, float] = {}
         self.pool = Pool(job.output, growing=s.pool == "growing")
         self.messages = {asked.prompt_id: asked.messages for asked in environment.asked}
@@ -157,7 +158,7 @@ class Quark:
         lessons = [lesson for lesson in lessons if lesson.own.answer]
         if not lessons:
             raise TrainingError("refused", f"step {number}: the best samples have no tokens")
-        size = -(-drawn // s.quantiles) if best else drawn
+        size = learned(s, drawn)
         sums = torch.zeros(len(TERMS) + 1)
         updates = 0
         for epoch in range(s.inner_epochs):
@@ -220,6 +221,6 @@ class Quark:
         return Spoken(prompt=self.environment.chat.prompt(messages), answer=answer)
 
 
-def warmed_up(optimizer: Optimizer, warmup: int) -> LambdaLR:
-    """Return a learning rate that rises over `warmup` optimizer steps, then stays."""
-    return LambdaLR(optimizer, lambda done: min(1.0, done / warmup) if warmup else 1.0)
+def learned(settings: QuarkTraining, drawn: int) -> int:
+    """Return how many samples a pass takes in a step that has drawn so many."""
+    return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn

@@ -96,7 +96,7 @@ def make_method(
 ) -> OnlineMethod:
     """Build the job's method, which will make so many steps."""
     if job.method == "quark":
-        return Quark(job, environment, accelerator)
+        return Quark(job, environment, accelerator, steps)
     return PPO(job, environment, accelerator, steps)
 
 

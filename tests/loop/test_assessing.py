@@ -204,6 +204,13 @@ def test_two_outputs_to_one_prompt_or_none_are_refused(tmp_path):
         read_outputs(path)
 
 
+def test_a_reference_may_have_said_nothing(tmp_path):
+    path = tmp_path / "outputs.json"
+    path.write_text('[{"instruction": "a", "output": ""}]')
+    (output,) = read_outputs(path).values()
+    assert output.text == ""
+
+
 def test_alpaca_eval_s_file_gives_both_the_prompts_and_the_reference(tmp_path):
     path = outputs(tmp_path, count=20, dataset="koala")
     asked = tmp_path / "train.jsonl"

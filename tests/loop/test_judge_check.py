@@ -328,6 +328,13 @@ def test_a_stored_preference_tells_the_order_that_was_shown():
     assert found.pair.instruction == "Say it."
 
 
+def test_a_verdict_made_of_both_orders_has_none():
+    both = [stored(order="both"), stored("human:eva", order="both")]
+    found = collect(both)
+    assert [judgment.shown for judgment in both] == [None, None]
+    assert found.judges[0].labels.tolist() == found.people.labels.tolist() == [[1, 0, 0]]
+
+
 def test_a_flip_is_the_coins_verdict_and_not_the_annotators():
     found = stored(flipped=True)
     assert (found.annotator, found.human, found.shown) == ("coin", False, None)

@@ -169,7 +169,7 @@ def test_failures_are_counted(run):
         (critiques, Wanted(task="maths"), "no task 'maths' here; there are: fact, math"),
         (critiques, Wanted(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
         (failures, Wanted(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
-        (candidates, Wanted(kind="x"), "external, greedy, refinement, sample"),
+        (candidates, Wanted(kind="x"), "external, greedy, refinement, rollout, sample"),
         (pairs, Wanted(rule="x"), "success_vs_failure"),
         (candidates, Wanted(sort="x"), "completion_tokens"),
         (pairs, Wanted(sort="kind"), "margin"),

@@ -131,6 +131,20 @@ def test_a_setting_of_the_method_makes_other_steps(
     assert len(stood_in) == STEPS
 
 
+def test_a_run_that_trains_in_many_processes_samples_and_trains_in_one(
+    tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jobs: list[TrainJob] = []
+
+    def note(job: TrainJob, _step: int) -> None:
+        jobs.append(job)
+
+    monkeypatch.setattr(lpfloop.loop.publishing, "train", partial(train, before=note))
+    many = ("training.processes=8", "training.accelerate_config=launch.yaml")
+    run(tmp_path, online_config(prompts, *many))
+    assert {(job.processes, job.accelerate_config) for job in jobs} == {(1, None)}
+
+
 @pytest.mark.usefixtures("stood_in")
 def test_without_prompts_nothing_is_trained(tmp_path: Path, prompts: Path):
     none = online_config(prompts, "prompts.parts={sft: 0, preference: 6, unlabeled: 0}")
@@ -194,6 +208,12 @@ def test_without_a_reward_model_nothing_is_trained(
     monkeypatch.setattr(lpfloop.loop.recipes.ppo, "surrogate", none)
     with pytest.raises(ConfigError, match="ppo needs a reward model"):
         run(tmp_path, online_config(prompts, "reward.model=none"))
+
+
+@pytest.mark.usefixtures("stood_in")
+def test_greedy_answers_are_nothing_to_learn_from(tmp_path: Path, prompts: Path):
+    with pytest.raises(ConfigError, match=r"policy\.sampling\.temperature is 0"):
+        run(tmp_path, online_config(prompts, "policy.sampling.temperature=0"))
 
 
 @pytest.mark.parametrize(("train_on", "control"), [("best", ""), ("all", "<|quantile-0|>")])

@@ -37,11 +37,16 @@ def scores(values, *, iteration=1, checkpoint="made", benchmark="held-out", metr
     ]
 
 
-def write(lake: Path, name: str, recipe: dict[str, object], made: list[Score], tokens=10) -> None:
-    """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about."""
+def write(
+    lake: Path, name: str, recipe: dict[str, object], made: list[Score], tokens=10, more=()
+) -> None:
+    """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about.
+
+    `more` is what else the run measured of its M_0.
+    """
     config = json.dumps({"recipe": recipe})
     writer = RunWriter(Journal.create(run_folder(lake, name), {"config": config}))
-    for number, rows in ((0, scores(BEGAN, iteration=0, checkpoint="m0")), (1, made)):
+    for number, rows in ((0, [*scores(BEGAN, iteration=0, checkpoint="m0"), *more]), (1, made)):
         unit = f"{name}-{number}"
         writer.journal.plan(number, "assess", unit, lambda unit=unit: [unit])
         tables = {Score: rows, Evaluation: summarise(rows)}
@@ -69,6 +74,18 @@ def test_a_policy_that_a_run_has_made_is_no_beginning_of_another(tmp_path):
     write(tmp_path, "sft", {"name": "sft"}, scores(BETTER, checkpoint="m0"))
     write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER, checkpoint="dpo"))
     assert [result.method for result in results(tmp_path, ["sft", "dpo"])] == ["sft", "dpo"]
+
+
+def test_of_m_0_all_is_shown_that_some_run_has_measured(tmp_path):
+    rewards = scores(BETTER, iteration=0, checkpoint="m0", metric="reward")
+    write(tmp_path, "sft", {"name": "sft"}, scores(BETTER, checkpoint="m0"))
+    write(tmp_path, "reward", {"name": "reward-model"}, [])
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(BETTER, checkpoint="dpo"), more=rewards)
+    supervised, _ = results(tmp_path, ["sft", "reward", "dpo"])
+    assert supervised.numbers["reward"].value == 5 / 8
+    assert supervised.scores["reward"]["p1"] == 1
+    began, _ = results(tmp_path, ["reward", "dpo"])
+    assert set(began.numbers) == {"win_rate", "reward"}
 
 
 def test_best_of_n_stands_for_its_best_answers(tmp_path):
@@ -102,6 +119,17 @@ def test_runs_of_one_method_are_taken_together_with_an_error_of_both_kinds(tmp_p
     between = (one.value - other.value) ** 2 / 2 / 2
     assert math.isclose(mean.stderr, math.sqrt(within + between))
     assert both.scores["win_rate"]["p0"] == 0.5
+
+
+def test_a_method_is_compared_on_the_prompts_of_all_its_runs(tmp_path):
+    """Which held-out prompts a run is measured on depends on its seed."""
+    first = scores([1] * 4, checkpoint="a")
+    second = [replace(s, checkpoint_id="b", prompt_id=f"p{n}") for n, s in enumerate(first, 2)]
+    write(tmp_path, "a", {"name": "ppo"}, first)
+    write(tmp_path, "b", {"name": "ppo"}, second)
+    began, both = by_method(results(tmp_path, ["a", "b"]))
+    assert both.scores["win_rate"] == {f"p{n}": 1.0 for n in range(6)}
+    assert both.lead(began, "win_rate").n == 6
 
 
 def test_the_numbers_of_one_task_are_those_of_its_prompts(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lpfloop.loop.files import InputError
 from lpfloop.loop.winning.annotations import read_annotations
 from lpfloop.loop.winning.length_control import fit, length_controlled
-from lpfloop.loop.winning.report import standings
+from lpfloop.loop.winning.report import lead, standings
 from lpfloop.loop.winning.resampling import mean_interval
 from lpfloop.loop.winning.win_rate import difference, win_rate
 
@@ -206,7 +206,7 @@ def test_a_table_shows_each_group_and_the_lead_over_another_model(tmp_path):
     options = ("--preferences", str(first), "--by", "dataset", "--versus", str(second))
     code, stdout, stderr = call(tmp_path, "eval", "winrate", *options, "--format", "table")
     assert code == 0, stderr
-    assert [name for name in ("alpaca", "koala", "vicuna") if name in stdout]
+    assert all(name in stdout for name in ("alpaca", "koala", "vicuna"))
     assert "by 50.00 points" in stderr
     code, stdout, _ = call(tmp_path, "eval", "winrate", *options, "--json")
     found = json.loads(stdout)
@@ -260,6 +260,19 @@ def test_an_instruction_with_input_is_another_one(tmp_path):
     rows = [row(0, 1, input="x"), row(0, 2, input="y"), row(0, 2, input="")]
     found = read_annotations(written(tmp_path, rows))
     assert len({annotation.instruction for annotation in found}) == 3
+
+
+def test_an_empty_input_is_none(tmp_path):
+    without = read_annotations(written(tmp_path, [row(0, 1)]))
+    empty = read_annotations(written(tmp_path, [row(0, 2, input="")], "other.json"))
+    assert lead(empty, without).value == 100
+
+
+def test_a_group_may_be_called_as_the_model_is(tmp_path):
+    rows = [row(0, 1, dataset="koala"), row(1, 2, dataset="vicuna")]
+    found = read_annotations(written(tmp_path, rows), by="dataset")
+    shown = [(standing.of, standing.won.win_rate) for standing in standings("koala", found)]
+    assert shown == [("koala", 50), ("koala", 0), ("vicuna", 100)]
 
 
 def test_a_group_of_which_nothing_was_read_has_no_standing(tmp_path):

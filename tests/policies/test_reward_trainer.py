@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_the_same_job_gives_the_same_bytes_and_another_seed_another_head(
     assert sha256(train(other, log=tmp_path / "log").output / weights) != sha256(
         again.output / weights
     )
+
+
+def test_a_tokenizer_that_pads_with_the_end_token_changes_nothing(
+    world: Path, tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+):
+    model = shutil.copytree(world / "model", tmp_path / "model")
+    told = json.loads((model / "tokenizer_config.json").read_text())
+    told["pad_token"] = told["eos_token"]
+    (model / "tokenizer_config.json").write_text(json.dumps(told))
+    job = replace(reward_job(world, tmp_path / "work"), model=model)
+    result = train(job, log=tmp_path / "log")
+    weights = "model.safetensors"
+    assert sha256(result.output / weights) == sha256(trained[1].output / weights)
 
 
 def test_a_killed_training_goes_on_and_ends_bit_equal(

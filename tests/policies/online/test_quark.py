@@ -45,6 +45,9 @@ def test_each_step_learns_the_best_quarter_and_leaves_its_rows(world: Path, tmp_
     assert numbers(job, 4)["kl"] > 0
     assert numbers(job, 1)["logprob_gap"] < 2e-4
     assert result.metrics["loss/nll"] > 0
+    # Appendix B.2: the learning rate decays to 0 throughout training.
+    rates = [numbers(job, step)["learning_rate"] for step in range(1, 5)]
+    assert rates == pytest.approx([7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
 def test_with_all_quantiles_the_published_tokenizer_knows_their_tokens(world: Path, tmp_path: Path):

@@ -99,9 +99,8 @@ def print_leads(found: Sequence[Result], rival: str) -> None:
         told = list[str]()
         for metric, factor in (("win_rate", 100.0), ("true_score", 1.0)):
             lead = result.lead(behind, metric)
-            told.append(
-                "" if lead is None else f"{factor * lead.value:+.2f} ± {factor * lead.stderr:.2f}"
-            )
+            error = 0.0 if lead is None else factor * lead.standard_error
+            told.append("" if lead is None else f"{factor * lead.value:+.2f} ± {error:.2f}")
         print(f"| `{result.method}` |", " | ".join(told), "|")
 
 

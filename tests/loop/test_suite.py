@@ -14,6 +14,7 @@ import lpfloop
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.suite import chosen_variants
+from lpfloop.stores.lake import RunReader, run_folder
 
 ROOT = Path(__file__).parent.parent.parent
 SHOWN = re.compile(r"^```sh suite\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -48,6 +49,14 @@ def call(lake: Path, *arguments: str) -> tuple[int, str, str]:
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def configured(lake: Path, name: str) -> str:
+    """Return the reward model that a run was given."""
+    run = RunReader(run_folder(lake, name))
+    config = json.loads(run.journal.meta("config") or "{}")
+    run.close()
+    return str(config["reward"]["model"])
 
 
 def test_all_are_alpacafarms_with_the_supervised_and_the_reward_model_first():
@@ -99,9 +108,13 @@ def test_the_guides_commands_train_every_method_and_compare_them(tmp_path: Path)
     assert shared.sort("preference_id").equals(compared.sort("preference_id"))
     assert len(taken_over) == len(compared) + int(FEW_STEPS["LPFLOOP_PROMPTS__EVALUATED"])
     with lpfloop.open("tiny-ppo-0", lake=lake) as ppo:
-        scored = ppo.rewards(1).collect()
+        scored = set(ppo.rewards(1).collect()["reward_model"])
         steps = ppo.rollouts().collect()["step"].unique().sort().to_list()
-    assert set(scored["reward_model"]) == set(reward["reward_model_id"])
+    with lpfloop.open("tiny-quark-0", lake=lake) as quark:
+        assert set(quark.rewards(1).collect()["reward_model"]) == scored
+    assert len(scored) == 1
+    (made_once,) = reward["path"]
+    assert configured(lake, "tiny-ppo-0").endswith(f"tiny-reward-model-0/{made_once}")
     assert steps == [1, 2]
 
     code, stdout, stderr = call(lake, "compare", *sorted(made), "--format", "jsonl")

@@ -111,20 +111,6 @@ def check_plot(path: Path) -> None:
     del mpl
 
 
-def line_plot(
-    path: Path,
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    log_x: bool = False,
-) -> None:
-    """Write one panel of series, as `write_plot` does."""
-    panel = Lines(series=series, title=title, x_label=x_label, y_label=y_label, log_x=log_x)
-    write_plot(path, [panel])
-
-
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:
     """Write panels, up to three in a row, as SVG, PNG or PDF, as the name's ending says.
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from lpfloop.loop.asking.forms import FormError
-from lpfloop.loop.plots import Estimate, Intervals, Lines, Series, line_plot, write_plot
+from lpfloop.loop.plots import Estimate, Intervals, Lines, Series, write_plot
 from lpfloop.stores.outputs import TargetError
 
 CURVE = Series(label="proxy", x=[1, 2, 4], y=[0.1, 0.2, 0.4], low=[0, 0.1, 0.3], high=[0.2, 0.3, 1])
@@ -38,7 +38,7 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path, kind):
 
 
 def test_a_plot_tells_no_date_and_no_version(tmp_path):
-    line_plot(tmp_path / "a.svg", [CURVE], title="t", x_label="x", y_label="y")
+    write_plot(tmp_path / "a.svg", [Lines(series=[CURVE], title="t", x_label="x", y_label="y")])
     text = (tmp_path / "a.svg").read_text()
     assert "dc:date" not in text
     assert "dc:creator" not in text
@@ -49,7 +49,7 @@ def test_the_style_of_the_user_is_not_touched(tmp_path):
 
     mpl.rcParams["font.size"] = 20
     try:
-        line_plot(tmp_path / "a.svg", [CURVE], title="t", x_label="x", y_label="y")
+        write_plot(tmp_path / "a.svg", [Lines(series=[CURVE], title="t", x_label="x", y_label="y")])
         assert mpl.rcParams["font.size"] == 20
     finally:
         mpl.rcdefaults()

@@ -39,6 +39,13 @@ class AnnotationConfig(Section):
         "random", "show the answers in a random order, or in both orders, reconciled"
     )
     attempts: int = semantic(2, "replies asked before a pair stays unscored", ge=1, le=10)
+    comparisons: Literal["one", "all"] = semantic(
+        "one", "compare one pair of each prompt's answers, or every two of them"
+    )
+    drop_cycles: bool = semantic(
+        default=False,
+        description="drop ties, and the fewest comparisons without which none contradict others",
+    )
 
     def model_of(self, role: Role) -> AnnotatorModel:
         """Return the model that annotators of a role are made of."""
@@ -57,6 +64,9 @@ class AssessmentConfig(Section):
     reward: bool = semantic(default=False, description="the mean reward of the answers")
     kl: bool = semantic(
         default=False, description="the KL to M_0, in nats an answer, from one sample a prompt"
+    )
+    probes: Place | None = semantic(
+        None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score, where a world has one"

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from .section import Section, cosmetic, semantic
+from .section import Place, Section, cosmetic, semantic
 
 
 class DPOTraining(Section):
@@ -47,6 +47,9 @@ class RewardTraining(Section):
     scheduler: Literal["cosine", "linear", "constant"] = semantic(
         "cosine", "learning rate after the warm-up"
     )
+    l2_weight: float = semantic(
+        0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
+    )
     held_out: int = semantic(500, "pairs kept aside to measure the accuracy; at most a tenth", ge=0)
 
 
@@ -54,6 +57,10 @@ class PPOTraining(Section):
     """Proximal policy optimisation (AlpacaFarm, Section 2.2 and Appendix B)."""
 
     rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
+    reference_reward: bool = semantic(
+        default=False,
+        description="optimise r(x, y) - r(x, y_ref), y_ref an answer of M_0 (ChatGLM-RLHF, Eq. 5)",
+    )
     batch_size: int = semantic(256, "rollouts an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "rollouts a forward pass on one device", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's rollouts", ge=1)
@@ -129,3 +136,13 @@ class QuarkTraining(Section):
     mask_padding: bool = semantic(
         default=True, description="leave positions after the end out of every mean"
     )
+
+
+class NextToken(Section):
+    """A next-token loss on people's answers beside DPO or PPO (ChatGLM-RLHF, Eq. 6)."""
+
+    weight: float = semantic(0.0, "beta of Eq. 6; 0 leaves the loss out", ge=0)
+    source: Place | None = semantic(
+        None, "JSONL file of prompts with `output`, or tiny; needed where the weight is not 0"
+    )
+    batch_size: int = semantic(16, "demonstrations an optimizer step", ge=1)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .section import Section, semantic
+from .section import Place, Section, semantic
 
 
 class RLRF(Section):
@@ -104,6 +104,77 @@ class Quark(Section):
     n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
 
 
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+
+
+class UltraFeedbackDPO(Section):
+    """Graded completions of a pool of models, binarised, then DPO (UltraFeedback)."""
+
+    name: Literal["ultrafeedback-dpo"] = semantic(
+        "ultrafeedback-dpo", "the variant; see `lpfloop variants`"
+    )
+    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+
+
+class UltraFeedbackBoN(Section):
+    """A reward model of graded completions, and its best of n answers (Section 3.2)."""
+
+    name: Literal["ultrafeedback-bon"] = semantic(
+        "ultrafeedback-bon", "the variant; see `lpfloop variants`"
+    )
+    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+    most: int = semantic(16, "the largest n of the curve 1, 2, 4, ...", ge=2)
+    top_p: float = semantic(1.0, "nucleus mass of its samples", gt=0, le=1)
+
+
+class UltraFeedbackPPO(Section):
+    """PPO against a reward model of graded completions (Section 3.3)."""
+
+    name: Literal["ultrafeedback-ppo"] = semantic(
+        "ultrafeedback-ppo", "the variant; see `lpfloop variants`"
+    )
+    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+
+
+class CritiqueModel(Section):
+    """The critic's critiques, learned by the policy's own weights (UltraFeedback, Section 2.6)."""
+
+    name: Literal["critique-model"] = semantic(
+        "critique-model", "the variant; see `lpfloop variants`"
+    )
+    n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
+
+
+class ChatGLMPPO(Section):
+    """ChatGLM-RLHF: a debiased reward model, then PPO against a reference reward."""
+
+    name: Literal["chatglm-ppo"] = semantic("chatglm-ppo", "the variant; see `lpfloop variants`")
+    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+
+
+class ChatGLMDPO(Section):
+    """ChatGLM-RLHF: DPO on pairs that the reward model tells apart (Section 3.4)."""
+
+    name: Literal["chatglm-dpo"] = semantic("chatglm-dpo", "the variant; see `lpfloop variants`")
+    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+    best_of: int = semantic(8, "samples a prompt, of which pairs are made by reward", ge=2)
+    top_k: int = semantic(1, "pairs a prompt", ge=1)
+
+
+class ChatGLMRS(Section):
+    """ChatGLM-RLHF's comparison: fine-tuning on the best samples by reward (Section 3.4)."""
+
+    name: Literal["chatglm-rs"] = semantic("chatglm-rs", "the variant; see `lpfloop variants`")
+    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+    best_of: int = semantic(8, "samples a prompt, of which the best is learned", ge=2)
+
+
 RecipeConfig = Annotated[
     RLRF
     | RewardOnly
@@ -115,6 +186,13 @@ RecipeConfig = Annotated[
     | BestOfN
     | ExpertIteration
     | PPO
-    | Quark,
+    | Quark
+    | UltraFeedbackDPO
+    | UltraFeedbackBoN
+    | UltraFeedbackPPO
+    | CritiqueModel
+    | ChatGLMPPO
+    | ChatGLMDPO
+    | ChatGLMRS,
     Field(discriminator="name"),
 ]

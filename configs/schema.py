@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 from .annotation import AnnotationConfig, AssessmentConfig
+from .completion import CompletionConfig
 from .engines import EngineConfig, SamplingConfig
-from .methods import DPOTraining, PPOTraining, QuarkTraining, RewardTraining, SFTTraining
+from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
+from .grading import GradingConfig
+from .methods import (
+    DPOTraining,
+    NextToken,
+    PPOTraining,
+    QuarkTraining,
+    RewardTraining,
+    SFTTraining,
+)
 from .recipes import RLRF, RecipeConfig
 from .section import Place, Section, cosmetic, live, semantic
 
@@ -42,6 +52,9 @@ class PromptsConfig(Section):
     evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
     chunk: int = semantic(64, "prompts a unit of work holds", ge=1)
     parts: PartsConfig = PartsConfig()
+    rules: RuleFilters = RuleFilters()
+    quality: PromptQuality = PromptQuality()
+    variance: VarianceFilter = VarianceFilter()
 
 
 class PolicyConfig(Section):
@@ -97,6 +110,7 @@ class TrainingConfig(Section):
     reward: RewardTraining = RewardTraining()
     ppo: PPOTraining = PPOTraining()
     quark: QuarkTraining = QuarkTraining()
+    next_token: NextToken = NextToken()
     accelerate_config: str | None = cosmetic(
         None, "file for `accelerate launch --config_file`; not for PPO and Quark"
     )
@@ -163,6 +177,9 @@ class RunConfig(Section):
     mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
         "fixed", "defaults for what AlpacaFarm's paper and its code do differently"
     )
+    completion: CompletionConfig = CompletionConfig()
+    grading: GradingConfig = GradingConfig()
+    pairs: PairsConfig = PairsConfig()
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()

@@ -5,50 +5,38 @@ all it depends on), subtracts what is committed and pays the rest. A recipe call
 top; to resume is to run the recipe again.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import polars as pl
-
-from ..configs.load import semantic
-from ..configs.schema import SamplingConfig
-from ..stores.failpoints import reach
-from ..stores.frames import as_arrow, rows_frame
-from ..stores.keys import Json
 from ..stores.records import (
     Candidate,
-    CandidateKind,
     Checkpoint,
     Critique,
     Demonstration,
     Pair,
     Preference,
-    Prompt,
     Reward,
     RewardModel,
-    Yield,
 )
 from .annotation.comparing import annotate, compare
 from .annotation.preferring import prefer
 from .assessment.assessing import Exam, assess, evaluate
 from .assessment.best_of import benchmark, best_answers, curve
 from .demonstrations import demonstrations
+from .drawing import refine, sample
 from .evaluation import HELD_OUT
 from .imitating import condition, demonstrate_preferred
-from .judged import judge, verdicts
 from .judging import Judging
+from .making import make
 from .online import optimise
-from .pairing import DERIVE, Pairing, Rule
+from .pairing import Rule
 from .parts import Part, part_of
-from .reflection import promising
 from .reporter import Advance
 from .rewarding import train_reward
-from .rows import Best, D, JudgedRows, Prompts, Rows, T, chunked
+from .rows import Best, JudgedRows, Prompts, Rows, T, chunked
 from .run import Work
-from .sampling import CandidateDrawing, Draw, draws
 from .scoring import Scoring
-from .training import Training
+from .training import train
 from .turn import Turn
 
 
@@ -90,22 +78,7 @@ class Iteration(Turn):
 
         `top_p` stands in for the policy's own; a second sampling of a turn needs another `label`.
         """
-        config = self.run.config.policy.sampling
-        if top_p is not None:
-            config = config.model_copy(update={"top_p": top_p})
-
-        def work(chunk: int, identity: Json) -> list[Draw]:
-            return [
-                draw
-                for prompt in prompts.chunks[chunk]
-                for draw in self.draws(prompt, prompt.messages, n, identity)
-            ]
-
-        params: Json = {"policy": self.policy.params, "sampling": semantic(config), "n": n}
-        owed = Work(
-            verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key
-        )
-        return self._draw(label, "sample", config, owed, work)
+        return sample(self, prompts, n=n, top_p=top_p, label=label)
 
     def critique(self, candidates: Rows[Candidate]) -> Rows[Critique]:
         """f(x, y): one critique a candidate, with the reference where the task has one."""
@@ -139,34 +112,15 @@ class Iteration(Turn):
 
     def refine(self, best: Best, critiques: Rows[Critique], *, m: int) -> Rows[Candidate]:
         """z_j ~ pi(x, y~, f(x, y~)): m refinements of the promising candidate."""
-        config = self.run.config.policy.sampling
-
-        def work(chunk: int, identity: Json) -> list[Draw]:
-            feedback = {c.candidate_id: c for c in self.chunk(critiques, chunk)}
-            rewards = {r.candidate_id: r for r in self.chunk(best.rewards, chunk)}
-            drafts = self.chunk(best.candidates, chunk)
-            return [
-                draw
-                for draft in promising(drafts, rewards, feedback)
-                for draw in self._refinements(draft, feedback[draft.candidate_id], m, identity)
-            ]
-
-        params: Json = {
-            "policy": self.policy.params,
-            "sampling": semantic(config),
-            "critic": self.run.critic.digest,
-            "m": m,
-        }
-        owed = self.work("refine", params, best.candidates, best.rewards, critiques)
-        return self._draw("refine", "refinement", config, owed, work)
+        return refine(self, best, critiques, m=m)
 
     def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
         """(x, y+, y-): positives of the rule, each against a random negative."""
-        return self._derive("pair", Pair, judged, self._pairing(rule, top_k))
+        return make(self, "pair", Pair, judged, rule=rule, top_k=top_k)
 
     def demonstrate(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Demonstration]:
         """(x, y+): the positives of the rule, as a rejection-sampling set."""
-        return self._derive("demonstrate", Demonstration, judged, self._pairing(rule, top_k))
+        return make(self, "demonstrate", Demonstration, judged, rule=rule, top_k=top_k)
 
     def demonstrations(self, prompts: Prompts) -> Rows[Demonstration]:
         """(x, y): what people answered to the prompts."""
@@ -202,17 +156,7 @@ class Iteration(Turn):
         Raises:
             NothingToTrainOn: if there are fewer rows than `training.min_pairs`.
         """
-        begun = self.run.models.initial if start == "initial" else self.policy
-        training = Training(run=self.run, iteration=self.number, policy=begun)
-        owed = self.whole("train", training.identity(rows), rows)
-        with self.run.stage(self.number, "train", owed) as stage:
-            for unit in stage.owed:
-                training.require_enough(rows)
-                training.pay(stage, unit, rows)
-        reach("checkpoint.committed")
-        key = stage.planned.key(self.run.store.journal, 0)
-        (checkpoint,) = self.run.store.rows(Checkpoint, key)
-        return checkpoint
+        return train(self, rows, self.run.models.initial if start == "initial" else self.policy)
 
     def ppo(self, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
         """M_t: the policy after PPO on these prompts against a reward model, a step a unit."""
@@ -245,62 +189,3 @@ class Iteration(Turn):
         with self.run.stage(self.number, label, owed, judge=verb == "critique") as stage:
             assessor.pay(stage, lambda unit: self.chunk(candidates, unit.chunk))
         return Rows(row_type=row_type, stages=(stage.planned,))
-
-    def _draw(
-        self,
-        label: str,
-        kind: CandidateKind,
-        sampling: SamplingConfig,
-        owed: Work,
-        work: Callable[[int, Json], Sequence[Draw]],
-    ) -> Rows[Candidate]:
-        drawing = CandidateDrawing(
-            run=self.run,
-            iteration=self.number,
-            policy=self.policy,
-            kind=kind,
-            sampling=sampling,
-        )
-        with self.run.stage(self.number, label, owed) as stage:
-            drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
-        return Rows(row_type=Candidate, stages=(stage.planned,))
-
-    def _refinements(
-        self, draft: Candidate, critique: Critique, count: int, identity: Json
-    ) -> list[Draw]:
-        prompt = self.run.prompts[draft.prompt_id]
-        return draws(
-            self.run.config.seed,
-            identity,
-            prompt_id=prompt.prompt_id,
-            messages=self.run.critic.reflect(prompt, draft.text, critique.text),
-            count=count,
-            parent_id=draft.candidate_id,
-            critique_id=critique.critique_id,
-        )
-
-    def _pairing(self, rule: Rule, top_k: int) -> Pairing:
-        return Pairing(
-            rule=rule, top_k=top_k, root_seed=self.run.config.seed, iteration=self.number
-        )
-
-    def _derive(self, verb: str, row_type: type[D], judged: JudgedRows, how: Pairing) -> Rows[D]:
-        params: Json = {"rule": how.rule, "top_k": how.top_k}
-        owed = self.work(verb, params, *judged.handles)
-        with self.run.stage(self.number, verb, owed) as stage:
-            for unit in stage.owed:
-                self.run.stop.admit()
-                candidates = self.frame(judged.candidates, unit.chunk)
-                prompts = [self.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
-                asked = rows_frame(Prompt, prompts)
-                made = DERIVE[row_type](self._judged(judged, candidates, unit.chunk), asked, how)
-                rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-                stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
-        return Rows(row_type=row_type, stages=(stage.planned,))
-
-    def _judged(self, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
-        """Return the chunk's candidates, each with its critique and reward."""
-        rewards = self.frame(judged.rewards, chunk)
-        if judged.critiques is None:
-            return judge(candidates, rewards)
-        return judge(candidates, rewards, verdicts(self.frame(judged.critiques, chunk)))

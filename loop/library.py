@@ -125,6 +125,18 @@ class Run:
         """Return which of two candidates an annotator prefers."""
         return self._rows("preferences", iteration)
 
+    def grades(self, iteration: int | None = None) -> Rows:
+        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
+        return self._rows("grades", iteration)
+
+    def prompt_reviews(self, iteration: int | None = None) -> Rows:
+        """Return what was said of the prompts' own quality."""
+        return self._rows("prompt_reviews", iteration)
+
+    def receipts(self, iteration: int | None = None) -> Rows:
+        """Return what each filter kept and dropped, and why."""
+        return self._rows("receipts", iteration)
+
     def pairs(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
         """Return the pairs; `derived` names a table of `lpfloop rederive`."""
         return self._rows("pairs", iteration, derived)

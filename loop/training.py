@@ -9,6 +9,7 @@ from pathlib import Path
 from ..configs.load import semantic
 from ..configs.methods import DPOTraining, SFTTraining
 from ..policies.training import TrainJob, TrainResult
+from ..stores.failpoints import reach
 from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import CHECKPOINTS
@@ -19,6 +20,7 @@ from .publishing import Publishing, accelerate_config
 from .reporter import Advance
 from .rows import Rows, joined
 from .run import Run, Stage
+from .turn import Turn
 
 
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
@@ -90,6 +92,24 @@ class Training:
             steps=result.steps,
             metrics=canonical_json(finite),
         )
+
+
+def train(it: Turn, rows: Rows[Pair] | Rows[Demonstration], start: Served) -> Checkpoint:
+    """M_t: commit the checkpoint that is made of `start` by these rows, unless that is done.
+
+    Raises:
+        NothingToTrainOn: as `require_enough`.
+    """
+    training = Training(run=it.run, iteration=it.number, policy=start)
+    owed = it.whole("train", training.identity(rows), rows)
+    with it.run.stage(it.number, "train", owed) as stage:
+        for unit in stage.owed:
+            training.require_enough(rows)
+            training.pay(stage, unit, rows)
+    reach("checkpoint.committed")
+    key = stage.planned.key(it.run.store.journal, 0)
+    (checkpoint,) = it.run.store.rows(Checkpoint, key)
+    return checkpoint
 
 
 def require_enough(

@@ -15,6 +15,8 @@ FinishReason = Literal["stop", "length", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
 Preferred = Literal["first", "second", "tie"]
 Order = Literal["as_given", "swapped", "both"]
+GradedAspect = Literal["instruction_following", "truthfulness", "honesty", "helpfulness", "overall"]
+Filtered = Literal["prompts", "comparisons", "pairs", "candidates"]
 
 SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""
@@ -131,6 +133,68 @@ class Critique:
     def negative(self) -> bool:
         """Whether any rated aspect is 0 or -1 (Section 3.3: the negative set)."""
         return self.status == SCORED and any(a.rating in (0, -1) for a in self.aspects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
+
+    `rating` goes from 1 to 5; of the aspect `overall`, whose `rationale` is a critique in words, it
+    goes from 1 to 10. It is None with `status` as the reason: what could not be read, or
+    `not_applicable` where the aspect does not apply. `types` are the kinds of mistakes that were
+    found, or of help that is given, by number. Grades that were asked for in one prompt share
+    `text`, the raw reply; `order` is the candidate's place in it, from 0.
+    """
+
+    grade_id: str
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    annotator: str
+    aspect: GradedAspect
+    rating: float | None
+    rationale: str
+    types: tuple[str, ...]
+    type_rationale: str
+    reference_used: bool
+    order: int
+    status: str
+    attempts: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptReview:
+    """What was said of a prompt's own quality (ChatGLM-RLHF, Section 3.2).
+
+    `aspects` are `intention`, `semantics` and `answerability`, three-level as in a critique;
+    `intention` is the class of the taxonomy that the prompt belongs to, None if that is unknown.
+    """
+
+    prompt_id: str
+    iteration: int
+    judge: str
+    aspects: tuple[AspectRating, ...]
+    intention: str | None
+    status: str
+    attempts: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """Of what came into a filter, how many items met one fate, with a few of their ids.
+
+    `outcome` is `kept`, or the reason why they were dropped. What came in is the sum over a
+    filter's receipts; a filter that works chunk by chunk leaves one receipt an outcome and chunk.
+    """
+
+    iteration: int
+    filter: str
+    items: Filtered
+    outcome: str
+    count: int
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

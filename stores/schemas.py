@@ -22,10 +22,13 @@ from .records import (
     Critique,
     Demonstration,
     Evaluation,
+    Grade,
     Message,
     Pair,
     Preference,
     Prompt,
+    PromptReview,
+    Receipt,
     Reward,
     RewardModel,
     Rollout,
@@ -34,7 +37,7 @@ from .records import (
     Yield,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Row = (
     Prompt
@@ -51,6 +54,9 @@ Row = (
     | Statistic
     | Evaluation
     | Score
+    | Grade
+    | PromptReview
+    | Receipt
 )
 R = TypeVar("R", bound=Row)
 
@@ -72,6 +78,7 @@ _ASPECTS = pa.list_(
     pa.struct([("name", pa.string()), ("rating", pa.int8()), ("comment", pa.string())])
 )
 _RATINGS = pa.list_(pa.int8())
+_TEXTS = pa.list_(pa.string())
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 
 TABLES: Mapping[type[Row], str] = {
@@ -89,6 +96,9 @@ TABLES: Mapping[type[Row], str] = {
     Statistic: "statistics",
     Evaluation: "evaluations",
     Score: "scores",
+    Grade: "grades",
+    PromptReview: "prompt_reviews",
+    Receipt: "receipts",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
 
@@ -246,12 +256,50 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "candidate_id": _TEXT,
         "value": _REAL,
     },
+    "grades": {
+        "grade_id": _TEXT,
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "annotator": _TEXT,
+        "aspect": _TEXT,
+        "rating": _REAL,
+        "rationale": _TEXT,
+        "types": _TEXTS,
+        "type_rationale": _TEXT,
+        "reference_used": _BOOL,
+        "order": _INT,
+        "status": _TEXT,
+        "attempts": _INT,
+        "text": _TEXT,
+    },
+    "prompt_reviews": {
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "judge": _TEXT,
+        "aspects": _ASPECTS,
+        "intention": _TEXT,
+        "status": _TEXT,
+        "attempts": _INT,
+        "text": _TEXT,
+    },
+    "receipts": {
+        "iteration": _INT,
+        "filter": _TEXT,
+        "items": _TEXT,
+        "outcome": _TEXT,
+        "count": _INT,
+        "examples": _TEXTS,
+    },
 }
 _SINCE: Mapping[str, int] = {
     "preferences": 2,
     "reward_models": 2,
     "rollouts": 2,
     "statistics": 2,
+    "grades": 3,
+    "prompt_reviews": 3,
+    "receipts": 3,
 }
 """The schema version that gave a table its columns, where it is not 1.
 

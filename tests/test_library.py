@@ -32,6 +32,9 @@ TABLES = (
     "statistics",
     "evaluations",
     "scores",
+    "grades",
+    "prompt_reviews",
+    "receipts",
 )
 
 

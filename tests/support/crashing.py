@@ -79,6 +79,8 @@ IDS = {
     "demonstrations": ("demonstration_id",),
     "yields": ("prompt_id", "iteration", "rule"),
     "checkpoints": ("checkpoint_id",),
+    "grades": ("grade_id",),
+    "prompt_reviews": ("prompt_id", "iteration"),
     "rollouts": ("candidate_id",),
     "statistics": ("iteration", "method", "step", "metric"),
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),

@@ -8,10 +8,13 @@ from lpfloop.stores.records import (
     Critique,
     Demonstration,
     Evaluation,
+    Grade,
     Message,
     Pair,
     Preference,
     Prompt,
+    PromptReview,
+    Receipt,
     Reward,
     RewardModel,
     Rollout,
@@ -149,6 +152,41 @@ ROLLOUT = Rollout(
     advantage_std=None,
     quantile=0,
 )
+GRADE = Grade(
+    grade_id="grade-1",
+    candidate_id="cand-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    annotator="grader",
+    aspect="truthfulness",
+    rating=4.0,
+    rationale="The sum is right.",
+    types=("1", "3"),
+    type_rationale="It makes too much of it.",
+    reference_used=True,
+    order=2,
+    status="scored",
+    attempts=1,
+    text="Rating: 4",
+)
+PROMPT_REVIEW = PromptReview(
+    prompt_id="prompt-1",
+    iteration=1,
+    judge="m0",
+    aspects=(AspectRating(name="semantics", rating=1, comment="clear"),),
+    intention="arithmetic",
+    status="scored",
+    attempts=1,
+    text="{}",
+)
+RECEIPT = Receipt(
+    iteration=1,
+    filter="prompt-rules",
+    items="prompts",
+    outcome="too_short",
+    count=2,
+    examples=("prompt-1", "prompt-2"),
+)
 STATISTIC = Statistic(iteration=1, method="ppo", step=3, metric="loss/policy", value=-0.01)
 EVALUATION = Evaluation(
     iteration=0,
@@ -181,6 +219,9 @@ ONE_OF_EACH = (
     REWARD_MODEL,
     ROLLOUT,
     STATISTIC,
+    GRADE,
+    PROMPT_REVIEW,
+    RECEIPT,
     EVALUATION,
     SCORE,
 )

@@ -1,0 +1,53 @@
+"""What is left out before it costs anything: prompts, comparisons and pairs (ChatGLM-RLHF)."""
+
+from typing import Literal
+
+from .engines import EngineConfig, SamplingConfig
+from .section import Place, Section, semantic
+
+
+class RuleFilters(Section):
+    """Prompts that a rule can refuse without a model (ChatGLM-RLHF, Section 3.2)."""
+
+    min_chars: int | None = semantic(None, "shorter prompts are dropped", ge=1)
+    max_chars: int | None = semantic(None, "longer prompts are dropped", ge=1)
+    duplicates: bool = semantic(
+        default=False, description="drop prompts that say what an earlier one says"
+    )
+    scripts: tuple[str, ...] = semantic(
+        (), "writing systems a prompt may be in, such as latin, han; default: any"
+    )
+
+
+class PromptQuality(Section):
+    """Three-level judgments of a prompt: intention, semantics, answerability (Section 3.2)."""
+
+    judge: Literal["none", "model"] = semantic("none", "who judges prompts, if anybody")
+    model: Place | None = semantic(None, "folder or OpenAI-compatible URL; default: the critic's")
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
+    templates: str = semantic("quality", "name of a shipped set of templates, or a folder")
+    least: Literal[-1, 0, 1] = semantic(0, "the lowest rating with which a prompt is kept")
+    attempts: int = semantic(2, "replies asked before a prompt stays unjudged", ge=1, le=10)
+    intentions: str | None = semantic(
+        None, "name of a shipped taxonomy of intentions, or a YAML file; default: none"
+    )
+    per_intention: int = semantic(0, "prompts that each class should have at the least", ge=0)
+
+
+class VarianceFilter(Section):
+    """Prompts whose answers are all worth the same teach a policy nothing (Section 3.4)."""
+
+    margin: float | None = semantic(
+        None, "epsilon: prompts with less variance of reward are dropped; default: none", gt=0
+    )
+    k: int = semantic(8, "answers a prompt, K, of which the variance is taken", ge=2)
+
+
+class PairsConfig(Section):
+    """What becomes of pairs before anything is trained on them."""
+
+    balance_length: bool = semantic(
+        default=False, description="as many pairs whose longer answer wins as loses, by bucket"
+    )
+    bucket_width: int = semantic(32, "tokens of length difference that a bucket spans", ge=1)

@@ -1,0 +1,39 @@
+"""The stages that make rows to train on of judged candidates: pairs, or demonstrations."""
+
+import polars as pl
+
+from ..stores.frames import as_arrow, rows_frame
+from ..stores.keys import Json
+from ..stores.records import Prompt, Yield
+from .judged import judge, verdicts
+from .pairing import DERIVE, Pairing, Rule
+from .reporter import Advance
+from .rows import D, JudgedRows, Rows
+from .turn import Turn
+
+
+def make(
+    it: Turn, verb: str, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
+) -> Rows[D]:
+    """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
+    how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
+    params: Json = {"rule": how.rule, "top_k": how.top_k}
+    owed = it.work(verb, params, *judged.handles)
+    with it.run.stage(it.number, verb, owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            candidates = it.frame(judged.candidates, unit.chunk)
+            prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
+            asked = rows_frame(Prompt, prompts)
+            made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
+    return Rows(row_type=row_type, stages=(stage.planned,))
+
+
+def _judged(it: Turn, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
+    """Return the chunk's candidates, each with its critique and reward."""
+    rewards = it.frame(judged.rewards, chunk)
+    if judged.critiques is None:
+        return judge(candidates, rewards)
+    return judge(candidates, rewards, verdicts(it.frame(judged.critiques, chunk)))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 """So many mistakes are told at once; the rest is counted."""
 SHOWN_VALUE = 60
+USUAL_DEPTH = 3
 
 Path = tuple[str, ...]
 
@@ -83,7 +84,8 @@ def _unknown_key(path: Path) -> str:
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
     near = difflib.get_close_matches(leaf, beside, n=1)
-    far = [".".join(other) for other in known if other[-1] == leaf]
+    ending = sorted((other for other in known if other[-1] == leaf), key=_deep)
+    far = [".".join(other) for other in ending]
     dotted = ".".join(path)
     if leaf in beside:
         hint = "another variant has it, this one has not"
@@ -94,3 +96,8 @@ def _unknown_key(path: Path) -> str:
     else:
         hint = f"known here: {', '.join(beside)}"
     return f"unknown key {dotted!r}; {hint}"
+
+
+def _deep(path: Path) -> bool:
+    """Whether a field lies so deep that another of its name is more likely meant."""
+    return len(path) > USUAL_DEPTH

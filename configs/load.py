@@ -60,6 +60,8 @@ class Override:
 def parse_set(text: str) -> Override:
     """Read one `--set key=value`; the value is YAML, so that numbers, lists and null can be said.
 
+    The key may be the end of a path, such as `ppo.kl_coef`, where no other path ends like it.
+
     Raises:
         ConfigError: if there is no `=`, or the value is no YAML.
     """
@@ -68,9 +70,19 @@ def parse_set(text: str) -> Override:
     if not equals or not all(path.split(".")):
         raise ConfigError(f"--set {text}: write it as --set section.key=value")
     try:
-        return Override(source="--set", path=path, value=parse_yaml(value))
+        return Override(source="--set", path=_whole(path), value=parse_yaml(value))
     except ConfigError as error:
         raise ConfigError(f"--set {path}: {error}") from error
+
+
+def _whole(path: str) -> str:
+    """Return the one path of a field that ends with two or more of its names, else `path`."""
+    known = [field.path for field in fields()]
+    section = f"{path.partition('.')[0]}."
+    if "." not in path or any(name.startswith(section) for name in known):
+        return path
+    ending = [name for name in known if name.endswith(f".{path}")]
+    return ending[0] if len(ending) == 1 else path
 
 
 def _from_environment(env: Mapping[str, str]) -> list[Override]:

@@ -93,6 +93,15 @@ def test_values_are_yaml() -> None:
     assert load("policy.model=http://127.0.0.1:8000/v1").policy.model == "http://127.0.0.1:8000/v1"
 
 
+def test_the_end_of_a_path_is_enough_where_it_is_the_only_one() -> None:
+    assert load("ppo.kl_coef=0.5").training.ppo.kl_coef == 0.5
+    assert load("dpo.beta=0.7", "training.dpo.beta=0.8").training.dpo.beta == 0.8
+    with pytest.raises(ConfigError, match=r"unknown key 'sampling'"):
+        load("sampling.top_p=0.5")
+    with pytest.raises(ConfigError, match=r"did you mean 'training\.reward\.l2_weight'"):
+        load("reward.l2_weight=0.1")
+
+
 def test_an_override_of_an_option_is_taken_as_it_is() -> None:
     odd = Override(source="--prompts", path="prompts.source", value="[a]: b.jsonl")
     assert load(odd).prompts.source == "[a]: b.jsonl"

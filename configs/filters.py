@@ -29,10 +29,13 @@ class PromptQuality(Section):
     templates: str = semantic("quality", "name of a shipped set of templates, or a folder")
     least: Literal[-1, 0, 1] = semantic(0, "the lowest rating with which a prompt is kept")
     attempts: int = semantic(2, "replies asked before a prompt stays unjudged", ge=1, le=10)
+    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
     intentions: str | None = semantic(
         None, "name of a shipped taxonomy of intentions, or a YAML file; default: none"
     )
-    per_intention: int = semantic(0, "prompts that each class should have at the least", ge=0)
+    per_intention: int = semantic(
+        0, "prompts an iteration that each class should have at the least", ge=0
+    )
 
 
 class VarianceFilter(Section):

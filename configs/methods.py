@@ -1,6 +1,9 @@
 """How a model is trained: the settings of each method, with the papers' values as defaults."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from pydantic import model_validator
 
 from .section import Place, Section, cosmetic, semantic
 
@@ -59,7 +62,8 @@ class PPOTraining(Section):
     rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
     reference_reward: bool = semantic(
         default=False,
-        description="optimise r(x, y) - r(x, y_ref), y_ref an answer of M_0 (ChatGLM-RLHF, Eq. 5)",
+        description="optimise r(x, y) - r(x, y_ref), y_ref an answer of M_0 (ChatGLM-RLHF, Eq. 5); "
+        "leaves `whiten_rewards` and `whiten_advantages` at none",
     )
     batch_size: int = semantic(256, "rollouts an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "rollouts a forward pass on one device", ge=1)
@@ -108,11 +112,38 @@ class PPOTraining(Section):
         default=False, description="publish the weights from before the last step's update"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _unwhitened(cls, values: Any) -> Any:
+        """Let advantages that nobody spoke of be as they are, where rewards are relative."""
+        if not isinstance(values, Mapping):
+            return values
+        given = cast("Mapping[str, Any]", values)
+        relative = given.get("reference_reward") is True
+        return {"whiten_advantages": "none", **given} if relative else given
+
+    @model_validator(mode="after")
+    def _either(self) -> "PPOTraining":
+        """Refuse two ways at once to take the level out of rewards (ChatGLM-RLHF, Section 4.1)."""
+        whitened = [
+            n for n in ("whiten_rewards", "whiten_advantages") if getattr(self, n) != "none"
+        ]
+        if self.reference_reward and whitened:
+            raise ValueError(
+                f"reference_reward takes the place of normalisation: set {' and '.join(whitened)} "
+                "to none, or reference_reward to false"
+            )
+        return self
+
 
 class QuarkTraining(Section):
     """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)
+    reference_reward: bool = semantic(
+        default=False,
+        description="sort samples by r(x, y) - r(x, y_ref), y_ref an answer of M_0",
+    )
     batch_size: int = semantic(128, "samples an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
@@ -139,10 +170,10 @@ class QuarkTraining(Section):
 
 
 class NextToken(Section):
-    """A next-token loss on people's answers beside DPO or PPO (ChatGLM-RLHF, Eq. 6)."""
+    """A next-token loss on people's answers beside a policy's own (ChatGLM-RLHF, Eq. 6)."""
 
     weight: float = semantic(0.0, "beta of Eq. 6; 0 leaves the loss out", ge=0)
     source: Place | None = semantic(
-        None, "JSONL file of prompts with `output`, or tiny; needed where the weight is not 0"
+        None, "JSONL file of prompts with `output`, or tiny; default: as `prompts.source`"
     )
     batch_size: int = semantic(16, "demonstrations an optimizer step", ge=1)

@@ -130,7 +130,7 @@ class _BrokenError(ValueError):
 
 def read_reply(text: str, finish_reason: FinishReason, expected: Expected) -> Reading:
     """Read the ratings of a reply, or the reason why there are none."""
-    status = _unread(text, finish_reason)
+    status = unread(text, finish_reason)
     if status is not None:
         return unscored(status, expected)
     found = _last_dictionary(text)
@@ -156,8 +156,8 @@ def unscored(status: Status, expected: Expected) -> Reading:
     )
 
 
-def _unread(text: str, finish_reason: FinishReason) -> Status | None:
-    """Return the reason not to look for ratings at all, if there is one."""
+def unread(text: str, finish_reason: FinishReason) -> Status | None:
+    """Return the reason not to look for ratings in a reply at all, if there is one."""
     if finish_reason == "overlong":
         return Status.OVERLONG
     if finish_reason == "failed":

@@ -3,7 +3,7 @@
 A template is data (a `.txt` file). Its placeholders are `{name}` for the names that the caller
 passes; every other brace is literal. The substituted text is never scanned again, so braces,
 placeholders or section marks inside a user's text, a candidate or a critique can not change the
-template's structure.
+template's structure. Where a template puts texts between tags, these are broken inside the texts.
 
 The shipped set `paper` has, in own words, the prompts of RLRF (Lee et al., 2024): Table 8
 (`critique_general`), Table 9 without and with a reference (`critique_single`, `critique_reference`)
@@ -13,12 +13,16 @@ and Table 10 (`reflection`).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ..configs.schema import ConfigError
 from ..stores.keys import digest
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
+WORD_JOINER = "\u2060"
+"""Invisible; between the bracket and the name of a tag it makes it a tag no more."""
 TEMPLATES = Path(__file__).parent / "templates"
 FALLBACK = "paper"
 
@@ -56,6 +60,47 @@ def render(template: str, values: Mapping[str, str]) -> str:
         names = ", ".join(sorted(unknown))
         raise TemplateError(f"the template asks for {{{names}}}, which is not provided here")
     return PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+
+
+@lru_cache
+def tags(*templates: str | None) -> frozenset[str]:
+    """Return the names of the tags that templates put around texts."""
+    return frozenset(TAG.findall("\n".join(text for text in templates if text)))
+
+
+def defused(text: str, names: frozenset[str]) -> str:
+    """Return `text` with the tags of these names broken, so that it can not end its part early."""
+    if "<" not in text or not names:
+        return text
+    any_name = "|".join(map(re.escape, sorted(names)))
+    found = rf"<(?=\s*/?\s*(?:{any_name})\b)"
+    return re.sub(found, f"<{WORD_JOINER}", text, flags=re.IGNORECASE)
+
+
+def load_template(
+    path: Path, required: frozenset[str] = frozenset(), optional: frozenset[str] = frozenset()
+) -> str:
+    """Read a template that must have the placeholders `required`, and may have `optional` ones.
+
+    Raises:
+        ConfigError: if it can not be read, or lacks a placeholder, or has another one; names it.
+    """
+    try:
+        # Editors end a file with a line break; it is not part of the prompt.
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
+    there = placeholders(text)
+    if missing := required - there:
+        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
+    if unknown := there - required - optional:
+        allowed = _braced(required | optional) or "none"
+        raise ConfigError(
+            f"{path}: unknown placeholder {_braced(unknown)}; this template may use {allowed}"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,31 +147,14 @@ def load_templates(name_or_folder: str) -> Templates:
         raise ConfigError(f"{folder}: holds none of {known}")
     return Templates(
         **{
-            name: _read(name, found.get(name, TEMPLATES / FALLBACK / f"{name}.txt"))
+            name: load_template(
+                found.get(name, TEMPLATES / FALLBACK / f"{name}.txt"),
+                REQUIRED[name],
+                OPTIONAL[name],
+            )
             for name in REQUIRED
         }
     )
-
-
-def _read(name: str, path: Path) -> str:
-    try:
-        # Editors end a file with a line break; it is not part of the prompt.
-        text = path.read_text(encoding="utf-8").removesuffix("\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
-    there = placeholders(text)
-    missing = REQUIRED[name] - there
-    if missing:
-        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
-    unknown = there - REQUIRED[name] - OPTIONAL[name]
-    if unknown:
-        allowed = _braced(REQUIRED[name] | OPTIONAL[name])
-        raise ConfigError(
-            f"{path}: unknown placeholder {_braced(unknown)}; this template may use {allowed}"
-        )
-    return text
 
 
 def _braced(names: frozenset[str]) -> str:

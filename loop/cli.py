@@ -11,6 +11,7 @@ import typer
 
 from .commands import (
     comparing,
+    completing,
     deriving,
     exchange,
     judging,
@@ -42,6 +43,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "sql": reading.sql,
     "critiques": listing.critiques,
     "candidates": listing.candidates,
+    "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
     "search": searching.search,
@@ -55,6 +57,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
     "variants": reading.variants,
+    "principles": completing.principles,
     "import": exchange.import_,
     "export": exchange.export,
     "digest": keeping.digest,

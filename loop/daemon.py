@@ -20,13 +20,20 @@ from ..stores.records import Checkpoint, Prompt
 from .annotation.panel import Panels
 from .annotation.retrying import to_retry
 from .assessment.assessing import require_assessable
+from .completing.completers import completers_of
 from .conditioning import control_of
 from .control import ControlServer, Operator
+from .filtering.filters import Filters
+from .filtering.selecting import Suitable, suitable
 from .fork import Fork
 from .given import Given, begin, stored_given, train_given
+from .grading.graders import grader_of
 from .iteration import Iteration
 from .job import Job, fingerprint_of, open_journal
+from .mixing import mix_of, require_mix
 from .models import Models, Served
+from .next_token import require_supervised
+from .probing.probes import require_probes
 from .prompts import load_prompts
 from .recipes import RECIPES
 from .reporter import Advance, Reporter
@@ -60,6 +67,9 @@ def run_loop(
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
+    require_probes(job.config.assessment.probes, prompts)
+    require_mix(mix_of(job.config))
+    require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         try:
             _turn_until_whole(run, prompts)
@@ -96,12 +106,20 @@ def opened(
     """
     folder = run_folder(job.lake, job.name)
     critic = FeedbackCritic.from_config(job.config.critic)
-    panels = Panels.of(job.config)
+    panels, completers = Panels.of(job.config), completers_of(job.config)
+    filters = Filters.from_config(job.config)
+    grader = grader_of(job.config)
     try:
-        models = Models.of(job.config, folder / "logs", roles=panels.roles)
+        models = Models.of(
+            job.config,
+            folder / "logs",
+            roles=panels.roles,
+            completers=() if completers is None else completers.others,
+            grading=grader is not None,
+        )
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    fingerprint = fingerprint_of(job.config, models, critic, panels)
+    fingerprint = fingerprint_of(job.config, models, critic, panels, completers, filters, grader)
     store = RunWriter(open_journal(folder, job, fingerprint))
     try:
         retried = to_retry(store.journal) if job.retry_unscored else []
@@ -117,6 +135,9 @@ def opened(
                 stop=stop,
                 prompts={prompt.prompt_id: prompt for prompt in prompts},
                 panels=panels,
+                completers=completers,
+                grader=grader,
+                filters=filters,
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )
@@ -166,11 +187,14 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     given = stored_given(run.store.journal)
     checkpoint = _initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
+    sampled = run.config.iterations > first + (given is not None)
+    chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     for number in range(first, run.config.iterations + 1):
         run.store.packer.ask(number)
         before = checkpoint.checkpoint_id
         if number > first:
-            turn = iteration(run, number, checkpoint, _share(run, train, number), held_out)
+            share = chosen.share(number, run.config.prompts.per_iteration)
+            turn = iteration(run, number, checkpoint, share, held_out)
             checkpoint = _trained(turn, given)
         if number == first or checkpoint.checkpoint_id != before:
             iteration(run, number, checkpoint).evaluate(held_out)
@@ -248,13 +272,6 @@ def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
         for unit in stage.owed:
             rows = chunks[unit.chunk]
             stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
-
-
-def _share(run: Run, train: Sequence[Prompt], number: int) -> Sequence[Prompt]:
-    """Return an iteration's prompts: the next ones in a fixed order, starting over at the end."""
-    size = min(run.config.prompts.per_iteration or len(train), len(train))
-    first = (number - 1) * size
-    return [train[(first + i) % len(train)] for i in range(size)]
 
 
 def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from ..stores.records import Evaluation
+from .probing.falls import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from .reporter import Advance
 from .shown import one_line, visible
 
@@ -155,12 +156,41 @@ def _title(iteration: int, stage: str) -> str:
 
 
 def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
-    """Return the tables of M_0, M_1, ...: what is verified, and what was assessed besides."""
-    assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in evaluations}
-    verified = _results_table(evaluations, VERIFIED, "Held-out results (mean ± standard error)")
-    if not assessed:
-        return [verified]
-    return [verified, _results_table(evaluations, ASSESSED, "Assessed")]
+    """Return the tables of M_0, M_1, ...: what is verified, what was assessed, what was probed."""
+    measured = [e for e in evaluations if not is_probe(e.benchmark)]
+    probed = [e for e in evaluations if is_probe(e.benchmark)]
+    assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in measured}
+    tables = [_results_table(measured, VERIFIED, "Held-out results (mean ± standard error)")]
+    if assessed:
+        tables.append(_results_table(measured, ASSESSED, "Assessed"))
+    if probed:
+        tables.append(_probes_table(probed))
+    return tables
+
+
+def _probes_table(probed: Sequence[Evaluation]) -> Table:
+    """Return a table of what was passed of each probe; falls are told where they alarm."""
+    table = Table(
+        title="Probes passed, in percent (fell: alarm, by more than its standard error)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
+    probes = sorted({e.benchmark for e in probed})
+    table.add_column("Model", no_wrap=True)
+    for probe in probes:
+        table.add_column(escape(probe.removeprefix(PREFIX)), justify="right")
+    for iteration in sorted({e.iteration for e in probed}):
+        cells = list[str]()
+        for probe in probes:
+            lost = [by_name.get((iteration, probe, metric)) for metric in (FALL, FALL_OVERALL)]
+            alarms = [e for e in lost if e is not None and alarming(e)]
+            fell = f", fell {_cell(alarms[-1], 100.0, 1)}" if alarms else ""
+            cells.append(_cell(by_name.get((iteration, probe, PASSED)), 100.0, 1) + fell)
+        table.add_row(f"M_{iteration}", *cells)
+    return table
 
 
 def _results_table(evaluations: Sequence[Evaluation], named: Sequence[Column], title: str) -> Table:

@@ -32,6 +32,8 @@ def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
         _packages(config),
         _engines(config),
         _models(config),
+        _pool(config),
+        _grader(config),
         _inputs(config),
         _devices(config),
         _lake(lake),
@@ -232,10 +234,53 @@ def _model(about: str, folder: str) -> Finding:
     return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB")
 
 
+def _pool(config: RunConfig) -> Iterator[Finding]:
+    """Look at the models that complete prompts beside the policy, if a run asks any."""
+    from .completing.completers import completers_of
+    from .models import located
+
+    try:
+        completers = completers_of(config)
+    except ConfigError as error:
+        yield Finding(about="completions", status="missing", detail=str(error))
+        return
+    for model in () if completers is None else completers.others:
+        yield _place(f"model {model.name}", located(model.model or ""), model.engine)
+
+
+def _grader(config: RunConfig) -> Iterator[Finding]:
+    """Look at the model that grades completions, and its templates, if a run grades any."""
+    from .grading.graders import grader_of
+    from .models import located
+
+    try:
+        if grader_of(config) is None:
+            return
+    except ConfigError as error:
+        yield Finding(about="grader", status="missing", detail=str(error))
+        return
+    if config.grading.model is not None:
+        yield _place("grader", located(config.grading.model), config.grading.engine)
+
+
+def _place(about: str, location: str, engine: EngineConfig) -> Finding:
+    """Look for a model where it is said to be: in a folder, or behind its endpoint."""
+    from ..policies.engine import EngineError
+    from ..policies.open import engine_kind
+
+    try:
+        kind = engine_kind(location, engine)
+    except EngineError as error:
+        return Finding(about=about, status="missing", detail=str(error))
+    at_hand = kind in ("vllm", "transformers")
+    return _model(about, location) if at_hand else _engine(about, location, engine, kind)
+
+
 def _inputs(config: RunConfig) -> Iterator[Finding]:
-    """Read the prompts, the critic's templates and aspects, and find the launcher's file."""
+    """Read the prompts, what filters them and the critic's texts; find the launcher's file."""
     from ..critics.feedback import FeedbackCritic
     from .files import InputError
+    from .filtering.filters import Filters
     from .prompts import load_prompts
 
     try:
@@ -253,6 +298,10 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     else:
         detail = f"templates {config.critic.templates}, aspects {config.critic.aspects}"
         yield Finding(about="critic", status="ok", detail=detail)
+    try:
+        Filters.from_config(config)
+    except ConfigError as error:
+        yield Finding(about="prompt filters", status="missing", detail=str(error))
     launcher = config.training.accelerate_config
     if launcher is not None and not Path(launcher).is_file():
         detail = f"training.accelerate_config: no such file: {launcher}"

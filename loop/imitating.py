@@ -2,10 +2,11 @@
 
 FeedME learns the preferred answer of each comparison. Reward conditioning learns both answers, each
 behind a control text that says which one won (AlpacaFarm, Section 2.2). A tie, and a comparison
-without a verdict, give nothing.
+without a verdict, give nothing; with `annotation.drop_cycles` neither does one that contradicts
+others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -15,6 +16,7 @@ from ..stores.keys import Json
 from ..stores.records import Candidate, Demonstration, Preference, Prompt, Yield
 from .annotation.preferring import sides, yields
 from .conditioning import conditioned, control_text
+from .consistency import consistency_params, sifted
 from .reporter import Advance
 from .rows import Rows
 from .training_rows import Made, Origin, Outcome, demonstration_rows
@@ -49,7 +51,7 @@ def condition(
     def how(drafts: pl.DataFrame, said: pl.DataFrame, asked: Sequence[Prompt], number: int) -> Made:
         return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
 
-    params: Json = {"rule": CONDITIONED, "positive": positive, "negative": negative}
+    params = {"rule": CONDITIONED, "positive": positive, "negative": negative}
     return _derived(it, "condition", params, how, candidates, preferences)
 
 
@@ -97,18 +99,21 @@ def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
 def _derived(
     it: Turn,
     verb: str,
-    params: Json,
+    params: Mapping[str, Json],
     how: Imitation,
     candidates: Rows[Candidate],
     preferences: Rows[Preference],
 ) -> Rows[Demonstration]:
-    owed = it.work(verb, params, candidates, preferences)
+    config = it.run.config.annotation
+    owed = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     with it.run.stage(it.number, verb, owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()
             drafts = it.frame(candidates, unit.chunk)
             asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
-            made = how(drafts, it.frame(preferences, unit.chunk), asked, it.number)
+            said = sifted(it.frame(preferences, unit.chunk), config, it.number)
+            made = how(drafts, said.comparisons, asked, it.number)
             rows, told = as_arrow(made.rows), as_arrow(made.yields)
-            stage.commit(unit, {Demonstration: rows, Yield: told}, Advance(rows=len(rows)))
+            tables = {Demonstration: rows, Yield: told, **said.tables}
+            stage.commit(unit, tables, Advance(rows=len(rows)))
     return Rows(row_type=Demonstration, stages=(stage.planned,))

@@ -5,14 +5,19 @@ all it depends on), subtracts what is committed and pays the rest. A recipe call
 top; to resume is to run the recipe again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from ..configs.recipes import Binarisation
+from ..configs.section import Place
 from ..stores.records import (
     Candidate,
     Checkpoint,
     Critique,
     Demonstration,
+    Grade,
     Pair,
     Preference,
     Reward,
@@ -22,15 +27,24 @@ from .annotation.comparing import annotate, compare
 from .annotation.preferring import prefer
 from .assessment.assessing import Exam, assess, evaluate
 from .assessment.best_of import benchmark, best_answers, curve
+from .balancing import balanced
+from .completing.completing import complete
+from .critiquing import demonstrate_critiques
 from .demonstrations import demonstrations
 from .drawing import refine, sample
 from .evaluation import HELD_OUT
+from .filtering.varying import require_reward, varied
+from .grading.grading import grade, grade_overall
 from .imitating import condition, demonstrate_preferred
 from .judging import Judging
-from .making import make
-from .online import optimise
+from .making import binarise, make
+from .mixing import mixed
+from .next_token import supervision
+from .online import Method, OnlineTraining, optimise
 from .pairing import Rule
 from .parts import Part, part_of
+from .probing.probing import probe
+from .reference_reward import References, references
 from .reporter import Advance
 from .rewarding import train_reward
 from .rows import Best, JudgedRows, Prompts, Rows, T, chunked
@@ -51,6 +65,15 @@ class Iteration(Turn):
         config = self.run.config.prompts
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
         return chunked(part_of(every, part, config.parts), config.chunk)
+
+    def varied(self, prompts: Prompts, reward: RewardModel | None) -> Prompts:
+        """Those prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set."""
+        config = self.run.config.prompts.variance
+        if config.margin is None:
+            return prompts
+        require_reward(self, reward)
+        answers = self.sample(prompts, n=config.k, label="sample:variance")
+        return varied(self, prompts, answers, self.reward(answers, by=reward), config.margin)
 
     @property
     def has_reward(self) -> bool:
@@ -80,6 +103,10 @@ class Iteration(Turn):
         """
         return sample(self, prompts, n=n, top_p=top_p, label=label)
 
+    def complete(self, prompts: Prompts, *, n: int) -> Rows[Candidate]:
+        """y_i ~ pi_i(principle_i, x): n completions a prompt, by different models of the pool."""
+        return complete(self, prompts, n=n)
+
     def critique(self, candidates: Rows[Candidate]) -> Rows[Critique]:
         """f(x, y): one critique a candidate, with the reference where the task has one."""
         judging = Judging(run=self.run, iteration=self.number)
@@ -95,8 +122,16 @@ class Iteration(Turn):
         return self._assess("reward", Reward, scoring, candidates)
 
     def annotate(self, candidates: Rows[Candidate]) -> Rows[Preference]:
-        """p_ann(x, y0, y1): two of each prompt's candidates compared by annotators."""
+        """p_ann(x, y0, y1): two of each prompt's candidates, or all, compared by annotators."""
         return annotate(self, candidates)
+
+    def grade(self, candidates: Rows[Candidate]) -> Rows[Grade]:
+        """q_a(x, y_1..y_n): all candidates of a prompt rated together, in each of four aspects."""
+        return grade(self, candidates)
+
+    def grade_overall(self, candidates: Rows[Candidate]) -> Rows[Grade]:
+        """q(x, y): each candidate critiqued by itself, with an overall score."""
+        return grade_overall(self, candidates)
 
     def compare(self, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
         """p_eval(x, y_ref, y): each answer compared with a reference's output."""
@@ -104,7 +139,7 @@ class Iteration(Turn):
 
     def prefer(self, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
         """(x, y+, y-): what annotators preferred against what they did not."""
-        return prefer(self, candidates, preferences)
+        return balanced(self, prefer(self, candidates, preferences), candidates)
 
     def best(self, candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
         """y~ = argmax r(x, y): the promising candidate of each prompt."""
@@ -116,7 +151,18 @@ class Iteration(Turn):
 
     def pair(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
         """(x, y+, y-): positives of the rule, each against a random negative."""
-        return make(self, "pair", Pair, judged, rule=rule, top_k=top_k)
+        pairs = make(self, "pair", Pair, judged, rule=rule, top_k=top_k)
+        return balanced(self, pairs, judged.candidates)
+
+    def binarise(
+        self, candidates: Rows[Candidate], grades: Rows[Grade], *, rule: Binarisation
+    ) -> Rows[Pair]:
+        """(x, y+, y-): each prompt's best graded completion against one with a lower score."""
+        return balanced(self, binarise(self, candidates, grades, rule), candidates)
+
+    def mixed(self, pairs: Rows[Pair], files: Sequence[Place]) -> Rows[Pair]:
+        """Return the pairs together with other people's, read of files."""
+        return mixed(self, pairs, [Path(name) for name in files])
 
     def demonstrate(self, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Demonstration]:
         """(x, y+): the positives of the rule, as a rejection-sampling set."""
@@ -131,6 +177,12 @@ class Iteration(Turn):
     ) -> Rows[Demonstration]:
         """(x, y+): what annotators preferred."""
         return demonstrate_preferred(self, candidates, preferences)
+
+    def demonstrate_critiques(
+        self, candidates: Rows[Candidate], critiques: Rows[Critique]
+    ) -> Rows[Demonstration]:
+        """(q(x, y), f(x, y)): what the critic was asked about each answer, and what it said."""
+        return demonstrate_critiques(self, candidates, critiques)
 
     def condition(
         self,
@@ -160,15 +212,20 @@ class Iteration(Turn):
 
     def ppo(self, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
         """M_t: the policy after PPO on these prompts against a reward model, a step a unit."""
-        return optimise(self, "ppo", prompts, reward)
+        return self._optimise("ppo", prompts, reward)
 
     def quark(self, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
         """M_t: the policy after Quark on these prompts by a reward model, a step a unit."""
-        return optimise(self, "quark", prompts, reward)
+        return self._optimise("quark", prompts, reward)
 
     def evaluate(self, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
-        """Measure the policy's answers: verified scores, length, ratings; more by `assessment`."""
+        """Measure the policy's answers: verified scores, length, ratings; more by `assessment`.
+
+        With the run's own held-out prompts come its capability probes.
+        """
         evaluate(self, prompts, benchmark)
+        if benchmark == HELD_OUT:
+            probe(self)
 
     def measure_best_of(self, best: Best, *, most: int) -> None:
         """Measure the best of n answers, n = 1, 2, 4 .. most, and assess those of the largest n."""
@@ -179,6 +236,20 @@ class Iteration(Turn):
         """Measure answers to the held-out prompts that were chosen, not drawn, as the policy's."""
         exam = Exam(prompts=self.held_out, name=HELD_OUT, benchmark=benchmark)
         assess(self, answers, exam)
+
+    def _optimise(self, method: Method, prompts: Prompts, reward: RewardModel | None) -> Checkpoint:
+        """Train the policy online; before that, commit what it reads besides prompts and reward."""
+        training = OnlineTraining(turn=self, method=method, prompts=prompts, reward=reward)
+        training.require_trainable()
+        relative = training.settings.reference_reward
+        found = self._references(prompts, reward) if relative else None
+        return optimise(replace(training, references=found, supervision=supervision(self)))
+
+    def _references(self, prompts: Prompts, reward: RewardModel | None) -> References:
+        """r(x, y_ref), y_ref ~ M_0(x): what rewards are relative to."""
+        first = replace(self, policy=self.run.models.initial)
+        answers = first.sample(prompts, n=1, label="sample:reference")
+        return references(self, answers, self.reward(answers, by=reward))
 
     def _assess(
         self, verb: str, row_type: type[T], assessor: Judging | Scoring, candidates: Rows[Candidate]

@@ -12,15 +12,23 @@ from pathlib import Path
 from ..configs.load import resolved, semantic
 from ..configs.schema import ConfigError, RunConfig
 from ..critics.feedback import FeedbackCritic
+from ..critics.grading.aspects import SCALES
+from ..critics.grading.grader import Grader
+from ..critics.quality.reviewing import Reviewer
 from ..stores.journal import Journal, migrated
 from ..stores.journal_reader import JOURNAL, Reader
 from ..stores.keys import Json, canonical_json
 from ..stores.lake import run_folder
 from .annotation.panel import Panels
 from .assessment.reference import REFERENCE, reference_digest
+from .completing.completers import Completers
+from .filtering.filters import EVERYTHING, Filters
 from .given import GIVEN, Given
 from .imports import require_loop
+from .mixing import MIX, mix_digests, mix_of
 from .models import Models
+from .next_token import source_digest, source_of
+from .probing.probes import PROBES, probes_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +48,21 @@ class Job:
 
 
 def fingerprint_of(
-    config: RunConfig, models: Models, critic: FeedbackCritic, panels: Panels
+    config: RunConfig,
+    models: Models,
+    critic: FeedbackCritic,
+    panels: Panels,
+    completers: Completers | None = None,
+    filters: Filters = EVERYTHING,
+    grader: Grader | None = None,
 ) -> Mapping[str, Json]:
     """Return what must not change while a run goes on: semantic fields and the models' hashes."""
     compared: Mapping[str, Json] = {
         "annotators": {role: served.params for role, served in models.annotators.items()},
         "pool": panels.digests,
     }
-    reference = config.assessment.reference
+    reference, probes = config.assessment.reference, config.assessment.probes
+    mix, supervised = mix_of(config), source_of(config)
     return {
         "config": semantic(config),
         "policy": models.initial.params,
@@ -55,8 +70,28 @@ def fingerprint_of(
         "reward": models.reward_id,
         "templates": critic.digest,
         **(compared if models.annotators else {}),
+        **({} if completers is None else {"completers": _completing(models, completers)}),
+        **({} if filters.reviewer is None else {"reviewer": _reviewing(models, filters.reviewer)}),
+        **({} if grader is None else {"grading": _grading(models, grader)}),
         **({} if reference is None else {REFERENCE: reference_digest(reference)}),
+        **({} if probes is None else {PROBES: probes_digest(probes)}),
+        **({MIX: mix_digests(mix)} if mix else {}),
+        **({} if supervised is None else {"next_token": source_digest(supervised)}),
     }
+
+
+def _completing(models: Models, completers: Completers) -> Mapping[str, Json]:
+    served = {name: served.params for name, served in models.completers.items()}
+    return {"served": served, **completers.digests}
+
+
+def _grading(models: Models, grader: Grader) -> Mapping[str, Json]:
+    templates = {aspect: grader.digest(aspect) for aspect in SCALES}
+    return {"served": models.grader.params, "templates": templates}
+
+
+def _reviewing(models: Models, reviewer: Reviewer) -> Mapping[str, Json]:
+    return {"served": models.reviewer.params, "asked": reviewer.digest}
 
 
 def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:

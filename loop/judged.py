@@ -19,7 +19,8 @@ READ: Mapping[str, Sequence[str]] = {
     "candidates": ("prompt_id", "candidate_id", "text", "finish_reason"),
     "rewards": ("candidate_id", "score"),
     "critiques": ("candidate_id", "critic", "aspects", "status"),
-    "preferences": ("prompt_id", "first_id", "second_id", "preferred"),
+    "preferences": ("preference_id", "prompt_id", "first_id", "second_id", "preferred"),
+    "grades": ("candidate_id", "aspect", "rating", "status"),
     "prompts": ("prompt_id", "messages"),
 }
 """The columns that pairing reads, by table."""

@@ -5,21 +5,19 @@ derived seed, at most `attempts` times in all, and then stored as unscored with 
 raw reply.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..critics.feedback import Question
+from ..critics.feedback import FeedbackCritic, Question
 from ..critics.reply import Reading, Status, unscored
 from ..critics.verify import Verdict, VerifierCritic
-from ..policies.engine import Batch, Completion, Request
-from ..stores.journal_reader import Cost, Unit
+from ..policies.engine import Completion, Request
+from ..stores.journal_reader import Unit
 from ..stores.keys import Json, derive_seed, row_id
 from ..stores.records import SCORED, AspectRating, Candidate, Critique, storable
-from .admission import Admission
-from .budget import upper_bound
+from .inquiring import Inquiring
 from .reporter import Advance
 from .run import Run, Stage
-from .sampling import engine_sampling, record_failures, spent
 
 VERIFIER = "verifier"
 VERIFIED = "Verified"
@@ -30,6 +28,8 @@ VERIFIED = "Verified"
 class _Asked:
     """A candidate under judgement, with the reply to its latest question."""
 
+    critic: FeedbackCritic
+    seed: int
     candidate: Candidate
     question: Question
     critique_id: str
@@ -38,11 +38,30 @@ class _Asked:
     reading: Reading | None = None
 
     @property
+    def inquiry_id(self) -> str:
+        """What its requests are called."""
+        return self.critique_id
+
+    @property
     def settled(self) -> bool:
         """Whether there is nothing to ask: it is rated, or it was never drawn."""
         if self.candidate.finish_reason == "failed":
             return True
         return self.reading is not None and self.reading.status == SCORED
+
+    def request(self, attempt: int) -> Request:
+        """Return the request of an attempt, which has its own seed."""
+        return Request(
+            request_id=self.critique_id,
+            messages=self.question.messages,
+            seed=derive_seed(self.seed, "critique", self.critique_id, attempt),
+        )
+
+    def heard(self, reply: Completion) -> "_Asked":
+        """Return it after a reply."""
+        text = storable(reply.text)
+        reading = self.critic.read(self.question, text, reply.finish_reason)
+        return replace(self, attempts=self.attempts + 1, text=text, reading=reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +90,34 @@ class Judging:
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         """Critique what the stage owes; `work` gives a unit's candidates when it is its turn."""
-        if not stage.owed:
-            return
-        judged = self._verified(stage, work) if self._by_verifier_only else self._asked(stage, work)
-        for unit, critiques, cost in judged:
-            unread = sum(critique.status != SCORED for critique in critiques)
-            advance = replace(cost, rows=len(critiques), unscored=unread)
-            stage.commit(unit, {Critique: critiques}, advance)
+        if self.run.config.critic.kind == "verifier":
+            self._verify(stage, work)
+        else:
+            self._ask(stage, work)
 
-    @property
-    def _by_verifier_only(self) -> bool:
-        return self.run.config.critic.kind == "verifier"
+    def _verify(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        for unit in stage.owed:
+            self.run.stop.admit()
+            candidates = work(unit)
+            verdicts = self._verdicts(candidates)
+            rows = [self._verified_row(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+            _commit(stage, unit, rows, Advance())
+
+    def _ask(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        config = self.run.config.critic
+
+        def commit(unit: Unit, asked: Sequence[_Asked], cost: Advance) -> None:
+            _commit(stage, unit, self._critiques(asked), cost)
+
+        Inquiring(
+            run=self.run,
+            judge=self.run.models.feedback,
+            sampling=config.sampling,
+            attempts=config.attempts,
+            retry_temperature=config.retry_temperature,
+            work=lambda unit: [self._question(candidate) for candidate in work(unit)],
+            commit=commit,
+        ).pay(stage)
 
     @property
     def _verifier(self) -> VerifierCritic:
@@ -90,119 +126,19 @@ class Judging:
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])
 
-    def _verified(
-        self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
-    ) -> Iterator[tuple[Unit, list[Critique], Advance]]:
-        for unit in stage.owed:
-            self.run.stop.admit()
-            candidates = work(unit)
-            verdicts = self._verdicts(candidates)
-            rows = [self._verified_row(c, v) for c, v in zip(candidates, verdicts, strict=True)]
-            yield unit, rows, Advance()
-
     def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         prompts = self.run.prompts
         return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
 
-    def _asked(
-        self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
-    ) -> Iterator[tuple[Unit, list[Critique], Advance]]:
-        """Ask about every unit; yield each as soon as no candidate of it is to be asked again."""
-        config = self.run.config.critic
-        units = {unit.key: unit for unit in stage.owed}
-        state: dict[str, list[_Asked]] = {}
-        costs = dict.fromkeys(units, Advance())
-        for attempt in range(config.attempts):
-            temperature = None if attempt == 0 else config.retry_temperature
-            sampling = engine_sampling(config.sampling, temperature=temperature)
-            batches = (
-                self._first(stage, work, state) if attempt == 0 else self._again(state, attempt)
-            )
-            engine = self.run.engine(self.run.models.feedback)
-            for result in engine.generate(batches, sampling):
-                asked = self._updated(state[result.key], result.completions)
-                costs[result.key] += _cost(result.completions, attempt)
-                record_failures(self.run, result.completions)
-                if attempt + 1 == config.attempts or all(a.settled for a in asked):
-                    del state[result.key]
-                    yield units[result.key], self._critiques(asked), costs[result.key]
-                else:
-                    state[result.key] = asked
-                    self.run.budget.park(result.key)
-            if not state or self.run.stop.requested:
-                return
-
-    def _first(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Candidate]],
-        state: dict[str, list[_Asked]],
-    ) -> Admission[Batch]:
-        """Ask about a unit at a time: only what is in flight, or is unread, is held in memory."""
-        config = self.run.config.critic
-
-        def prepare(unit: Unit) -> Batch | None:
-            asked = [self._question(candidate) for candidate in work(unit)]
-            if all(a.settled for a in asked):
-                stage.commit(unit, {Critique: self._critiques(asked)}, Advance(rows=len(asked)))
-                return None
-            state[unit.key] = asked
-            return self._batch(unit.key, asked, 0)
-
-        def cost(batch: Batch) -> Cost:
-            return upper_bound(
-                self.run.config.prices,
-                batch.requests,
-                config.sampling.max_tokens,
-                judge=True,
-                times=config.attempts,
-            )
-
-        return self.run.admission(stage, prepare, cost)
-
-    def _again(self, state: Mapping[str, Sequence[_Asked]], attempt: int) -> Iterator[Batch]:
-        """Ask again what has no answer yet: admitted, and paid for, with the first attempt."""
-        for key, asked in list(state.items()):
-            if self.run.stop.requested:
-                return
-            # What was prepared and then not admitted was never asked: its turn comes another time.
-            if all(a.settled or a.attempts == attempt for a in asked):
-                yield self._batch(key, asked, attempt)
-
     def _question(self, candidate: Candidate) -> _Asked:
         prompt = self.run.prompts[candidate.prompt_id]
         return _Asked(
+            critic=self.run.critic,
+            seed=self.run.config.seed,
             candidate=candidate,
             question=self.run.critic.ask(prompt, candidate.text),
             critique_id=self._critique_id(candidate),
         )
-
-    def _batch(self, key: str, asked: Sequence[_Asked], attempt: int) -> Batch:
-        """Return the questions that have no answer yet; each attempt has its own seed."""
-        seed = self.run.config.seed
-        return Batch(
-            key=key,
-            requests=tuple(
-                Request(
-                    request_id=a.critique_id,
-                    messages=a.question.messages,
-                    seed=derive_seed(seed, "critique", a.critique_id, attempt),
-                )
-                for a in asked
-                if not a.settled
-            ),
-        )
-
-    def _updated(self, asked: Sequence[_Asked], completions: Sequence[Completion]) -> list[_Asked]:
-        replies = {completion.request_id: completion for completion in completions}
-        return [
-            self._heard(a, replies[a.critique_id]) if a.critique_id in replies else a for a in asked
-        ]
-
-    def _heard(self, asked: _Asked, reply: Completion) -> _Asked:
-        text = storable(reply.text)
-        reading = self.run.critic.read(asked.question, text, reply.finish_reason)
-        return replace(asked, attempts=asked.attempts + 1, text=text, reading=reading)
 
     def _critiques(self, asked: Sequence[_Asked]) -> list[Critique]:
         if self.run.config.critic.kind != "both":
@@ -244,10 +180,9 @@ class Judging:
         )
 
 
-def _cost(completions: Sequence[Completion], attempt: int) -> Advance:
-    """Return what replies cost; every attempt after the first is a retry."""
-    cost = spent(completions, rows=0)
-    return replace(cost, retries=cost.calls if attempt else 0)
+def _commit(stage: Stage, unit: Unit, critiques: Sequence[Critique], cost: Advance) -> None:
+    unread = sum(critique.status != SCORED for critique in critiques)
+    stage.commit(unit, {Critique: critiques}, replace(cost, rows=len(critiques), unscored=unread))
 
 
 def _verified_aspect(verdict: Verdict) -> tuple[AspectRating, ...]:

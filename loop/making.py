@@ -1,10 +1,12 @@
-"""The stages that make rows to train on of judged candidates: pairs, or demonstrations."""
+"""The stages that make rows to train on of judged or graded candidates."""
 
 import polars as pl
 
+from ..configs.recipes import Binarisation
 from ..stores.frames import as_arrow, rows_frame
 from ..stores.keys import Json
-from ..stores.records import Prompt, Yield
+from ..stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yield
+from .binarising import Binarising, binarisation_receipts, binarised_pairs, graded
 from .judged import judge, verdicts
 from .pairing import DERIVE, Pairing, Rule
 from .reporter import Advance
@@ -29,6 +31,24 @@ def make(
             rows, yields = as_arrow(made.rows), as_arrow(made.yields)
             stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
     return Rows(row_type=row_type, stages=(stage.planned,))
+
+
+def binarise(
+    it: Turn, candidates: Rows[Candidate], grades: Rows[Grade], rule: Binarisation
+) -> Rows[Pair]:
+    """Commit the pair that a rule makes of each prompt's graded candidates, with receipts."""
+    how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
+    owed = it.work("binarise", {"rule": rule}, candidates, grades)
+    with it.run.stage(it.number, "binarise", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            scored = graded(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
+            prompts = [it.run.prompts[x] for x in dict.fromkeys(scored["prompt_id"])]
+            made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
+            told = binarisation_receipts(scored, made, how)
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            stage.commit(unit, {Pair: rows, Yield: yields, Receipt: told}, Advance(rows=len(rows)))
+    return Rows(row_type=Pair, stages=(stage.planned,))
 
 
 def _judged(it: Turn, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:

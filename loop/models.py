@@ -3,11 +3,11 @@
 The policy's engine is replaced when the checkpoint changes: a new process on the new weights can
 not hold anything of the old ones. Policy and critic share one engine while they are the same
 weights under the same settings, as M_0 and the feedback model are in the first iteration. So do
-annotators, whose engine gives way to the next one as the policy's does.
+annotators and the models of a pool, whose engine gives way to the next one as the policy's does.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ..policies.engine import Engine, EngineError, Scorer
 from ..policies.identity import model_digest
 from ..policies.open import engine_kind, open_engine, open_scorer
 from ..stores.keys import Json, digest
+from .completing.pool import PoolModel
 
 TINY_MODELS = Path(__file__).parent / "tiny" / "models"
 NO_MODEL = "none"
@@ -73,15 +74,29 @@ class Models:
     logs: Path
     initial: Served
     feedback: Served
+    grader: Served
+    reviewer: Served
     reward_id: str | None
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
+    completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
     _scorer: Scorer | None = field(default=None, init=False)
     _scorer_of: Path | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, config: RunConfig, logs: Path, *, roles: Collection[Role] = ()) -> "Models":
-        """Identify the configured models; nothing is loaded yet. `roles` are annotators' models.
+    def of(
+        cls,
+        config: RunConfig,
+        logs: Path,
+        *,
+        roles: Collection[Role] = (),
+        completers: Sequence[PoolModel] = (),
+        grading: bool = False,
+    ) -> "Models":
+        """Identify the configured models; nothing is loaded yet.
+
+        `roles` are annotators' models, `completers` those of a pool besides the policy; `grading`
+        says whether the run grades.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
@@ -90,13 +105,17 @@ class Models:
         reward = None
         if config.reward.model != NO_MODEL:
             reward = model_digest(located(config.reward.model, "reward"), EngineConfig())
+        feedback = _served(config.critic.model, config.critic.engine)
         return cls(
             config=config,
             logs=logs,
             initial=_served(config.policy.model, config.policy.engine),
-            feedback=_served(config.critic.model, config.critic.engine),
+            feedback=feedback,
+            grader=_grader(config) if grading else feedback,
+            reviewer=_reviewer(config) or feedback,
             reward_id=reward,
             annotators={role: _annotator(config, role) for role in roles},
+            completers={model.name: _completer(model) for model in completers},
         )
 
     def engine(self, served: Served) -> Engine:
@@ -132,10 +151,14 @@ class Models:
     def configure(self, config: RunConfig) -> None:
         """Take over live settings of the engines, from their next request on."""
         self.config = config
-        settings = {
-            _name(served): config.annotation.model_of(role).engine
-            for role, served in self.annotators.items()
-        }
+        settings = {_name(served): served.engine for served in self.completers.values()}
+        settings[_name(self.initial)] = config.policy.engine
+        for role, served in self.annotators.items():
+            settings[_name(served)] = config.annotation.model_of(role).engine
+        if config.grading.model is not None:
+            settings[_name(self.grader)] = config.grading.engine
+        if config.prompts.quality.model is not None:
+            settings[_name(self.reviewer)] = config.prompts.quality.engine
         settings[_name(self.feedback)] = config.critic.engine
         for name, engine in self._engines.items():
             engine.configure(settings.get(name, config.policy.engine))
@@ -166,6 +189,13 @@ def _served(model: str, engine: EngineConfig) -> Served:
     return Served(identity=model_digest(location, engine), location=location, engine=engine)
 
 
+def _grader(config: RunConfig) -> Served:
+    """Return the model that grades: the critic's, unless there is another."""
+    if config.grading.model is None:
+        return _served(config.critic.model, config.critic.engine)
+    return _served(config.grading.model, config.grading.engine)
+
+
 def _annotator(config: RunConfig, role: Role) -> Served:
     """Return the model that annotators of a role are made of."""
     model = config.annotation.model_of(role)
@@ -175,6 +205,24 @@ def _annotator(config: RunConfig, role: Role) -> Served:
             f"{config.annotation.pool} need it: give a folder or an OpenAI-compatible URL"
         )
     return _served(model.model, model.engine)
+
+
+def _reviewer(config: RunConfig) -> Served | None:
+    """Return the model that judges prompts, if a run has one besides the critic's."""
+    quality = config.prompts.quality
+    if quality.model is None or quality.judge == "none":
+        return None
+    return _served(quality.model, quality.engine)
+
+
+def _completer(pooled: PoolModel) -> Served:
+    """Return a model of a pool, which must say where it is."""
+    if pooled.model is None:
+        raise ConfigError(f"the pool does not say where the model {pooled.name} is")
+    try:
+        return _served(pooled.model, pooled.engine)
+    except EngineError as error:
+        raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 
 
 def _proved(engine: Engine, served: Served) -> Engine:

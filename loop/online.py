@@ -22,7 +22,9 @@ from ..stores.keys import Json, canonical_json, derive_seed, digest
 from ..stores.lake import CHECKPOINTS
 from ..stores.records import Checkpoint, Prompt, RewardModel
 from .models import is_endpoint, located
+from .next_token import Supervision
 from .publishing import Publishing
+from .reference_reward import References
 from .reporter import Advance
 from .rows import Planned, Prompts
 from .run import Stage, Work
@@ -37,12 +39,17 @@ SHOWN = ("reward", "kl", "loss")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineTraining:
-    """A training of the policy on its own samples of `prompts`, by the reward of `reward`."""
+    """A training of the policy on its own samples of `prompts`, by the reward of `reward`.
+
+    With `references` rewards are relative to theirs, and prompts without one are left out.
+    """
 
     turn: Turn
     method: Method
     prompts: Prompts
     reward: RewardModel | None
+    references: References | None = None
+    supervision: Supervision | None = None
 
     @property
     def settings(self) -> PPOTraining | QuarkTraining:
@@ -57,8 +64,11 @@ class OnlineTraining:
 
     @property
     def asked(self) -> list[Prompt]:
-        """The prompts, without the cuts between their chunks."""
-        return [prompt for chunk in self.prompts.chunks for prompt in chunk]
+        """The prompts that are sampled, without the cuts between their chunks."""
+        every = [prompt for chunk in self.prompts.chunks for prompt in chunk]
+        if self.references is None:
+            return every
+        return [prompt for prompt in every if prompt.prompt_id in self.references.rewards]
 
     def steps(self) -> Work:
         """Return the work of the steps: a unit each, all of them known beforehand."""
@@ -70,14 +80,17 @@ class OnlineTraining:
             "settings": semantic(self.settings),
             "sampling": semantic(turn.run.config.policy.sampling),
         }
-        content = digest([key for (key,) in self.prompts.each_key()])
+        content = (digest([key for (key,) in self.prompts.each_key()]),)
+        if self.references is not None:
+            content = (*content, self.references.key)
         count = planned_steps(len(self.asked), self.settings)
-        return Work(
+        work = Work(
             verb=self.method,
             params=params,
-            upstream=(content,),
-            reads=lambda: [(content, str(step)) for step in range(1, count + 1)],
+            upstream=content,
+            reads=lambda: [(*content, str(step)) for step in range(1, count + 1)],
         )
+        return work if self.supervision is None else self.supervision.read_by(work)
 
     def publication(self, steps: Planned) -> Work:
         """Return the work of the checkpoint, whose one unit reads all steps."""
@@ -120,7 +133,8 @@ class OnlineTraining:
         same = initial.identity == turn.policy.identity
         turn.run.verify(turn.policy)
         store, work = turn.run.store, turn.run.store.folder / "work" / identity
-        prompts = store.when_there_is_room(lambda: prompts_file(work, self.asked))
+        rewards = None if self.references is None else self.references.rewards
+        prompts = store.when_there_is_room(lambda: prompts_file(work, self.asked, rewards))
         return TrainJob(
             method=self.method,
             model=Path(turn.policy.location),
@@ -133,6 +147,7 @@ class OnlineTraining:
             processes=1,
             checkpoint_steps=ONLINE_CHECKPOINT_STEPS,
             reward=self._reward_folder(),
+            supervised=None if self.supervision is None else self.supervision.as_job(work),
             online=OnlineJob(
                 iteration=turn.number,
                 identity=identity,
@@ -168,19 +183,10 @@ class OnlineTraining:
         return Path(located(run.config.reward.model, "reward"))
 
 
-def optimise(
-    turn: Turn, method: Method, prompts: Prompts, reward: RewardModel | None
-) -> Checkpoint:
-    """Train the policy online, step by step, and publish it.
-
-    Raises:
-        ConfigError: if there is no reward model, or nothing is drawn at random.
-        NothingToTrainOn: without prompts, or without the policy's weights.
-    """
-    run = turn.run
-    training = OnlineTraining(turn=turn, method=method, prompts=prompts, reward=reward)
-    training.require_trainable()
-    with run.stage(turn.number, method, training.steps()) as steps:
+def optimise(training: OnlineTraining) -> Checkpoint:
+    """Train the policy online, step by step, and publish it."""
+    turn, run = training.turn, training.turn.run
+    with run.stage(turn.number, training.method, training.steps()) as steps:
         if steps.owed:
             _pay_steps(training, steps)
     with run.stage(turn.number, "train", training.publication(steps.planned)) as stage:
@@ -190,7 +196,7 @@ def optimise(
             identity, result = Publishing(run=run).publish(job)
             row = training.checkpoint(identity, result)
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
-            run.reporter.note(_summary(method, result))
+            run.reporter.note(_summary(training.method, result))
     reach("checkpoint.committed")
     (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
     return checkpoint

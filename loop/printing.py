@@ -12,9 +12,11 @@ from rich.table import Table
 
 from ..stores.records import Evaluation
 from .display import results_tables
+from .receipts import KEPT, keeps
 from .shown import one_line, visible
 
 CELL = 80
+LINE = 400
 
 
 def print_json(document: object) -> None:
@@ -42,6 +44,8 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
+        for account in iteration["receipts"]:
+            console.print(f"  {_account(account)}", highlight=False, markup=False, soft_wrap=True)
         alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
         for what, found in alike.items():
             console.print(f"  near copies: {_alike(what, found)}", highlight=False)
@@ -95,6 +99,21 @@ def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
         f"{name} {entry['used']:,}" + (f" of {entry['limit']:,}" if entry["limit"] else "")
         for name, entry in spend.items()
     )
+
+
+def _account(account: Mapping[str, Any]) -> str:
+    """Return how many items a filter received, kept and dropped, why, and one id of each fate."""
+    what = f"{account['filter']}: {account['received']:,} {account['items']}"
+    dropped = [o for o in account["outcomes"] if o["count"] and not keeps(o["outcome"])]
+    kept = [o for o in account["outcomes"] if keeps(o["outcome"]) and o["outcome"] != KEPT]
+    detail = ", ".join(_fate(o["outcome"].removeprefix(f"{KEPT}: "), o) for o in kept)
+    parts = [f"{account['kept']:,} kept" + (f" ({detail})" if detail else "")]
+    parts += [f"{_fate(o['outcome'], o)}, as {o['examples'][0]}" for o in dropped]
+    return one_line(f"{what}, {'; '.join(parts)}", limit=LINE)
+
+
+def _fate(name: str, outcome: Mapping[str, Any]) -> str:
+    return f"{outcome['count']:,} {name}"
 
 
 def _alike(what: str, found: Mapping[str, Any]) -> str:

@@ -61,7 +61,7 @@ def optional_text(row: Row, name: str) -> str | None:
 
 
 def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Prompt:
-    """Return the prompt of a row; `task` and `split` stand in where the row names none.
+    """Return the prompt of a row; `task`, `split` and `source` stand in where it names none.
 
     Raises:
         RowError: if the row can not be read as meant.
@@ -80,7 +80,7 @@ def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Promp
         messages=messages,
         reference=reference,
         checks=checks,
-        source=source,
+        source=_source(row) or source,
     )
 
 
@@ -119,6 +119,12 @@ def _split(row: Row) -> Split | None:
         if value == split:
             return split
     raise RowError(f"'split' must be {' or '.join(SPLITS)}, and is {json.dumps(value)[:60]}")
+
+
+def _source(row: Row) -> str | None:
+    """Return the name of the data set that a row comes from, if that is what the field holds."""
+    value = row.get("source")
+    return text_of(value, "source") if isinstance(value, str) and value else None
 
 
 def prompt_field(row: Row) -> str:

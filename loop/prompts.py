@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..configs.schema import PromptsConfig
 from ..critics.checks import validate_check
@@ -15,6 +16,9 @@ from ..stores.keys import SEED_BITS, derive_seed
 from ..stores.records import Message, Prompt, Split
 from .files import InputError, RowError, placed_rows
 from .prompt_rows import SPLITS, as_json, content_id, to_prompt
+
+if TYPE_CHECKING:
+    from .tiny.nouns import TinyPrompt
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +45,8 @@ def read_prompts(path: Path, *, task: str | None = None, split: Split = "train")
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         first, same = found.setdefault(prompt.prompt_id, (place, prompt))
-        if same != prompt:
+        # The same prompt may come from two sources; the first one's name stays.
+        if replace(same, source=prompt.source) != prompt:
             raise InputError(
                 f"{path}, {place}: the id {prompt.prompt_id!r} stands for something else on "
                 f"{first}; give each prompt an id of its own, or none"
@@ -98,20 +103,21 @@ def tiny_prompts() -> list[Prompt]:
     """Return the prompts of the tiny world."""
     from .tiny.world import prompts
 
-    return [
-        Prompt(
-            prompt_id=content_id(messages, tiny.reference, tiny.checks, tiny.task),
-            task=tiny.task,
-            split=tiny.split,
-            messages=messages,
-            reference=tiny.reference,
-            checks=tiny.checks,
-            source=TINY,
-        )
-        for split in SPLITS
-        for tiny in prompts(split)
-        for messages in [(Message(role="user", content=tiny.text),)]
-    ]
+    return [as_prompt(tiny) for split in SPLITS for tiny in prompts(split)]
+
+
+def as_prompt(tiny: "TinyPrompt") -> Prompt:
+    """Return a prompt of the tiny world as one of a run."""
+    messages = (Message(role="user", content=tiny.text),)
+    return Prompt(
+        prompt_id=content_id(messages, tiny.reference, tiny.checks, tiny.task),
+        task=tiny.task,
+        split=tiny.split,
+        messages=messages,
+        reference=tiny.reference,
+        checks=tiny.checks,
+        source=TINY,
+    )
 
 
 def _with_held_out(

@@ -3,14 +3,18 @@
 Read-only and safe while the daemon writes.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
+from ..stores.frames import frame_rows
 from ..stores.keys import Json
 from ..stores.lake import RunReader, run_folder, run_names
-from ..stores.records import SCORED, Evaluation
+from ..stores.records import SCORED, Evaluation, Receipt
 from .evaluation import HELD_OUT
+from .probing.falls import PREFIX, alarming, is_probe
+from .receipts import accounts
 from .search.duplicates import reported
 
 
@@ -36,8 +40,9 @@ def open_run(lake: Path, name: str | None) -> RunReader:
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:
-    """Return the run's numbers on its held-out prompts."""
-    frame = run.scan("evaluations").filter(pl.col("benchmark") == HELD_OUT).collect()
+    """Return the run's numbers on its held-out prompts and on its capability probes."""
+    wanted = (pl.col("benchmark") == HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
+    frame = run.scan("evaluations").filter(wanted).collect()
     return [Evaluation(**row) for row in frame.to_dicts()]
 
 
@@ -57,9 +62,11 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "metrics": {
                     e.metric: {"value": e.value, "stderr": e.stderr, "n": e.n}
                     for e in numbers
-                    if e.iteration == number
+                    if e.iteration == number and e.benchmark == HELD_OUT
                 },
+                "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
+                "receipts": _receipts(run, number),
                 "duplicates": reported(run.journal, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
                 "stages": [
@@ -77,6 +84,22 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
             if iteration is None or number == iteration
         ],
     }
+
+
+def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
+    """Return what was passed of each probe, how much that fell, and whether that is an alarm."""
+    found: dict[str, dict[str, Json]] = {}
+    for e in (e for e in numbers if is_probe(e.benchmark)):
+        probe = found.setdefault(e.benchmark.removeprefix(PREFIX), {"alarm": False})
+        probe[e.metric] = {"value": e.value, "stderr": e.stderr, "n": e.n}
+        probe["alarm"] = probe["alarm"] or alarming(e)
+    return dict(found)
+
+
+def _receipts(run: RunReader, iteration: int) -> list[Json]:
+    """Return what each filter of an iteration received, kept and dropped."""
+    frame = run.scan("receipts", iteration=iteration).collect()
+    return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
 
 
 def _ended(run: RunReader) -> Json:

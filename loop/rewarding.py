@@ -1,25 +1,30 @@
 """Training a reward model from an iteration's pairs, and publishing it (AlpacaFarm, Section 2.2).
 
 It begins with the body of M_0, whatever the policy has become since. It is published beside the
-checkpoints, under the hash of its files.
+checkpoints, under the hash of its files. With it come the statistics of its training, step by step:
+how the distribution of its scores drifted stands in the lake.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..configs.load import semantic
+from ..policies.trainer_steps import STEPS, Progress, read_steps
 from ..policies.training import TrainJob, TrainResult
 from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import REWARD_MODELS
-from ..stores.records import Pair, RewardModel
+from ..stores.records import Pair, RewardModel, Statistic
 from .publishing import Publishing, accelerate_config
 from .reporter import Advance
 from .rows import Rows
 from .training import parts_with_rows, require_enough
 from .turn import Turn
 
-SHOWN = ("loss", "accuracy", "held_out/accuracy")
+SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
+TOLD = ("loss", "accuracy", "chosen/mean", "chosen/sd", "rejected/mean", "rejected/sd")
+"""What the lake keeps of each step: means over its pairs, and the moments of their scores."""
 
 
 def train_reward(it: Turn, pairs: Rows[Pair]) -> RewardModel:
@@ -34,20 +39,21 @@ def train_reward(it: Turn, pairs: Rows[Pair]) -> RewardModel:
         "start": start.identity,
         "settings": semantic(config.training.reward),
         "sees_end": config.reward.sees_end,
+        "bucket_width": config.pairs.bucket_width,
     }
     owed = it.whole("train_reward", params, pairs)
     with it.run.stage(it.number, "train_reward", owed) as stage:
         for unit in stage.owed:
             require_enough(it.run, it.number, pairs, start)
-            row = _trained(it, unit, pairs)
-            stage.commit(unit, {RewardModel: [row]}, Advance(rows=row.steps))
+            row, told = _trained(it, unit, pairs)
+            stage.commit(unit, {RewardModel: [row], Statistic: told}, Advance(rows=row.steps))
     key = stage.planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)
     return model
 
 
-def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> RewardModel:
-    """Train in a work folder and publish the result; return its row."""
+def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
+    """Train in a work folder and publish the result; return its row and its statistics."""
     run = it.run
     run.models.make_room()
     job = TrainJob(
@@ -61,11 +67,12 @@ def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> RewardModel:
         processes=run.config.training.processes,
         accelerate_config=accelerate_config(run),
         sees_end=run.config.reward.sees_end,
+        bucket_width=run.config.pairs.bucket_width,
     )
     identity, result = Publishing(run=run, place=REWARD_MODELS).publish(job)
     run.reporter.note(_summary(result))
     finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
-    return RewardModel(
+    row = RewardModel(
         reward_model_id=identity,
         parent_id=run.models.initial.identity,
         iteration=it.number,
@@ -73,6 +80,16 @@ def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> RewardModel:
         steps=result.steps,
         metrics=canonical_json(finite),
     )
+    return row, _statistics(read_steps(job.folder(STEPS)), it.number)
+
+
+def _statistics(steps: Sequence[Progress], iteration: int) -> list[Statistic]:
+    return [
+        Statistic(iteration=iteration, method="reward", step=step.step, metric=name, value=value)
+        for step in steps
+        for name in TOLD
+        if (value := step.metrics.get(name)) is not None
+    ]
 
 
 def _summary(result: TrainResult) -> str:

@@ -15,6 +15,7 @@ from ..stores.records import (
     Candidate,
     Critique,
     Demonstration,
+    Grade,
     Pair,
     Preference,
     Prompt,
@@ -23,7 +24,7 @@ from ..stores.records import (
 )
 from ..stores.schemas import plain
 
-T = TypeVar("T", Candidate, Critique, Reward, Preference, Pair, Demonstration, Score)
+T = TypeVar("T", Candidate, Critique, Reward, Preference, Grade, Pair, Demonstration, Score)
 D = TypeVar("D", Pair, Demonstration)
 
 
@@ -62,15 +63,19 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[T]):
-    """Rows of one kind, held by one or more stages over the same chunks of prompts."""
+    """Rows of one kind, held by one or more stages over the same chunks of prompts.
+
+    `called` is a short name for the rows of many stages.
+    """
 
     row_type: type[T]
     stages: tuple[Planned, ...]
+    called: str = ""
 
     @property
     def label(self) -> str:
         """What the stages are called together."""
-        return "+".join(stage.stage for stage in self.stages)
+        return self.called or "+".join(stage.stage for stage in self.stages)
 
     @property
     def chunks(self) -> int:
@@ -81,7 +86,8 @@ class Rows(Generic[T]):
         """Join the rows of two stages over the same prompts."""
         if self.chunks != other.chunks:
             raise ValueError(f"{self.label} and {other.label} do not share their prompts")
-        return Rows(row_type=self.row_type, stages=self.stages + other.stages)
+        called = f"{self.label}+{other.label}" if self.called or other.called else ""
+        return Rows(row_type=self.row_type, stages=self.stages + other.stages, called=called)
 
 
 AnyRows = (
@@ -89,6 +95,7 @@ AnyRows = (
     | Rows[Critique]
     | Rows[Reward]
     | Rows[Preference]
+    | Rows[Grade]
     | Rows[Pair]
     | Rows[Demonstration]
     | Rows[Score]

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..configs.schema import RunConfig
 from ..critics.feedback import FeedbackCritic
+from ..critics.grading.grader import Grader
 from ..critics.verify import Verifier
 from ..policies.engine import Engine
 from ..stores.committer import if_there_is_room
@@ -22,6 +23,8 @@ from ..stores.schemas import Batch, Row
 from .admission import Admission
 from .annotation.panel import NOBODY, Panels
 from .budget import Budget, actual
+from .completing.completers import Completers
+from .filtering.filters import EVERYTHING, Filters
 from .fork import Fork
 from .models import Models, Served
 from .reporter import Advance, Reporter
@@ -33,6 +36,8 @@ B = TypeVar("B")
 SEMANTICS: Mapping[str, int] = {
     "prompts": 1,
     "sample": 1,
+    "complete": 1,
+    "grade": 1,
     "refine": 1,
     "critique": 1,
     "reward": 1,
@@ -40,7 +45,9 @@ SEMANTICS: Mapping[str, int] = {
     "demonstrate": 1,
     "given": 1,
     "train": 1,
-    "train_reward": 1,
+    "next_token": 1,
+    "reference_reward": 1,
+    "train_reward": 2,
     "demonstrate_preferred": 1,
     "condition": 1,
     "demonstrations": 1,
@@ -52,9 +59,16 @@ SEMANTICS: Mapping[str, int] = {
     "annotate": 1,
     "compare": 1,
     "prefer": 1,
+    "balance": 1,
     "reference": 1,
     "logprob": 1,
     "assess": 1,
+    "filter": 1,
+    "review": 1,
+    "probe": 1,
+    "demonstrate_critiques": 1,
+    "binarise": 1,
+    "mixed": 1,
 }
 """The version of what each verb computes: raised whenever the same inputs would give other rows."""
 
@@ -99,6 +113,9 @@ class Run:
     stop: StopSignal
     prompts: Mapping[str, Prompt] = field(repr=False)
     panels: Panels = NOBODY
+    completers: Completers | None = None
+    grader: Grader | None = None
+    filters: Filters = EVERYTHING
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
     budget: Budget = field(init=False)

@@ -28,6 +28,7 @@ class Draw:
     seed: int
     parent_id: str | None = None
     critique_id: str | None = None
+    principle: str | None = None
 
 
 def draws(
@@ -60,13 +61,17 @@ def draws(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateDrawing:
-    """A stage that draws candidates from one policy under one sampling setting."""
+    """A stage that draws candidates from one policy under one sampling setting.
+
+    `model` is what its rows call the model; default: the configured policy.
+    """
 
     run: Run
     iteration: int
     policy: Served
     kind: CandidateKind
     sampling: SamplingConfig
+    model: str | None = None
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
         """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
@@ -125,8 +130,8 @@ class CandidateDrawing:
             parent_id=draw.parent_id,
             critique_id=draw.critique_id,
             policy=self.policy.identity,
-            model=self.run.config.policy.model,
-            principle=None,
+            model=self.model or self.run.config.policy.model,
+            principle=draw.principle,
             text=storable(completion.text),
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,

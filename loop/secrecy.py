@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 
 from pydantic import SecretStr
 
-from ..configs.schema import RunConfig, Section
+from ..configs.section import Section
 
 WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 SHORTEST = 6
@@ -38,8 +38,8 @@ def hide_environment() -> None:
             hide(value)
 
 
-def hide_secrets_of(config: RunConfig) -> None:
-    """Black out every secret that a configuration holds."""
+def hide_secrets_of(config: Section) -> None:
+    """Black out every secret that a configuration, or a part of one, holds."""
     for secret in _secrets_in(config):
         hide(secret)
 

@@ -10,7 +10,12 @@ import pyarrow as pa
 
 from ..configs.methods import PPOTraining, QuarkTraining
 from ..configs.schema import RunConfig
-from ..policies.online.steps import read_step
+from ..policies.online.steps import (
+    REFERENCE_ENDED,
+    REFERENCE_REWARD,
+    ReferenceReward,
+    read_step,
+)
 from ..policies.training import Progress
 from ..stores.durable import make_folder
 from ..stores.frames import as_frame
@@ -87,7 +92,19 @@ def spent(tables: Mapping[type[Row], pa.Table]) -> Advance:
     )
 
 
-def prompts_file(folder: Path, prompts: Sequence[Prompt]) -> Path:
-    """Leave the prompts in a Parquet file in a folder, and return it; equal prompts, equal file."""
-    (sealed,) = write_parts([(make_folder(folder), to_table(Prompt, prompts))])
+def prompts_file(
+    folder: Path,
+    prompts: Sequence[Prompt],
+    references: Mapping[str, ReferenceReward] | None = None,
+) -> Path:
+    """Leave the prompts in a Parquet file in a folder, and return it; equal prompts, equal file.
+
+    With `references`, one for each prompt's id, it has the columns of these, too.
+    """
+    table: pa.Table = to_table(Prompt, prompts)
+    if references is not None:
+        found = [references[prompt.prompt_id] for prompt in prompts]
+        table = table.append_column(REFERENCE_REWARD, pa.array([r.score for r in found]))
+        table = table.append_column(REFERENCE_ENDED, pa.array([r.ended for r in found]))
+    (sealed,) = write_parts([(make_folder(folder), table)])
     return folder / f"{sealed.sha256}.parquet"

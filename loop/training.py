@@ -13,9 +13,10 @@ from ..stores.failpoints import reach
 from ..stores.journal_reader import Unit
 from ..stores.keys import Json, canonical_json, derive_seed
 from ..stores.lake import CHECKPOINTS
-from ..stores.records import Checkpoint, Demonstration, Pair, Yield
+from ..stores.records import Checkpoint, Demonstration, Pair, Receipt, Yield
 from ..stores.schemas import TABLES
 from .models import Served, is_endpoint
+from .next_token import Supervision, supervision
 from .publishing import Publishing, accelerate_config
 from .reporter import Advance
 from .rows import Rows, joined
@@ -34,6 +35,7 @@ class Training:
     run: Run
     iteration: int
     policy: Served
+    supervision: Supervision | None = None
 
     def identity(self, rows: Rows[Pair] | Rows[Demonstration]) -> Json:
         """What the checkpoint depends on besides the rows."""
@@ -65,6 +67,7 @@ class Training:
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=self.run.config.training.processes,
             accelerate_config=accelerate_config(self.run),
+            supervised=None if self.supervision is None else self.supervision.as_job(work),
         )
         identity, result = Publishing(run=self.run).publish(job)
         stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
@@ -100,8 +103,11 @@ def train(it: Turn, rows: Rows[Pair] | Rows[Demonstration], start: Served) -> Ch
     Raises:
         NothingToTrainOn: as `require_enough`.
     """
-    training = Training(run=it.run, iteration=it.number, policy=start)
+    beside = supervision(it)
+    training = Training(run=it.run, iteration=it.number, policy=start, supervision=beside)
     owed = it.whole("train", training.identity(rows), rows)
+    if beside is not None:
+        owed = beside.read_by(owed)
     with it.run.stage(it.number, "train", owed) as stage:
         for unit in stage.owed:
             training.require_enough(rows)
@@ -125,13 +131,9 @@ def require_enough(
     needed = run.config.training.min_pairs
     noun = "pairs" if rows.row_type is Pair else "demonstrations"
     if found < needed:
-        outcomes = Counter[str]()
-        for key in _keys(run, rows):
-            outcomes.update(y.outcome for y in run.store.rows(Yield, key))
-        reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
-            f"{needed}, so nothing was trained; prompts by outcome: {reasons}"
+            f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
         )
     if is_endpoint(start.location):
         raise NothingToTrainOn(
@@ -139,6 +141,24 @@ def require_enough(
             f"{start.location}, so its weights can not be trained here; "
             "give their folder with --policy"
         )
+
+
+def _outcomes(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> str:
+    """Say what became of the prompts that rows were made of, or of the rows that were filtered."""
+    prompts, filtered = Counter[str](), Counter[str]()
+    for key in _keys(run, rows):
+        held = run.store.journal.parts_of(key)
+        if TABLES[Yield] in held:
+            prompts.update(row.outcome for row in run.store.rows(Yield, key))
+        elif TABLES[Receipt] in held:
+            for receipt in run.store.rows(Receipt, key):
+                filtered[receipt.outcome] += receipt.count
+    counted = (("prompts by outcome", prompts), ("by what a filter did", filtered))
+    return "; ".join(
+        f"{what}: {', '.join(f'{n} {name}' for name, n in counts.most_common())}"
+        for what, counts in counted
+        if counts
+    )
 
 
 def parts_with_rows(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:

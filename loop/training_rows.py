@@ -14,6 +14,8 @@ from ..stores.keys import row_id
 
 PREFERRED = "preferred"
 """The rule of what is made of comparisons: the preferred answer is the better one."""
+BALANCED = "/balanced"
+"""What the rule of a pair ends with that was kept when lengths were balanced (`balancing`)."""
 
 
 class Outcome(StrEnum):
@@ -94,6 +96,29 @@ def pair_rows(
     rows = pl.concat([told, against], how="horizontal")
     ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), by)
     return _finished(rows.with_columns(pair_id=ids), prompts, by)
+
+
+def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return pairs, in all their columns, as those that were kept when lengths were balanced."""
+    kept = pairs.with_columns(rule=pl.col("rule") + BALANCED)
+    parts = kept.select("rule", "iteration", "prompt_id", "chosen_id", "rejected_id")
+    ids = [row_id("pair", row) for row in parts.iter_rows()]
+    return kept.with_columns(pair_id=pl.Series(ids, dtype=pl.String))
+
+
+def made_by(rule: str) -> str:
+    """Return the rule that made a row, whether or not it was balanced since."""
+    return rule.removesuffix(BALANCED)
+
+
+def in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
+    """Leave out the pairs of a rule and iteration that were balanced: those that were kept count.
+
+    The columns `iteration` and `rule` are read.
+    """
+    kept = pairs.filter(pl.col("rule").str.ends_with(BALANCED))
+    replaced = kept.select("iteration", pl.col("rule").str.strip_suffix(BALANCED)).unique()
+    return pairs.join(replaced, on=["iteration", "rule"], how="anti", maintain_order="left")
 
 
 def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:

@@ -41,7 +41,7 @@ from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
 from .canary import CANARY, write_canary
 from .online.training import train_online
-from .reward_trainer import held_out_accuracy, make_reward_trainer
+from .reward_trainer import make_reward_trainer, measured_scores
 from .trained_model import (
     Trained,
     assemble_model,
@@ -168,7 +168,7 @@ def run(job: TrainJob, identity: str) -> None:
     check_weights(job)
     write_canary(job.output, [] if job.method == "reward" else measure_canary(job))
     if job.method == "reward":
-        trained = replace(trained, metrics=trained.metrics | held_out_accuracy(job))
+        trained = replace(trained, metrics=trained.metrics | measured_scores(job))
     reach("trainer.result")
     write_result(job, identity, trained)
 

@@ -37,6 +37,9 @@ ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
 ONLINE_CHECKPOINT_STEPS = 10
 """Steps of an online method between checkpoints: each takes minutes in earnest."""
 
+BUCKET_WIDTH = 32
+"""Tokens of difference in length that a reward model is measured by, where nobody says."""
+
 CHECKPOINT_STEPS = 200
 """Optimizer steps between checkpoints: the tiny world makes none, a day's job loses minutes."""
 
@@ -64,6 +67,19 @@ class OnlineJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedSet:
+    """D_S: what people answered, learned beside the method's own loss (ChatGLM-RLHF, Eq. 6).
+
+    `data` are files of demonstrations (`prompt`, `completion`); `weight` is the equation's beta,
+    and `batch_size` counts the demonstrations of an optimizer step.
+    """
+
+    data: tuple[Path, ...]
+    weight: float
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
@@ -73,7 +89,9 @@ class TrainJob:
     `dtype` is the type in which the weights are updated and saved: float32 keeps the small steps of
     preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
     `checkpoint_steps` counts the steps that progress tells of: for an online method its own.
-    `sees_end` says whether a reward model in training reads the answers' end tokens.
+    `sees_end` says whether a reward model in training reads the answers' end tokens, `bucket_width`
+    how many tokens of difference in length it is measured by; `supervised` is what a policy learns
+    besides.
     """
 
     method: Method
@@ -90,11 +108,18 @@ class TrainJob:
     reward: Path | None = None
     online: OnlineJob | None = None
     sees_end: bool = True
+    bucket_width: int = BUCKET_WIDTH
+    supervised: SupervisedSet | None = None
 
     @property
     def accumulation(self) -> int:
         """Forward passes of a process an optimizer step, so that `batch_size` holds exactly."""
         return self.settings.batch_size // (self.settings.micro_batch_size * self.processes)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of rows that the training reads."""
+        return self.data if self.supervised is None else (*self.data, *self.supervised.data)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -116,7 +141,7 @@ def write_job(job: TrainJob) -> str:
 
 def job_json(job: TrainJob) -> str:
     """Return `job.json`: the job and the hash of each file it reads; equal text is an equal job."""
-    inputs = [*job.data, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
+    inputs = [*job.files, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
     fields: dict[str, Any] = {
         "method": job.method,
         "model": str(job.model),
@@ -134,6 +159,15 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
+    if job.method == "reward":
+        fields["bucket_width"] = job.bucket_width
+    if job.supervised is not None:
+        supervised = job.supervised
+        fields["supervised"] = {
+            "data": [str(p) for p in supervised.data],
+            "weight": supervised.weight,
+            "batch_size": supervised.batch_size,
+        }
     return json.dumps(fields, indent=1, sort_keys=True)
 
 
@@ -157,6 +191,18 @@ def read_job(path: Path) -> TrainJob:
         reward=Path(fields["reward"]) if fields["reward"] else None,
         online=_read_online(fields["online"]) if fields["online"] else None,
         sees_end=fields["sees_end"],
+        bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
+        supervised=_read_supervised(fields.get("supervised")),
+    )
+
+
+def _read_supervised(fields: dict[str, Any] | None) -> SupervisedSet | None:
+    if fields is None:
+        return None
+    return SupervisedSet(
+        data=tuple(Path(p) for p in fields["data"]),
+        weight=fields["weight"],
+        batch_size=fields["batch_size"],
     )
 
 

@@ -34,11 +34,17 @@ def refuse_unfit(job: TrainJob) -> None:
             f"batch_size {s.batch_size} is not a multiple of processes x micro_batch_size "
             f"({job.processes} x {s.micro_batch_size} = {share})",
         )
+    if job.supervised is not None and job.supervised.batch_size % job.processes:
+        raise TrainingError(
+            "refused",
+            f"next_token.batch_size {job.supervised.batch_size} is not a multiple of the "
+            f"{job.processes} processes",
+        )
     if not isinstance(s, SETTINGS[job.method]):
         raise TrainingError("refused", f"{job.method} can not be trained with {type(s).__name__}")
     if not job.data:
         raise TrainingError("refused", "there is no data to train on")
-    missing = [p for p in job.data if not p.is_file()]
+    missing = [p for p in job.files if not p.is_file()]
     missing += [p for p in job.folders if not p.is_dir()]
     if missing:
         raise TrainingError("refused", f"{missing[0]} does not exist")

@@ -20,6 +20,8 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from ..configs.methods import DPOTraining, PPOTraining, QuarkTraining
+from .chat import ChatTokenizer
+from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
@@ -36,23 +38,30 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of the job's method."""
     # The arguments come first: with ZeRO-3 their existence changes how models are loaded.
     s = job.settings
+    trainer: Any
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
         refuse_world(job, args)
         reference = other_reference(job)
-        return DPOTrainer(
+        trainer = (DPOWithNextToken if job.supervised else DPOTrainer)(
             model=load_model(job, job.model),
             ref_model=load_model(job, reference) if reference else None,
             args=args,
             train_dataset=load_data(job),
             processing_class=tokenizer,
         )
-    args = sft_arguments(job)
-    refuse_world(job, args)
-    model = load_model(job, job.model)
-    return SFTTrainer(
-        model=model, args=args, train_dataset=load_data(job), processing_class=tokenizer
-    )
+    else:
+        args = sft_arguments(job)
+        refuse_world(job, args)
+        trainer = (SFTWithNextToken if job.supervised else SFTTrainer)(
+            model=load_model(job, job.model),
+            args=args,
+            train_dataset=load_data(job),
+            processing_class=tokenizer,
+        )
+    if job.supervised is not None:
+        trainer.add(job, job.supervised, ChatTokenizer(tokenizer, job.model))
+    return trainer
 
 
 def other_reference(job: TrainJob) -> Path | None:

@@ -143,7 +143,8 @@ class Grade:
     goes from 1 to 10. It is None with `status` as the reason: what could not be read, or
     `not_applicable` where the aspect does not apply. `types` are the kinds of mistakes that were
     found, or of help that is given, by number. Grades that were asked for in one prompt share
-    `text`, the raw reply; `order` is the candidate's place in it, from 0.
+    `text`, the raw reply; `order` is the candidate's place in it, from 0, or -1 if there was
+    nothing to ask.
     """
 
     grade_id: str
@@ -185,8 +186,8 @@ class PromptReview:
 class Receipt:
     """Of what came into a filter, how many items met one fate, with a few of their ids.
 
-    `outcome` is `kept`, or the reason why they were dropped. What came in is the sum over a
-    filter's receipts; a filter that works chunk by chunk leaves one receipt an outcome and chunk.
+    `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. What came in is the
+    sum over a filter's receipts; one that works chunk by chunk leaves one an outcome and chunk.
     """
 
     iteration: int

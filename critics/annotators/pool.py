@@ -1,19 +1,18 @@
 """Pools of annotators, from YAML: which model each is made of, and how it is asked.
 
-A file lists `annotators`, each with a `name` and the fields of `Profile`. With `extends: NAME` it
-starts from a shipped pool: an annotator of a known name replaces only the fields that it states, a
-new name adds an annotator. Two pools have the paper's thirteen (Appendix C.1): `alpacafarm`, and
-`alpacafarm-hosted`, without biases of tokens, for endpoints.
+A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`. Two
+pools have the paper's thirteen (Appendix C.1): `alpacafarm`, and `alpacafarm-hosted`, without
+biases of tokens, for endpoints.
 """
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from ...configs.annotation import Role
-from ...configs.read import parse_yaml
+from ...configs.pools import Pools, fault
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
@@ -27,7 +26,7 @@ from .templates import (
     shipped_examples,
 )
 
-POOLS = Path(__file__).parent / "pools"
+POOLS = Pools(folder=Path(__file__).parent / "pools", item="annotator")
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
 
@@ -119,7 +118,7 @@ class Pool:
 
 def shipped_pools() -> tuple[str, ...]:
     """Return the names of the pools that come with the package."""
-    return tuple(sorted(path.stem for path in POOLS.glob("*.yaml")))
+    return POOLS.shipped()
 
 
 def load_pool(name_or_path: str) -> Pool:
@@ -129,57 +128,9 @@ def load_pool(name_or_path: str) -> Pool:
         ConfigError: if there is no such file, or it is no list of whole annotators; names the file
             and the line or the field.
     """
-    is_shipped = name_or_path in shipped_pools()
-    path = POOLS / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
-    entries = _entries(path, may_extend=True)
-    annotators = tuple(_annotator(entry, path) for entry in entries.values())
+    path = POOLS.place(name_or_path)
+    annotators = tuple(_annotator(entry, path) for entry in POOLS.entries(path).values())
     return Pool(name=path.stem, annotators=annotators)
-
-
-def _entries(path: Path, *, may_extend: bool) -> dict[str, dict[str, Any]]:
-    """Return the annotators of a file by name, laid over those of the pool it extends."""
-    document = _document(path)
-    base = document.get("extends")
-    if base is not None and (not may_extend or base not in shipped_pools()):
-        names = ", ".join(shipped_pools())
-        raise ConfigError(f"{path}: 'extends' must name a shipped pool that extends none ({names})")
-    merged = {} if base is None else _entries(POOLS / f"{base}.yaml", may_extend=False)
-    inherited = frozenset(merged)
-    listed = document.get("annotators")
-    if not isinstance(listed, list) or not listed:
-        raise ConfigError(f"{path}: 'annotators' must be a list with at least one annotator")
-    stated = set[str]()
-    for number, raw in enumerate(cast("list[object]", listed), start=1):
-        where = f"{path}: annotator {number}"
-        entry = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
-        name = entry.get("name")
-        if not isinstance(name, str):
-            raise ConfigError(f"{where} must be a mapping with a name and what differs from others")
-        if name in stated:
-            raise ConfigError(f"{where}: the name {name!r} stands there twice")
-        stated.add(name)
-        merged[name] = merged[name] | entry if name in inherited else entry
-    return merged
-
-
-def _document(path: Path) -> dict[str, object]:
-    try:
-        document = parse_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        names = ", ".join(shipped_pools())
-        raise ConfigError(
-            f"{path}: no pool of annotators can be read ({error.strerror}); shipped are {names}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text") from error
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    fields = cast("dict[object, object]", document) if isinstance(document, dict) else {}
-    unknown = [key for key in fields if key not in ("annotators", "extends")]
-    if not fields or unknown:
-        what = f"unknown field {unknown[0]!r}" if unknown else "must be a mapping"
-        raise ConfigError(f"{path}: {what}; a pool has 'annotators', and 'extends' if need be")
-    return {str(key): value for key, value in fields.items()}
 
 
 def _annotator(entry: dict[str, Any], path: Path) -> Annotator:
@@ -187,7 +138,7 @@ def _annotator(entry: dict[str, Any], path: Path) -> Annotator:
     try:
         profile = Profile.model_validate(entry)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_fault(error)}") from error
+        raise ConfigError(f"{where}: {fault(error, Profile)}") from error
     templates = load_set(profile.template, path.parent)
     for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
         if wanted and not templates.shows(name):
@@ -218,15 +169,3 @@ def _annotator(entry: dict[str, Any], path: Path) -> Annotator:
         persona=persona_text(profile.persona) if profile.persona else "",
         ties=profile.ties,
     )
-
-
-def _fault(error: ValidationError) -> str:
-    """Return the first mistake: the field, what is wrong with it, what it is."""
-    item = error.errors()[0]
-    field = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
-        return f"unknown field {field!r}; known are {', '.join(Profile.model_fields)}"
-    if item["type"] == "missing":
-        return f"the field {field!r} is missing"
-    text = item["msg"].replace("Input should", "must", 1)
-    return f"{field}: {text}, not {item['input']!r}"

@@ -6,7 +6,6 @@ examples and their reply; `system.txt`, where there is one, goes ahead as the sy
 the reply must look like (`{form}`) is not the set's to say: it comes from `forms/`.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from ...configs.read import parse_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json
-from ..templating import placeholders, render
+from ..templating import defused, load_template, placeholders, render, tags
 
 Form = Literal["token", "json", "ranking"]
 """How a verdict is written: the better output's number alone, an object with an explanation, or
@@ -25,9 +24,6 @@ both numbers in order."""
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
-
-WORD_JOINER = "\u2060"
-"""Invisible; between the bracket and the name of a tag it makes it a tag no more."""
 
 PAIR = frozenset({"instruction", "first", "second"})
 REQUIRED: dict[str, frozenset[str]] = {
@@ -46,8 +42,6 @@ EXTRA: dict[str, frozenset[str]] = {
 }
 """Files that a set may lack, and what they may show."""
 
-TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSet:
@@ -62,7 +56,7 @@ class TemplateSet:
     @property
     def tags(self) -> frozenset[str]:
         """The names of the tags that these templates put around texts."""
-        return _tags(self.texts)
+        return tags(*self.texts)
 
     @property
     def texts(self) -> tuple[str | None, ...]:
@@ -80,20 +74,12 @@ class TemplateSet:
 
     def defused(self, text: str) -> str:
         """Return `text` with the set's own tags broken, so that it can not end its part early."""
-        if "<" not in text or not self.tags:
-            return text
-        names = "|".join(map(re.escape, sorted(self.tags)))
-        return re.sub(rf"<(?=\s*/?\s*(?:{names})\b)", f"<{WORD_JOINER}", text, flags=re.IGNORECASE)
+        return defused(text, self.tags)
 
     def shown(self, values: Mapping[str, str]) -> str:
         """Return one pair as the prompt shows it; with an `input`, if `values` has one."""
         safe = {name: self.defused(value) for name, value in values.items()}
         return render(self.pair_input if "input" in values else self.pair, safe)
-
-
-@lru_cache
-def _tags(texts: tuple[str | None, ...]) -> frozenset[str]:
-    return frozenset(TAG.findall("\n".join(text for text in texts if text)))
 
 
 class Example(Section):
@@ -147,48 +133,23 @@ def load_set(name_or_folder: str, beside: Path) -> TemplateSet:
 @lru_cache
 def form_text(form: Form, *, several: bool) -> str:
     """Return what tells the annotator how to write its reply, about one pair or several."""
-    return _text(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
+    return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
 
 
 @lru_cache
 def persona_text(persona: Literal["long", "short"]) -> str:
     """Return what gives an annotator a taste for long, or for short outputs."""
-    return _text(HERE / "personas" / f"{persona}.txt")
+    return load_template(HERE / "personas" / f"{persona}.txt")
 
 
 @lru_cache
 def shipped_examples(*, with_input: bool) -> tuple[Example, ...]:
     """Return the worked examples, those with an input or those without."""
     path = HERE / "examples" / ("with_input.yaml" if with_input else "without_input.yaml")
-    document = parse_yaml(_text(path))
+    document = parse_yaml(path.read_text(encoding="utf-8"))
     return tuple(Example.model_validate(row) for row in cast("list[object]", document))
 
 
 def _template(name: str, path: Path) -> str:
-    text = _text(path)
-    there = placeholders(text)
     required = REQUIRED.get(name, EXTRA["example"] if name == "example" else frozenset[str]())
-    allowed = required | OPTIONAL.get(name, EXTRA.get(name, frozenset[str]()))
-    missing, unknown = required - there, there - allowed
-    if missing:
-        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
-    if unknown:
-        raise ConfigError(
-            f"{path}: unknown placeholder {_braced(unknown)}; this template may use "
-            f"{_braced(allowed) or 'none'}"
-        )
-    return text
-
-
-def _text(path: Path) -> str:
-    try:
-        # Editors end a file with a line break; it is not part of the prompt.
-        return path.read_text(encoding="utf-8").removesuffix("\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
-
-
-def _braced(names: frozenset[str]) -> str:
-    return ", ".join(f"{{{name}}}" for name in sorted(names))
+    return load_template(path, required, OPTIONAL.get(name, EXTRA.get(name, frozenset[str]())))

@@ -5,9 +5,10 @@ committed as they are done, and the stages share their chunks of prompts.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Literal
 
 from ...critics.annotators.simulate import draw_key
@@ -26,19 +27,22 @@ Matched = Callable[[int], list[Match]]
 
 
 def annotate(it: Turn, candidates: Rows[Candidate]) -> Rows[Preference]:
-    """Compare two of each prompt's usable candidates; noise decides some of them (p_ann).
+    """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
 
     Raises:
         RuntimeError: if the run was opened as one that learns from no comparisons.
     """
     panel = _present(it.run.panels.training)
-    seed, keyed_on = it.run.config.seed, it.run.config.annotation.keyed_on
+    seed, config = it.run.config.seed, it.run.config.annotation
+    every = config.comparisons == "all"
 
     def matched(chunk: int) -> list[Match]:
         drafts = it.chunk(candidates, chunk)
-        return [_match(*two, keyed_on) for two in drawn_pairs(drafts, seed)]
+        pairs = all_pairs(drafts) if every else drawn_pairs(drafts, seed)
+        return [_match(*two, config.keyed_on) for two in pairs]
 
-    return _compared(it, "annotate", panel, matched, candidates)
+    which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
+    return _compared(it, "annotate", panel, matched, which, candidates)
 
 
 def compare(it: Turn, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
@@ -57,7 +61,7 @@ def compare(it: Turn, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Row
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
         return [_match(known[answer.prompt_id], answer, keyed_on) for answer in asked]
 
-    return _compared(it, "compare", panel, matched, answers, outputs)
+    return _compared(it, "compare", panel, matched, {}, answers, outputs)
 
 
 def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
@@ -66,24 +70,47 @@ def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candid
     They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
     space) its first two candidates are the pair; with fewer than two there is none.
     """
-    by_prompt: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        if candidate.usable:
-            by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
     return [
         _two_of(usable, derive_seed(seed, "match", [c.candidate_id for c in usable]))
-        for usable in by_prompt.values()
+        for usable in _usable(candidates)
         if len(usable) > 1
     ]
 
 
-def _two_of(usable: Sequence[Candidate], seed: int) -> tuple[Candidate, Candidate]:
-    distinct = dict[str, Candidate]()
+def all_pairs(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Candidate]]:
+    """Return every two usable candidates of a prompt whose texts differ; each text stands once.
+
+    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
+    space) its first two candidates are the only pair, as in `drawn_pairs`.
+    """
+    pairs = list[tuple[Candidate, Candidate]]()
+    for usable in _usable(candidates):
+        texts = _distinct(usable)
+        pairs += combinations(texts if len(texts) > 1 else usable[:2], 2)
+    return pairs
+
+
+def _usable(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return the usable candidates, prompt by prompt."""
+    by_prompt: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.usable:
+            by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
+    return list(by_prompt.values())
+
+
+def _distinct(usable: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first candidate of each text."""
+    texts = dict[str, Candidate]()
     for candidate in usable:
-        distinct.setdefault(normal(candidate), candidate)
-    if len(distinct) == 1:
+        texts.setdefault(normal(candidate), candidate)
+    return list(texts.values())
+
+
+def _two_of(usable: Sequence[Candidate], seed: int) -> tuple[Candidate, Candidate]:
+    texts = _distinct(usable)
+    if len(texts) == 1:
         return usable[0], usable[1]
-    texts = list(distinct.values())
     first, second = sorted(random.Random(seed).sample(range(len(texts)), 2))
     return texts[first], texts[second]
 
@@ -101,14 +128,22 @@ def _present(panel: Panel | None) -> Panel:
 
 
 def _compared(
-    it: Turn, verb: Verb, panel: Panel, matched: Matched, *read: Rows[Candidate]
+    it: Turn,
+    verb: Verb,
+    panel: Panel,
+    matched: Matched,
+    which: Mapping[str, Json],
+    *read: Rows[Candidate],
 ) -> Rows[Preference]:
-    """Pay the stage of each annotator, then ask again where the run was told to."""
+    """Pay the stage of each annotator, then ask again where the run was told to.
+
+    `which` is what the keys say of the choice of matches.
+    """
     asking = [
         Annotating(run=it.run, iteration=it.number, verb=verb, panel=panel, annotator=annotator)
         for annotator in panel.annotators
     ]
-    stages = [_paid(it, annotating, matched, *read) for annotating in asking]
+    stages = [_paid(it, annotating, matched, which, *read) for annotating in asking]
     group = tuple(planned.stage for planned in stages)
     for annotating, planned in zip(asking, stages, strict=True):
         place = (it.number, planned.stage)
@@ -120,10 +155,16 @@ def _compared(
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
-def _paid(it: Turn, annotating: Annotating, matched: Matched, *read: Rows[Candidate]) -> Planned:
+def _paid(
+    it: Turn,
+    annotating: Annotating,
+    matched: Matched,
+    which: Mapping[str, Json],
+    *read: Rows[Candidate],
+) -> Planned:
     """Pay the stage of one annotator: those of the pairs that it was drawn for."""
     attempts = it.run.config.annotation.attempts
-    params: Json = {"by": annotating.identity, "attempts": attempts}
+    params: Json = {"by": annotating.identity, "attempts": attempts, **which}
     owed = it.work(annotating.verb, params, *read)
     label = f"{annotating.verb}:{read[0].label}:{annotating.annotator.name}"
     replies = replies_so_far(it.run.store.journal, attempts)

@@ -10,11 +10,14 @@ from ...configs.annotation import Role
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.annotators.pool import Annotator, Pool, load_pool
 from ...stores.keys import Json
+from ..consistency import require_few_answers
 from ..models import NO_MODEL, is_endpoint
 
 ANNOTATING = frozenset({"feedme", "reward-conditioning", "dpo", "reward-model"})
 """The recipes that learn from comparisons, whatever else is configured."""
-REWARDED = frozenset({"best-of-n", "expert-iteration", "ppo", "quark"})
+REWARDED = frozenset(
+    {"best-of-n", "expert-iteration", "ppo", "quark", "chatglm-ppo", "chatglm-dpo", "chatglm-rs"}
+)
 """The recipes that learn a reward model from comparisons, unless one is configured."""
 
 
@@ -53,6 +56,8 @@ class Panels:
             return NOBODY
         pool = load_pool(config.annotation.pool)
         _refuse_texts_at_endpoints(pool, config)
+        if annotated:
+            require_few_answers(config)
         return cls(
             training=_training(pool, config) if annotated else None,
             evaluation=_evaluation(pool, config) if assessed else None,

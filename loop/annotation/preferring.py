@@ -2,7 +2,8 @@
 
 The rule `preferred`. A tie and a comparison without a verdict give no pair: nobody said which
 answer is the better one. What was compared twice may give the same two answers twice; the
-comparison that comes last counts.
+comparison that comes last counts. With `annotation.drop_cycles` those that contradict others give
+none, either.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import polars as pl
 
 from ...stores.frames import as_arrow, rows_frame
+from ...stores.keys import Json
 from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
+from ..consistency import DECIDED, consistency_params, sifted
 from ..reporter import Advance
 from ..rows import Rows
 from ..training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
@@ -28,21 +31,25 @@ class Sides(NamedTuple):
 
 
 def prefer(it: Turn, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
-    """Commit the pairs of all comparisons, and what became of each prompt."""
-    owed = it.work("prefer", {"rule": PREFERRED}, candidates, preferences)
+    """Commit the pairs of the comparisons that count, and what became of each prompt."""
+    config = it.run.config.annotation
+    params: Json = {"rule": PREFERRED, **consistency_params(config)}
+    owed = it.work("prefer", params, candidates, preferences)
     with it.run.stage(it.number, "prefer", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()
             drafts = it.frame(candidates, unit.chunk)
             asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
+            said = sifted(it.frame(preferences, unit.chunk), config, it.number)
             made = preferred_pairs(
                 drafts,
-                it.frame(preferences, unit.chunk),
+                said.comparisons,
                 rows_frame(Prompt, asked),
                 Origin(rule=PREFERRED, iteration=it.number),
             )
             rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-            stage.commit(unit, {Pair: rows, Yield: yields}, Advance(rows=len(rows)))
+            tables = {Pair: rows, Yield: yields, **said.tables}
+            stage.commit(unit, tables, Advance(rows=len(rows)))
     return Rows(row_type=Pair, stages=(stage.planned,))
 
 
@@ -64,7 +71,7 @@ def sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataF
     first = pl.col("preferred") == "first"
     decided = (
         preferences.unique(["first_id", "second_id"], keep="last", maintain_order=True)
-        .filter(pl.col("preferred").is_in(["first", "second"]))
+        .filter(pl.col("preferred").is_in(DECIDED))
         .join(turns, on="prompt_id")
         .sort("turn", "first_id", "second_id")
         .select(

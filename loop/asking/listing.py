@@ -1,5 +1,5 @@
 # pyright: basic
-"""Lists of a run's rows with filters: critiques, candidates, pairs.
+"""Lists of a run's rows with filters: critiques, candidates, grades, pairs.
 
 A list is a lazy frame in the order of the stored rows, so the first rows of a long list come
 without reading the rest. A filter by a word that the run does not know is an error, for it is
@@ -12,9 +12,10 @@ from typing import get_args
 
 import polars as pl
 
+from ...critics.grading.reading import Status
 from ...stores.derived import scan_derived
 from ...stores.lake import RunReader
-from ...stores.records import SCORED, CandidateKind
+from ...stores.records import SCORED, CandidateKind, GradedAspect
 
 _LENGTH = pl.col("text").str.len_chars()
 _TOKENS = pl.col("completion_tokens")
@@ -134,6 +135,26 @@ def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
         columns=[*frame.collect_schema().names(), "task", "reward"],
         texts=[pl.col("text")],
         conditions=_by_rating(run, wanted, "candidate_id"),
+    ).wanted(wanted)
+
+
+def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+    """Return grades; their length is in characters of the rationale, the reward the candidate's."""
+    frame = run.scan("grades", iteration=wanted.iteration)
+    conditions: list[pl.Expr] = []
+    if wanted.aspect is not None:
+        _check("aspect", wanted.aspect, get_args(GradedAspect))
+        conditions.append(pl.col("aspect") == wanted.aspect)
+    if wanted.rating is not None:
+        conditions.append(pl.col("rating") == wanted.rating)
+    if wanted.unscored:
+        conditions.append(~pl.col("status").is_in([SCORED, Status.NOT_APPLICABLE.value]))
+    return Listing(
+        run=run,
+        frame=frame.with_columns(length=pl.col("rationale").str.len_chars()),
+        columns=frame.collect_schema().names(),
+        texts=[pl.col("rationale"), pl.col("type_rationale")],
+        conditions=conditions,
     ).wanted(wanted)
 
 

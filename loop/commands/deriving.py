@@ -30,7 +30,9 @@ NewName = Annotated[str | None, typer.Option("--name", help="Name of the derived
 def rederive(
     name: RunArgument,
     *,
-    rule: Annotated[str, typer.Option(help="Rule: success_vs_failure, success or top_reward.")],
+    rule: Annotated[
+        str, typer.Option(help="Rule, such as success_vs_failure, top_reward or mean-vs-random.")
+    ],
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Positives a prompt; default: the run's own.")
     ] = None,

@@ -17,6 +17,16 @@ def judge_check(
         list[str] | None,
         typer.Option("--human", help="Annotators whose names begin like this are people."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Also agreement by this field, such as task of a run's prompts."),
+    ] = None,
+    second: Annotated[
+        str | None, typer.Option(help="Also agreement with this judge, in wins, ties and losses.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Also how often this model's outputs win, tie and lose.")
+    ] = None,
     panel: Annotated[int, typer.Option(min=2, help="Most verdicts that make a majority.")] = 4,
     draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
@@ -28,10 +38,11 @@ def judge_check(
 ) -> None:
     """Check judges: agreement with people, bias and variance, tastes, consistency."""
     from ..files import InputError
+    from ..judge_check.agreement import Question, agreements
     from ..judge_check.checking import Settings, check
     from ..judge_check.formats import PEOPLE
     from ..judge_check.judgments import collect
-    from ..judge_check.report import document, plot_check, print_check
+    from ..judge_check.report import document, plot_check, print_agreements, print_check
     from ..judge_check.sources import judgments_of
     from ..plots import check_plot
     from ..printing import print_json
@@ -39,14 +50,21 @@ def judge_check(
     with exit_codes():
         if plot is not None:
             check_plot(plot)
-        judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ()))))
+        judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
         if not len(judgments.instructions):
             raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
+        if by is not None and not any(judgments.tasks):
+            raise InputError(f"--by {by}: no judgment has a field of this name")
         settings = Settings(panel=panel, draws=draws, seed=seed)
+        question = Question(second=second, model=model)
+        asked = by is not None or question != Question()
+        agreed = agreements(judgments, question, settings) if asked else []
         checked = check(judgments, settings)
         if plot is not None:
             plot_check(plot, checked)
         if as_json:
-            print_json(document(judgments, checked, settings))
+            print_json(document(judgments, checked, agreed, settings))
         else:
             print_check(judgments, checked)
+            if agreed:
+                print_agreements(agreed)

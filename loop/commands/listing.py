@@ -1,4 +1,4 @@
-"""Commands that list a run's rows with filters: `critiques`, `candidates`, `pairs`, `failures`."""
+"""Commands that list a run's rows with filters: critiques, candidates, grades, pairs, failures."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -129,6 +129,45 @@ def candidates(
         limit=limit,
     )
     columns = ("iteration", "candidate_id", "task", "kind", "completion_tokens", "reward", "text")
+    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+
+
+def grades(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    aspect: Annotated[str | None, typer.Option("--aspect", help="Only in this aspect.")] = None,
+    rating: Annotated[
+        int | None, typer.Option("--rating", min=1, max=10, help="Only with this rating.")
+    ] = None,
+    unscored: Unscored = False,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the grades of a run: of each candidate its ratings in four aspects, or as a whole."""
+    from ..asking.listing import Wanted
+    from ..asking.listing import grades as listed
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        aspect=aspect,
+        rating=rating,
+        unscored=unscored,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+    columns = ("iteration", "candidate_id", "aspect", "rating", "status", "rationale")
     _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 

@@ -1,12 +1,14 @@
 """Commands that ask a lake: `sql`; and `eval`, `variants`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..asking.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, exit_codes
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, Settings, exit_codes
+from .rewarding import REWARD, RewardCheck, check_reward
 from .winning import WINRATE, winrate
 from .working import reporting
 
@@ -43,7 +45,11 @@ def variants(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
 
 def evaluate(
     name: Annotated[
-        str, typer.Argument(help="Name of the run; or winrate, of a file.", metavar="RUN|winrate")
+        str,
+        typer.Argument(
+            help="Name of the run; or winrate, of a file; or reward, of a reward model.",
+            metavar="RUN|winrate|reward",
+        ),
     ],
     *,
     lake: Lake = DEFAULT_LAKE,
@@ -52,16 +58,27 @@ def evaluate(
         Path | None, typer.Option(help="Evaluate on these prompts instead (JSONL).")
     ] = None,
     preferences: Annotated[
-        Path | None, typer.Option(help="winrate: annotations in AlpacaEval's format.")
+        list[Path] | None,
+        typer.Option(help="winrate: annotations in AlpacaEval's format; reward: people's."),
     ] = None,
-    by: Annotated[str | None, typer.Option(help="winrate: also by this field of the file.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="winrate, reward: also by this field of the file.")
+    ] = None,
     versus: Annotated[
         Path | None, typer.Option(help="winrate: also the lead over the model of this file.")
     ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="reward: the reward model's folder, or tiny.")
+    ] = None,
+    human: Annotated[
+        list[str] | None,
+        typer.Option("--human", help="reward: annotators whose names begin like this are people."),
+    ] = None,
+    settings: Settings = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run's checkpoints: held-out prompts, or a file of your own; or a win-rate."""
+    """Evaluate a run's checkpoints; or recompute a win-rate; or check a reward model on people."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
     from ..asking.output import is_table, write_frame
@@ -69,12 +86,17 @@ def evaluate(
     from ..printing import print_results
 
     with exit_codes():
-        if name == WINRATE:
-            winrate(preferences, by, versus, form, as_json=as_json)
+        if name != REWARD:
+            _refuse_elsewhere(REWARD, {"reward": reward, "human": human, "set": settings})
+        if name == REWARD:
+            _refuse_elsewhere(WINRATE, {"versus": versus})
+            check = RewardCheck(model=reward, files=preferences or (), by=by, human=human or ())
+            check_reward(check, settings or (), form, as_json=as_json)
             return
-        for option, given in (("preferences", preferences), ("by", by), ("versus", versus)):
-            if given is not None:
-                raise FormError(f"--{option} is about a file: `lpfloop eval {WINRATE} ...`")
+        if name == WINRATE:
+            winrate(_only(preferences), by, versus, form, as_json=as_json)
+            return
+        _refuse_elsewhere(WINRATE, {"preferences": preferences, "by": by, "versus": versus})
         table = is_table(form, as_json=as_json)
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, prompts, reporter)
@@ -82,3 +104,17 @@ def evaluate(
             print_results(found)
         else:
             write_frame(rows_frame(Evaluation, found), form, as_json=as_json)
+
+
+def _refuse_elsewhere(word: str, options: Mapping[str, object]) -> None:
+    """Refuse options that belong to another use of `eval`."""
+    for option, given in options.items():
+        if given is not None:
+            raise FormError(f"--{option} is about a file: `lpfloop eval {word} ...`")
+
+
+def _only(files: Sequence[Path] | None) -> Path | None:
+    """Return the one file of a win-rate."""
+    if files is not None and len(files) > 1:
+        raise FormError(f"eval {WINRATE}: one file of one model; give --preferences once")
+    return files[0] if files else None

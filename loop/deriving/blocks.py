@@ -71,13 +71,13 @@ def blocks(
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for parts in _cut(_parts(run, iteration)):
-        candidates = _rows(run, "candidates", parts)
+        candidates = columns_of(run, "candidates", parts)
         said = critiques
-        said = verdicts(_rows(run, "critiques", parts)) if said is None else said
+        said = verdicts(columns_of(run, "critiques", parts)) if said is None else said
         order = candidates.select("prompt_id").unique(maintain_order=True)
         yield Block(
             prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
-            judged=judge(candidates, _rows(run, "rewards", parts), said),
+            judged=judge(candidates, columns_of(run, "rewards", parts), said),
         )
 
 
@@ -125,7 +125,7 @@ def _cut(parts: Sequence[Part]) -> Iterator[list[Part]]:
     if any(not _in_chunks(part.stage) for part in judging):
         yield list(parts)
         return
-    for chunks in _ranges(part for part in judging if part.table == "candidates"):
+    for chunks in ranges(part for part in judging if part.table == "candidates"):
         yield [*(part for part in judging if part.chunk in chunks), *annotations]
 
 
@@ -133,7 +133,7 @@ def _in_chunks(stage: str) -> bool:
     return set(stage.rpartition(":")[2].split("+")) <= CHUNKED
 
 
-def _ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:
+def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:
     """Give ranges of chunks with about so many candidates; a pack is not cut, as it is read whole.
 
     What one chunk has in several stages is in one range.
@@ -154,7 +154,7 @@ def _by_chunk(part: Part) -> int:
     return part.chunk
 
 
-def _rows(run: RunReader, table: str, parts: Sequence[Part]) -> pl.DataFrame:
+def columns_of(run: RunReader, table: str, parts: Sequence[Part]) -> pl.DataFrame:
     """Return the rows of a table in a block, in the columns that pairing reads."""
     of = [part for part in parts if part.table == table]
     return run.scan_parts(table, of).select(READ[table]).collect(engine="in-memory")

@@ -1,5 +1,7 @@
 """Deriving anew: pairs or demonstrations under another rule from what a run has stored.
 
+A rule of `pairing` reads critiques and rewards, a binarisation (`binarising`) reads grades.
+
 No model is called and nothing of the run changes: the result is a derived table under a name, with
 the lineage that says from which stages of which run it was made, by which rule.
 """
@@ -11,19 +13,25 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ...configs.recipes import Binarisation
 from ...stores.derived import DerivedError, Draft, open_derived
 from ...stores.frames import as_arrow
 from ...stores.keys import Json
 from ...stores.lake import RunReader
-from ...stores.records import Demonstration, Pair
+from ...stores.records import Demonstration, Pair, Receipt
 from ...stores.schemas import TABLES
+from ..binarising import BINARISATIONS, Binarising, binarisation_receipts, binarised_pairs
 from ..judged import READ, verdicts
 from ..pairing import DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ..training import NothingToTrainOn
 from .blocks import blocks, critiques_of, judged_iterations, judging_stages, require_judged
 from .derivation import Told, keep
+from .graded import graded_blocks, graded_iterations, grading_stages, require_graded
 
 DEFAULT_TOP_K = 3
+
+
+Way = Pairing | Binarising
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +53,15 @@ class Rederivation:
 
     run: RunReader
     row_type: type[Pair | Demonstration]
-    ways: tuple[Pairing, ...]
+    ways: tuple[Way, ...]
     critiques: str | None
 
     @property
     def lineage(self) -> dict[str, Json]:
         """From what, and how."""
         first = self.ways[0]
-        reads = [s for how in self.ways for s in judging_stages(self.run, how.iteration)]
+        stages = grading_stages if isinstance(first, Binarising) else judging_stages
+        reads = [s for how in self.ways for s in stages(self.run, how.iteration)]
         if self.critiques is not None:
             read = open_derived(self.run.folder, self.critiques)
             reads.append({"derived": read.name, "identity": read.identity})
@@ -61,7 +70,7 @@ class Rederivation:
             "run": self.run.folder.name,
             "table": TABLES[self.row_type],
             "rule": first.rule,
-            "top_k": first.top_k,
+            "top_k": None if isinstance(first, Binarising) else first.top_k,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
             "critiques": self.critiques,
@@ -76,9 +85,11 @@ class Rederivation:
         """
         outcomes = Counter[str]()
         for how in self.ways:
-            for made in derive(self.run, self.row_type, how, self.critiques):
+            for made, told in self._made(how):
                 draft.add(TABLES[self.row_type], as_arrow(made.rows))
                 draft.add("yields", as_arrow(made.yields))
+                if told:
+                    draft.add("receipts", told)
                 outcomes.update(made.yields["outcome"])
         if not draft.rows.get(TABLES[self.row_type]):
             reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
@@ -87,6 +98,16 @@ class Rederivation:
                 f"{self.run.folder.name}; prompts by outcome: {reasons}"
             )
         return {"outcomes": dict(outcomes.most_common())}
+
+    def _made(self, how: Way) -> Iterator[tuple[Made, list[Receipt]]]:
+        """Give the rows of an iteration, some prompts at a time, with any receipts."""
+        if isinstance(how, Binarising):
+            for block in graded_blocks(self.run, how.iteration):
+                made = binarised_pairs(block.judged, block.prompts, how)
+                yield made, binarisation_receipts(block.judged, made, how)
+            return
+        for made in derive(self.run, self.row_type, how, self.critiques):
+            yield made, []
 
 
 def rederive(run: RunReader, wanted: Wanted) -> Told:
@@ -115,9 +136,12 @@ def derive(
 def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
     """Say everything that was left unsaid, and refuse what can not be done."""
     config = json.loads(run.journal.meta("config") or "{}")
-    top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
+    for binarisation in BINARISATIONS:
+        if wanted.rule == binarisation:
+            return _binarisation(run, wanted, binarisation, seed)
     rule = _rule(wanted.rule)
+    top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
     iterations = _iterations(run, wanted.iteration)
     for number in iterations:
         _require_readable(run, rule, number, wanted.critiques)
@@ -132,9 +156,27 @@ def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
     )
 
 
+def _binarisation(run: RunReader, wanted: Wanted, rule: Binarisation, seed: int) -> Rederivation:
+    """Plan pairs of grades; one a prompt, so that there is no top k to choose."""
+    pairs = wanted.table in (None, TABLES[Pair])
+    if wanted.critiques is not None or wanted.top_k is not None or not pairs:
+        raise DerivedError(
+            f"--rule {rule}: makes one pair a prompt of grades alone; leave out --critiques, "
+            "--top-k and --table"
+        )
+    found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
+    if not found:
+        raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
+    ways = [Binarising(rule=rule, root_seed=seed, iteration=number) for number in found]
+    for how in ways:
+        require_graded(run, how)
+    return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
+
+
 def _rule(name: str) -> Rule:
     if name not in RULES:
-        raise DerivedError(f"--rule {name}: there is no such rule; there are {', '.join(RULES)}")
+        known = ", ".join((*RULES, *BINARISATIONS))
+        raise DerivedError(f"--rule {name}: there is no such rule; there are {known}")
     return name
 
 
@@ -192,4 +234,6 @@ def _default_name(wanted: Wanted, made: Rederivation) -> str:
         "as-": wanted.table,
     }
     words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
-    return "-".join([f"{wanted.rule}-k{made.ways[0].top_k}", *words])
+    first = made.ways[0]
+    many = "" if isinstance(first, Binarising) else f"-k{first.top_k}"
+    return "-".join([f"{wanted.rule}{many}", *words])

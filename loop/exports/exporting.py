@@ -21,6 +21,7 @@ from ...stores.lake import RunReader
 from ...stores.outputs import Record, open_sink, output_folder, put_text
 from ...stores.schemas import ROW_TYPES
 from ..reading import open_run
+from ..training_rows import in_use
 from .card import Contents, card
 from .feedback import ultrafeedback
 from .grouping import groups
@@ -29,7 +30,7 @@ from .shapes import DATA, PLAIN, SHAPES, Shape, plain_shape
 
 BATCH = 4096
 ULTRAFEEDBACK, INSPECT = "ultrafeedback", "inspect"
-CANDIDATES = "candidates"
+CANDIDATES, PAIRS = "candidates", "pairs"
 FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
 
 
@@ -133,7 +134,8 @@ def _rows(run: RunReader, job: Export) -> Iterator[Record]:
 
 def _frame(run: RunReader, job: Export) -> pl.LazyFrame:
     if job.derived is None:
-        return run.scan(job.table, iteration=job.iteration)
+        frame = run.scan(job.table, iteration=job.iteration)
+        return in_use(frame) if job.table == PAIRS else frame
     frame = scan_derived(run.folder, job.derived, job.table)
     return frame if job.iteration is None else frame.filter(pl.col("iteration") == job.iteration)
 

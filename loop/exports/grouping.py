@@ -21,6 +21,7 @@ class Judged:
     candidate: Row
     critiques: Sequence[Row]
     rewards: Sequence[Row]
+    grades: Sequence[Row] = ()
 
     @property
     def critique(self) -> Row | None:
@@ -55,9 +56,10 @@ def _batch(run: RunReader, iteration: int | None, ids: pl.DataFrame) -> Iterator
     candidates = _by(_rows(run, "candidates", iteration, ids), "prompt_id")
     critiques = _by(_rows(run, "critiques", iteration, ids), "candidate_id")
     rewards = _by(_rows(run, "rewards", iteration, ids), "candidate_id")
+    grades = _by(_rows(run, "grades", iteration, ids), "candidate_id")
     for prompt_id in ids["prompt_id"]:
         judged = [
-            Judged(c, critiques.get(c["candidate_id"], ()), rewards.get(c["candidate_id"], ()))
+            Judged(c, *(said.get(c["candidate_id"], ()) for said in (critiques, rewards, grades)))
             for c in candidates[prompt_id]
         ]
         yield Group(prompts[prompt_id], judged)

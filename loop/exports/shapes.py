@@ -5,6 +5,7 @@ Conversations are lists of role and content, no optional key is ever null, and l
 columns of its own, which the loaders leave alone.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ TURN = pa.struct([("role", pa.string()), ("content", pa.string())])
 TEXT, INT, BOOL = pa.string(), pa.int64(), pa.bool_()
 SHAREGPT = {"user": "human", "assistant": "gpt", "system": "system"}
 DATA = "train"
+INDEX = re.compile("0|[1-9][0-9]{0,17}")
+"""The id of a prompt that came as a row's number in its source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,20 @@ def whole_conversation(row: Record) -> Iterator[Record]:
     yield {"messages": [*row["prompt"], *row["completion"]], **_lineage(row, DEMO_LINEAGE)}
 
 
+def ultrafeedback_pairs(row: Record) -> Iterator[Record]:
+    """Give UltraFeedback's binarised row: texts, where the prompt comes from, and both scores."""
+    turns, name = row["prompt"], row["prompt_id"]
+    alone = [turn["role"] for turn in turns] == ["user"]
+    scores = {f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")}
+    yield {
+        "prompt": turns[0]["content"] if alone else turns,
+        "chosen": row["chosen"][-1]["content"],
+        "rejected": row["rejected"][-1]["content"],
+        **({"source_index": int(name)} if INDEX.fullmatch(name) else {"prompt_id": name}),
+        "metadata": scores,
+    }
+
+
 def verl_prompts(row: Record) -> Iterator[Record]:
     """Give verl's RL row of a training prompt, with what its reward function is told."""
     if row["split"] != DATA:
@@ -157,6 +174,7 @@ def _axolotl_sft(name: str) -> Mapping[str, Any]:
 
 _GROUND = pa.struct([("style", TEXT), ("ground_truth", TEXT)])
 _EXTRA = pa.struct([("split", TEXT), ("index", TEXT)])
+_SCORES = pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())])
 _FROM_TO = pa.struct([("from", TEXT), ("value", TEXT)])
 _SIDES = [("chosen", TURNS), ("rejected", TURNS)]
 
@@ -262,6 +280,21 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
             convert=trl_sft,
             tags=("openrlhf", "sft"),
         ),
+    ],
+    "ultrafeedback-binarized": [
+        Shape(
+            table="pairs",
+            ending=".jsonl",
+            columns=[
+                ("prompt", TEXT),
+                ("chosen", TEXT),
+                ("rejected", TEXT),
+                ("source_index", INT),
+                ("metadata", _SCORES),
+            ],
+            convert=ultrafeedback_pairs,
+            tags=("ultrafeedback", *PREFERENCE),
+        )
     ],
     "verl": [
         Shape(

@@ -25,28 +25,30 @@ from .fields import (
     object_of,
     only,
     remark_of,
-    side_of,
     text_or_empty,
     vote_of,
 )
+from .pairs import pairs
 from .rows import Maker, Verdict
 from .scale import THREE_LEVEL, number
+from .ultrafeedback import ultrafeedback
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
-
-NO_ANSWER = "None"
-"""What UltraFeedback has where there is no reference."""
 
 Rows = Iterator[StoredRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format: how it is recognised, the scale of its ratings, and how a row is read."""
+    """A format: how it is recognised, the scale of its ratings, and how a row is read.
+
+    `semantics` is raised whenever the same row would become other rows of the lake.
+    """
 
     detect: Callable[[Row], bool]
     read: Callable[[Row, Maker], Rows]
     scale: str = THREE_LEVEL
+    semantics: int = 1
 
 
 def prompts(row: Row, make: Maker) -> Rows:
@@ -67,60 +69,6 @@ def candidates(row: Row, make: Maker) -> Rows:
             if text is None:
                 raise RowError(f"{name}[{place}] has no {' or '.join(ANSWER_FIELDS)}")
             yield from _answered(prompt, text, item, make)
-
-
-def ultrafeedback(row: Row, make: Maker) -> Rows:
-    """Read UltraFeedback: annotated completions, or the binarised form."""
-    if "chosen" in row:
-        yield from pairs(row, make)
-        return
-    asked = only(row, "messages" if row.get("messages") else "instruction")
-    right = [answer for answer in list_of(row, "correct_answers") if answer != NO_ANSWER]
-    prompt = make.prompt({"reference": right[0] if len(right) == 1 else None, **asked})
-    yield prompt
-    for place, entry in enumerate(list_of(row, "completions"), start=1):
-        item = object_of(entry, f"completions[{place}]")
-        text = item.get("response")
-        candidate = make.candidate(
-            prompt,
-            text_or_empty(text, f"completions[{place}].response"),
-            optional_text(item, "model"),
-            remark_of(item, "principle"),
-        )
-        yield candidate
-        verdicts = [_verdict(n, v) for n, v in fields_of(item, "annotations").items()]
-        critique = remark_of(item, "critique") or ""
-        if verdicts or critique:
-            yield make.critique(candidate, make.source, verdicts, critique)
-        for name in ("overall_score", "fine-grained_score"):
-            yield from make.reward(candidate, f"{make.source}:{name}", item.get(name))
-
-
-def pairs(row: Row, make: Maker) -> Rows:
-    """Read a chosen and a rejected answer, as texts or as conversations, perhaps with scores."""
-    before, chosen = side_of(row, "chosen")
-    other, rejected = side_of(row, "rejected")
-    if before != other:
-        raise RowError("'chosen' and 'rejected' do not share their prompt")
-    shared = {k: v for k, v in row.items() if k not in TEXT_FIELDS}
-    if before:
-        turns = [{"role": m.role, "content": m.content} for m in before]
-        prompt = make.prompt({**shared, "messages": turns})
-    else:
-        prompt = make.prompt({k: v for k, v in row.items() if k != "messages"})
-    scored = {**fields_of(row, "metadata"), **row}
-    scores = number(scored.get("score_chosen")), number(scored.get("score_rejected"))
-    first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
-    second = make.candidate(prompt, rejected, optional_text(row, "rejected_model"))
-    yield prompt
-    if first == second:
-        return
-    yield first
-    yield second
-    for candidate, score in zip((first, second), scores, strict=True):
-        yield from make.reward(candidate, f"{make.source}:score", score)
-    yield make.preference(first, second, make.source, "first")
-    yield make.pair(prompt, first, second, scores)
 
 
 def alpaca(row: Row, make: Maker) -> Rows:
@@ -170,6 +118,7 @@ FORMATS: Mapping[str, Format] = {
         detect=lambda row: "completions" in row and "instruction" in row,
         read=ultrafeedback,
         scale="1-5",
+        semantics=2,
     ),
     "pairs": Format(detect=lambda row: {"chosen", "rejected"} <= set(row), read=pairs),
     "alpacafarm": Format(detect=lambda row: {"output_1", "output_2"} <= set(row), read=alpaca),
@@ -253,13 +202,3 @@ def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candid
         for place, field in enumerate(fields, start=1)
     )
     return prompt, first, second
-
-
-def _verdict(name: str, value: object) -> Verdict:
-    """Return UltraFeedback's annotation of one aspect; a list of them has the last word."""
-    if isinstance(value, list):
-        value = cast("list[object]", value)[-1] if value else {}
-    said = object_of(value, f"annotations.{name}")
-    reasons = [remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale")]
-    comment = "\n\n".join(reason for reason in reasons if reason)
-    return Verdict(name=name, given=said.get("Rating"), comment=comment)

@@ -21,12 +21,12 @@ from ..reading import open_run
 from . import IMPORTED
 from .annotating import ANNOTATIONS, IDS, annotated, annotations, candidates_of, present
 from .formats import FORMATS
+from .grades import overall_receipts
 from .reading import Count, Reading, counted
 from .rows import Maker, identity_of
 from .scale import SCALES, THREE_LEVEL, Scale
 
 IMPORT = "import"
-SEMANTICS = 1
 ROWS_A_UNIT = 1000
 
 
@@ -82,7 +82,7 @@ def import_files(job: Import) -> Imported:
     make = Maker(source=source, scale=scale, task=job.task)
     facts: dict[str, Json] = {
         "format": form,
-        "semantics": SEMANTICS,
+        "semantics": 1 if form == ANNOTATIONS else FORMATS[form].semantics,
         "source": source,
         "task": job.task,
         "scale": asdict(scale),
@@ -143,7 +143,8 @@ def _import(job: Import, reading: Reading, facts: Mapping[str, Json]) -> Importe
         if owed:
             for chunk, rows in _units(reading):
                 if chunk in owed:
-                    store.commit(owed[chunk], _by_type(rows), {"rows": len(rows)})
+                    told = [*rows, *overall_receipts(rows)]
+                    store.commit(owed[chunk], _by_type(told), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:

@@ -4,16 +4,17 @@ Nothing is guessed: a rating is mapped to the three levels by a declared scale, 
 lose stays in the critique's text, and a rating that can not be read is null.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...stores.keys import row_id
+from ...stores.keys import Json, row_id
 from ...stores.records import (
     SCORED,
     AspectRating,
     Candidate,
     Critique,
+    Grade,
     Message,
     Order,
     Pair,
@@ -66,11 +67,12 @@ class Known(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes the rows of one import."""
+    """Makes the rows of one import; those that a turn of the loop takes in bear its number."""
 
     source: str
     scale: Scale
     task: str | None
+    iteration: int = 0
 
     def prompt(self, row: Row) -> Prompt:
         """Return the prompt of a row.
@@ -85,19 +87,22 @@ class Maker:
     ) -> Candidate:
         """Return an answer that was made elsewhere."""
         model = model or UNKNOWN
-        inputs = {
+        inputs: dict[str, Json] = {
             "prompt": prompt.prompt_id,
             "source": self.source,
             "model": model,
             "principle": principle,
             "text": text,
         }
+        if self.iteration:
+            inputs["iteration"] = self.iteration
         return external_candidate(
             inputs,
             prompt_id=prompt.prompt_id,
             text=text,
             source=self.source,
             model=model,
+            iteration=self.iteration,
             principle=principle,
         )
 
@@ -212,7 +217,7 @@ class Maker:
         return Pair(
             pair_id=row_id("pair", inputs),
             prompt_id=prompt.prompt_id,
-            iteration=0,
+            iteration=self.iteration,
             chosen_id=chosen.candidate_id,
             rejected_id=rejected.candidate_id,
             rule=IMPORTED,
@@ -227,20 +232,20 @@ class Maker:
         )
 
 
+IDS: Mapping[type[StoredRow], str] = {
+    Prompt: "prompt_id",
+    Candidate: "candidate_id",
+    Critique: "critique_id",
+    Grade: "grade_id",
+    Preference: "preference_id",
+    Pair: "pair_id",
+}
+
+
 def identity_of(row: StoredRow) -> str:
     """Return what a row is known by within one import."""
-    match row:
-        case Prompt():
-            return row.prompt_id
-        case Candidate():
-            return row.candidate_id
-        case Critique():
-            return row.critique_id
-        case Preference():
-            return row.preference_id
-        case Pair():
-            return row.pair_id
-        case Reward():
-            return f"{row.reward_model} of {row.candidate_id}"
-        case _:
-            raise TypeError(f"{type(row).__name__} rows are not imported")
+    if isinstance(row, Reward):
+        return f"{row.reward_model} of {row.candidate_id}"
+    if type(row) not in IDS:
+        raise TypeError(f"{type(row).__name__} rows are not imported")
+    return str(getattr(row, IDS[type(row)]))

@@ -17,13 +17,14 @@ from ..files import Row, RowError
 from ..imports.fields import HUMAN, human, vote_of
 from ..prompt_rows import conversation as parsed
 from ..prompt_rows import kind_of, optional_text, text_of
-from .judgments import Judgment, Output, Pair
+from .judgments import Judgment, Output, Pair, Topic
 
-Items = Iterator[Pair | Judgment]
+Items = Iterator[Pair | Judgment | Topic]
 PEOPLE = (HUMAN, "author_", "expert_")
 """How the names of people begin: in a lake, and in MT-bench."""
 BOTH_ORDERS = "_pair"
 """How MT-bench's names end of judges that were asked in both orders."""
+PAIR = ("first", "second")
 INCONSISTENT = "tie (inconsistent)"
 WINNERS: Mapping[str, Preferred] = {
     "model_a": "first",
@@ -36,12 +37,18 @@ LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a row comes from, and how the names of people begin in it."""
+    """Where a row comes from, how the names of people begin in it, and what names its task type."""
 
     path: Path
     number: int
     """Which row of the file it is, counted from 0."""
     people: tuple[str, ...] = PEOPLE
+    by: str | None = None
+    """The field that names the task type, if that is asked for."""
+
+
+Read = Callable[[Row, Source], Items]
+"""Reads one row of a form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class Format:
     """A form: the fields by which it is recognised, and how a row is read."""
 
     fields: frozenset[str]
-    read: Callable[[Row, Source], Items]
+    read: Read
 
 
 def alpaca(row: Row, source: Source) -> Items:
@@ -65,7 +72,7 @@ def alpaca(row: Row, source: Source) -> Items:
     person = None if index is None else human(str(index))
     annotator = optional_text(row, "annotator") or person or source.path.stem
     yield Judgment(
-        pair=_texts(row, "output_1", "output_2"),
+        pair=_texts(row, ("output_1", "output_2"), _generators(row)),
         annotator=annotator,
         human=annotator.startswith(source.people),
         preferred=preferred,
@@ -74,7 +81,9 @@ def alpaca(row: Row, source: Source) -> Items:
 
 def pandalm(row: Row, _source: Source) -> Items:
     """Read PandaLM's rows: the votes of people (0 is a tie), and the verdicts of judges."""
-    pair = _texts(row, "response1", "response2")
+    models = str(row.get("cmp_key") or "").split("_")
+    named = (models[0], models[1]) if len(models) == len(PAIR) else (None, None)
+    pair = _texts(row, ("response1", "response2"), named)
     for name, given in row.items():
         if name.startswith("annotator"):
             preferred = vote_of(given)
@@ -98,16 +107,26 @@ def mt_bench(row: Row, source: Source) -> Items:
     models = [text_of(row[name], name) for name in ("model_a", "model_b")]
     answers = [_answer(row.get(f"conversation_{side}"), turn) for side in "ab"]
     first, second = (
-        Output(key=f"{model}, turn {turn}", text=text)
+        Output(key=f"{model}, turn {turn}", text=text, model=model)
         for model, text in zip(models, answers, strict=True)
     )
     yield Judgment(
-        pair=Pair(instruction=f"question {row['question_id']}", first=first, second=second),
+        pair=Pair(instruction=_question(row), first=first, second=second),
         annotator=judge,
         human=judge.startswith(source.people),
         preferred=WINNERS[winner],
         orders_agreed=winner != INCONSISTENT if judge.endswith(BOTH_ORDERS) else None,
     )
+
+
+def mt_bench_questions(row: Row, source: Source) -> Items:
+    """Read MT-bench's questions, which say what each is about."""
+    if source.by in row:
+        yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
+
+
+def _question(row: Row) -> str:
+    return f"question {row['question_id']}"
 
 
 def _answer(conversation: object, turn: object) -> str | None:
@@ -142,21 +161,26 @@ def llmbar_pairs(row: Row, source: Source) -> Items:
     yield Pair(instruction=f"LLMBar/{subset}/{source.number}", first=first, second=second)
 
 
-def _texts(row: Row, first: str, second: str) -> Pair:
+def _texts(row: Row, names: tuple[str, str], models: tuple[str | None, str | None]) -> Pair:
     """Return a pair that is known by its texts; Alpaca's `input` belongs to the instruction."""
     parts = [row.get("instruction"), row.get("input")]
     instruction = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-    return Pair(instruction=instruction, first=_output(row, first), second=_output(row, second))
+    first, second = (_output(row, name, model) for name, model in zip(names, models, strict=True))
+    return Pair(instruction=instruction, first=first, second=second)
 
 
-def _output(row: Row, name: str) -> Output:
+def _generators(row: Row) -> tuple[str | None, str | None]:
+    return optional_text(row, "generator_1"), optional_text(row, "generator_2")
+
+
+def _output(row: Row, name: str, model: str | None = None) -> Output:
     value = row[name]
     if isinstance(value, bool | int | float):
         # An answer like `true` that a reader of JSON took for a value.
         value = json.dumps(value)
     if not isinstance(value, str):
         raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
-    return Output(key=value, text=value)
+    return Output(key=value, text=value, model=model)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -164,6 +188,9 @@ FORMATS: Mapping[str, Format] = {
     "PandaLM": Format(fields=frozenset({"response1", "response2"}), read=pandalm),
     "MT-bench": Format(
         fields=frozenset({"question_id", "model_a", "model_b", "winner", "judge"}), read=mt_bench
+    ),
+    "MT-bench's questions": Format(
+        fields=frozenset({"question_id", "category", "turns"}), read=mt_bench_questions
     ),
     "LLMBar's verdicts": Format(
         fields=frozenset(
@@ -199,4 +226,8 @@ def read_row(form: Format, row: Row, source: Source) -> Items:
     missing = sorted(form.fields - set(row))
     if missing:
         raise RowError(f"has no field {missing[0]!r}, unlike the first row")
-    return form.read(row, source)
+    for item in form.read(row, source):
+        yield item
+        if source.by in row and not isinstance(item, Topic):
+            pair = item if isinstance(item, Pair) else item.pair
+            yield Topic(instruction=pair.instruction, task=str(row[source.by]))

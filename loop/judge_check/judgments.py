@@ -27,10 +27,19 @@ LIST_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One of the two outputs: what it is known by, and its text where the source has it."""
+    """One of the two outputs: what it is known by; its text and model where the source has them."""
 
     key: str
     text: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """The task type of an instruction."""
+
+    instruction: str
+    task: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +96,13 @@ class Judgments:
     """All judgments of some sources. Arrays have one entry a pair.
 
     `instructions` numbers the instruction; `longer` and `lists` are 1 where the second output is
-    the longer one, or the only one with a list, -1 where the first is, and 0 otherwise.
+    the longer one, or the only one with a list, -1 where the first is, and 0 otherwise. `tasks` are
+    the task types, `models` who wrote the first and the second output; None is not known.
     """
 
     instructions: NDArray[np.int64]
+    tasks: tuple[str | None, ...]
+    models: tuple[tuple[str | None, str | None], ...]
     longer: Numbers
     lists: Numbers
     people: Votes
@@ -113,7 +125,7 @@ def together(name: str, votes: Iterable[Votes]) -> Votes:
     )
 
 
-def collect(items: Iterable[Pair | Judgment]) -> Judgments:
+def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
     """Bring judgments together by pair; pairs alone add the texts of their outputs.
 
     Of a person only the first vote on a pair counts. Pairs of equal outputs, and pairs that nobody
@@ -121,6 +133,9 @@ def collect(items: Iterable[Pair | Judgment]) -> Judgments:
     """
     gathered = _Gathered()
     for item in items:
+        if isinstance(item, Topic):
+            gathered.file(item)
+            continue
         pair = item if isinstance(item, Pair) else item.pair
         if pair.first.key != pair.second.key:
             gathered.learn(pair)
@@ -150,6 +165,12 @@ class _Gathered:
         self._pairs: dict[tuple[str, str, str], int] = {}
         self._people: dict[tuple[int, str], Judgment] = {}
         self._judges: dict[str, list[tuple[int, Judgment]]] = defaultdict(list)
+        self._tasks: dict[str, str] = {}
+        self._models: list[tuple[str | None, str | None]] = []
+
+    def file(self, topic: Topic) -> None:
+        """Keep the task type of an instruction, the first that is told."""
+        self._tasks.setdefault(topic.instruction, topic.task)
 
     def learn(self, pair: Pair) -> None:
         """Keep the texts of a pair, where it has them."""
@@ -162,6 +183,8 @@ class _Gathered:
         pair = judgment.pair
         key = (pair.instruction, pair.first.key, pair.second.key)
         number = self._pairs.setdefault(key, len(self._pairs))
+        if number == len(self._models):
+            self._models.append((pair.first.model, pair.second.model))
         if judgment.human:
             self._people.setdefault((number, judgment.annotator), judgment)
         else:
@@ -174,6 +197,8 @@ class _Gathered:
         numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]
         return Judgments(
             instructions=np.array(numbers, dtype=np.int64),
+            tasks=tuple(self._tasks.get(key[0]) for key in self._pairs),
+            models=tuple(self._models),
             longer=self._signs(_longer),
             lists=self._signs(_lists),
             people=self._votes("people", people),

@@ -12,6 +12,7 @@ from rich.table import Table
 from ...stores.keys import Json
 from .. import plots
 from ..shown import one_line
+from .agreement import Agreement
 from .checking import JUDGE, PEOPLE, Checked, Settings
 from .judgments import Judgments
 from .resampling import Estimate
@@ -23,6 +24,11 @@ TABLES = (
     {"first_shown": "shown first", "both_orders": "both orders", "repeats": "repeats"},
 )
 """The measures of each table with their headings: few enough for a narrow terminal."""
+AGREEMENTS = (
+    {"person": "a person", "majority": "majority", "second": "second"},
+    {"win": "wins", "tie": "ties", "lose": "loses"},
+)
+"""The same of agreement: with whom, and what the verdicts say of a model's outputs."""
 PANELS = {
     "held_out": "Agreement with the majority of the other people",
     "agreement": "Agreement with the majority of people",
@@ -35,13 +41,20 @@ EVEN = ("longer", "lists", "first_shown")
 """Measures of which one half says that there is no taste."""
 
 
-def document(judgments: Judgments, checked: Sequence[Checked], settings: Settings) -> Json:
-    """Return the whole check as a JSON document."""
+def document(
+    judgments: Judgments,
+    checked: Sequence[Checked],
+    agreed: Sequence[Agreement],
+    settings: Settings,
+) -> Json:
+    """Return the whole check as a JSON document, with the agreements if there are any."""
+    asked: dict[str, Json] = {"agreements": [asdict(each) for each in agreed]} if agreed else {}
     return {
         "pairs": len(judgments.instructions),
         "instructions": int(judgments.instructions.max()) + 1,
         "settings": asdict(settings),
         "annotators": [asdict(each) for each in checked],
+        **asked,
     }
 
 
@@ -55,6 +68,26 @@ def print_check(judgments: Judgments, checked: Sequence[Checked]) -> None:
         there = [name for name in columns if any(getattr(each, name) for each in checked)]
         if there or not number:
             console.print(_table(checked, {n: columns[n] for n in there}, counts=not number))
+
+
+def print_agreements(agreed: Sequence[Agreement]) -> None:
+    """Print agreement in wins, ties and losses, by task type and annotator, in percent."""
+    for columns in AGREEMENTS:
+        there = [name for name in columns if any(getattr(each, name) for each in agreed)]
+        if there:
+            Console().print(_agreements_table(agreed, {name: columns[name] for name in there}))
+
+
+def _agreements_table(agreed: Sequence[Agreement], columns: dict[str, str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("task", "annotator"):
+        table.add_column(heading, overflow="fold")
+    for heading in columns.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in agreed:
+        names = [escape(one_line(name, limit=NAME)) for name in (each.task, each.name)]
+        table.add_row(*names, *(_cell(getattr(each, name)) for name in columns))
+    return table
 
 
 def _table(checked: Sequence[Checked], columns: dict[str, str], *, counts: bool) -> Table:

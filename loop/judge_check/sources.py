@@ -14,19 +14,23 @@ from ...stores.lake import RunReader, run_names
 from ..files import InputError, Placed, RowError, placed_rows
 from ..reading import open_run
 from .formats import Format, Items, Source, format_of, read_row
-from .judgments import Judgment, Output, Pair
+from .judgments import Judgment, Output, Pair, Topic
 
+TASK = "task"
 COIN = "coin"
 """The annotator of verdicts that simulated noise gave."""
 
 
-def judgments_of(sources: Sequence[str], lake: Path, people: tuple[str, ...]) -> Items:
+def judgments_of(
+    sources: Sequence[str], lake: Path, people: tuple[str, ...], *, by: str | None = None
+) -> Items:
     """Give the judgments of files and of runs of the lake, in order.
 
     Args:
         sources: Paths of files, or names of runs.
         lake: Folder that holds the runs.
         people: How the names of people begin.
+        by: The field that names the task type; of a run's prompts there is `task`.
 
     Raises:
         InputError: if a source is neither, or a row can not be read.
@@ -34,21 +38,22 @@ def judgments_of(sources: Sequence[str], lake: Path, people: tuple[str, ...]) ->
     runs = set(run_names(lake))
     for source in sources:
         if Path(source).is_file():
-            yield from _of_file(Path(source), people)
+            yield from _of_file(Path(source), people, by)
         elif source in runs:
             with closing(open_run(lake, source)) as run:
-                yield from _of_run(run, people)
+                yield from _of_run(run, people, by)
         else:
             raise InputError(f"{source}: neither a file nor a run of {lake}")
 
 
-def _of_file(path: Path, people: tuple[str, ...]) -> Items:
+def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
     rows = _csv_rows(path) if path.suffix == ".csv" else placed_rows(path)
     known: Format | None = None
     for number, (place, row) in enumerate(rows):
         try:
             known = known or format_of(row)
-            yield from read_row(known, row, Source(path=path, number=number, people=people))
+            source = Source(path=path, number=number, people=people, by=by)
+            yield from read_row(known, row, source)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
 
@@ -65,18 +70,23 @@ def _csv_rows(path: Path) -> Iterator[Placed]:
         raise InputError(f"{path}: no CSV file that can be read: {error}") from error
 
 
-def _of_run(run: RunReader, people: tuple[str, ...]) -> Items:
+def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
     """Give a run's preferences with the texts they are about."""
     texts = run.scan("candidates").unique("candidate_id")
-    asked = run.scan("prompts").select("prompt_id", "messages").unique("prompt_id")
+    asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
     frame = run.scan("preferences").join(asked, on="prompt_id", how="left", maintain_order="left")
     for side in ("first", "second"):
         named = texts.select(
-            pl.col("candidate_id").alias(f"{side}_id"), pl.col("text").alias(f"{side}_text")
+            pl.col("candidate_id").alias(f"{side}_id"),
+            pl.col("text").alias(f"{side}_text"),
+            pl.col("model").alias(f"{side}_model"),
         )
         frame = frame.join(named, on=f"{side}_id", how="left", maintain_order="left")
     for row in frame.collect().iter_rows(named=True):
-        yield preference(row, people)
+        said = preference(row, people)
+        yield said
+        if by == TASK and row[TASK] is not None:
+            yield Topic(instruction=said.pair.instruction, task=row[TASK])
 
 
 def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
@@ -85,7 +95,11 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
     human = annotator.startswith(people)
     known = not (human or row["flipped"] or row["order"] == "both")
     first, second = (
-        Output(key=row[f"{side}_text"] or row[f"{side}_id"], text=row[f"{side}_text"])
+        Output(
+            key=row[f"{side}_text"] or row[f"{side}_id"],
+            text=row[f"{side}_text"],
+            model=row.get(f"{side}_model"),
+        )
         for side in ("first", "second")
     )
     return Judgment(

@@ -75,6 +75,16 @@ def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
     )
 
 
+def single_agreement(counts: Counts, others: Counts) -> Ratio:
+    """Return how often a verdict is that of one of the others on the same pair, drawn evenly."""
+    asked = others.sum(axis=1)
+    same = (counts * others).sum(axis=1)
+    return Ratio(
+        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
+        denominator=np.where(asked > 0, counts.sum(axis=1), 0).astype(float),
+    )
+
+
 def decided_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
     """Return the agreement between verdicts that are no ties."""
     return agreement(counts[:, :TIE], people[:, :TIE], panel)

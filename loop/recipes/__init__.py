@@ -8,6 +8,10 @@ from ...stores.records import Checkpoint
 from ..iteration import Iteration
 from . import (
     best_of_n,
+    chatglm_dpo,
+    chatglm_ppo,
+    chatglm_rs,
+    critique_model,
     dpo,
     expert_iteration,
     feedme,
@@ -18,6 +22,9 @@ from . import (
     reward_only,
     rlrf,
     sft,
+    ultrafeedback_bon,
+    ultrafeedback_dpo,
+    ultrafeedback_ppo,
 )
 
 
@@ -56,4 +63,33 @@ RECIPES: Mapping[str, Variant] = {
     ),
     "ppo": Variant(recipe=ppo.ppo, paper=ppo.PAPER, summary=ppo.SUMMARY),
     "quark": Variant(recipe=quark.quark, paper=quark.PAPER, summary=quark.SUMMARY),
+    "ultrafeedback-dpo": Variant(
+        recipe=ultrafeedback_dpo.ultrafeedback_dpo,
+        paper=ultrafeedback_dpo.PAPER,
+        summary=ultrafeedback_dpo.SUMMARY,
+    ),
+    "ultrafeedback-bon": Variant(
+        recipe=ultrafeedback_bon.ultrafeedback_bon,
+        paper=ultrafeedback_bon.PAPER,
+        summary=ultrafeedback_bon.SUMMARY,
+    ),
+    "ultrafeedback-ppo": Variant(
+        recipe=ultrafeedback_ppo.ultrafeedback_ppo,
+        paper=ultrafeedback_ppo.PAPER,
+        summary=ultrafeedback_ppo.SUMMARY,
+    ),
+    "critique-model": Variant(
+        recipe=critique_model.critique_model,
+        paper=critique_model.PAPER,
+        summary=critique_model.SUMMARY,
+    ),
+    "chatglm-ppo": Variant(
+        recipe=chatglm_ppo.chatglm_ppo, paper=chatglm_ppo.PAPER, summary=chatglm_ppo.SUMMARY
+    ),
+    "chatglm-dpo": Variant(
+        recipe=chatglm_dpo.chatglm_dpo, paper=chatglm_dpo.PAPER, summary=chatglm_dpo.SUMMARY
+    ),
+    "chatglm-rs": Variant(
+        recipe=chatglm_rs.chatglm_rs, paper=chatglm_rs.PAPER, summary=chatglm_rs.SUMMARY
+    ),
 }

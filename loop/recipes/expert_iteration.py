@@ -3,8 +3,8 @@
 from ...configs.recipes import ExpertIteration
 from ...stores.records import Checkpoint
 from ..iteration import Iteration
-from ..rows import JudgedRows
 from .preferences import surrogate
+from .samples import rewarded
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"
@@ -13,7 +13,6 @@ SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:
     """Imitate the best of the policy's own answers; every iteration is a round."""
     reward = surrogate(it, cfg)
-    answers = it.sample(it.prompts("unlabeled"), n=cfg.best_of, label="sample:unlabeled")
-    judged = JudgedRows(candidates=answers, rewards=it.reward(answers, by=reward))
+    judged = rewarded(it, it.varied(it.prompts("unlabeled"), reward), reward, n=cfg.best_of)
     best = it.demonstrate(judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
     return it.train(best, start=cfg.start)

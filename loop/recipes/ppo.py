@@ -12,4 +12,4 @@ SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty
 def ppo(it: Iteration, cfg: PPO) -> Checkpoint:
     """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
     reward = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
-    return it.ppo(it.prompts("unlabeled"), reward)
+    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)

@@ -1,11 +1,31 @@
-"""What AlpacaFarm's methods share: annotated pairs, and the reward model made from them."""
+"""What methods share that learn from comparisons: annotated pairs, and a reward model of them."""
 
-from ...configs.recipes import DPO, PPO, BestOfN, ExpertIteration, Quark, RewardModelling
+from ...configs.recipes import (
+    DPO,
+    PPO,
+    BestOfN,
+    ChatGLMDPO,
+    ChatGLMPPO,
+    ChatGLMRS,
+    ExpertIteration,
+    Quark,
+    RewardModelling,
+)
 from ...stores.records import Pair, RewardModel
 from ..iteration import Iteration
 from ..rows import Rows
 
-Annotated = DPO | RewardModelling | BestOfN | ExpertIteration | PPO | Quark
+Annotated = (
+    DPO
+    | RewardModelling
+    | BestOfN
+    | ExpertIteration
+    | PPO
+    | Quark
+    | ChatGLMPPO
+    | ChatGLMDPO
+    | ChatGLMRS
+)
 
 
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:

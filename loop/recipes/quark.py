@@ -12,4 +12,4 @@ SUMMARY = "fine-tune on the best-rewarded quarter of own samples, with a KL pena
 def quark(it: Iteration, cfg: Quark) -> Checkpoint:
     """Sample, sort by r(x, y), learn the best quantile; again with the policy so improved."""
     reward = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
-    return it.quark(it.prompts("unlabeled"), reward)
+    return it.quark(it.varied(it.prompts("unlabeled"), reward), reward)

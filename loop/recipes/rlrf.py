@@ -11,7 +11,7 @@ SUMMARY = "critique drafts, refine the promising one, pair successes with failur
 
 def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:
     """Fine-grained self-reflection, then DPO on success/failure pairs or rejection sampling."""
-    prompts = it.prompts()
+    prompts = it.varied(it.prompts(), None)
     drafts = it.sample(prompts, n=cfg.n)  # D_y: y_i ~ pi(x)
     feedback = it.critique(drafts)  # f(x, y_i)
     rewards = it.reward(drafts)  # r(x, y_i)

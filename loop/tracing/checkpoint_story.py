@@ -10,6 +10,7 @@ import polars as pl
 from ...stores.frames import frame_rows
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, Evaluation
+from ..training_rows import in_use
 from .finding import Found
 from .page import Box, Grid, Page, Section, plain_text
 from .story import checkpoints
@@ -77,7 +78,8 @@ def _counts(run: RunReader, table: str, shown: str, iteration: int) -> pl.DataFr
     kinds = run.scan("candidates", iteration=iteration).select(
         pl.col("candidate_id").alias(shown), "kind"
     )
-    rows = run.scan(table, iteration=iteration).select("prompt_id", shown, "rule")
+    made = run.scan(table, iteration=iteration)
+    rows = (in_use(made) if table == "pairs" else made).select("prompt_id", shown, "rule")
     groups = ("rule", "task", "kind")
     return (
         rows.join(tasks, on="prompt_id", how="left")

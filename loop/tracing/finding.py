@@ -15,7 +15,14 @@ from ...stores.lake import RunReader, run_names
 from ..reading import open_run
 
 Kind = Literal[
-    "prompt", "candidate", "critique", "preference", "pair", "demonstration", "checkpoint"
+    "prompt",
+    "candidate",
+    "critique",
+    "preference",
+    "grade",
+    "pair",
+    "demonstration",
+    "checkpoint",
 ]
 
 COLUMNS: dict[Kind, tuple[str, str]] = {
@@ -23,6 +30,7 @@ COLUMNS: dict[Kind, tuple[str, str]] = {
     "candidate": ("candidates", "candidate_id"),
     "critique": ("critiques", "critique_id"),
     "preference": ("preferences", "preference_id"),
+    "grade": ("grades", "grade_id"),
     "pair": ("pairs", "pair_id"),
     "demonstration": ("demonstrations", "demonstration_id"),
     "checkpoint": ("checkpoints", "checkpoint_id"),
@@ -33,6 +41,7 @@ PREFIXES: dict[str, Kind] = {
     "cand-": "candidate",
     "crit-": "critique",
     "pref-": "preference",
+    "grade-": "grade",
     "pair-": "pair",
     "demo-": "demonstration",
 }

@@ -15,11 +15,14 @@ from ...stores.records import (
     Critique,
     Demonstration,
     Evaluation,
+    Grade,
     Pair,
     Preference,
 )
+from ..training_rows import made_by
 from .checkpoint_story import evaluated, trained_on
 from .finding import Found
+from .grades import by_grades, grades_of
 from .graph import SHORT, Edge, Lineage, Node, reached
 from .story import Story, checkpoints, prompt_story
 
@@ -109,6 +112,8 @@ def _told(story: Story) -> Iterator[Node | Edge]:
         yield from _critique(critique)
     for preference in story.preferences:
         yield from _preference(preference)
+    for grade in story.grades:
+        yield from _grade(grade)
     trained = {c.iteration: c.checkpoint_id for c in story.checkpoints if c.parent_id}
     for row in (*story.pairs, *story.demonstrations):
         yield from _made_of(row)
@@ -157,6 +162,12 @@ def _preference(row: Preference) -> Iterator[Node | Edge]:
     yield Edge(source=row.second_id, target=row.preference_id, relation="compared")
 
 
+def _grade(row: Grade) -> Iterator[Node | Edge]:
+    said = row.status if row.rating is None else f"{row.rating:g}"
+    yield Node(id=row.grade_id, kind="grade", label=f"{row.aspect} {said}")
+    yield Edge(source=row.candidate_id, target=row.grade_id, relation="graded")
+
+
 def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
     """Give a pair or a demonstration, and the candidates it is made of."""
     identity = _id(row)
@@ -171,10 +182,15 @@ def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
 
 
 def _judged(story: Story, row: Pair | Demonstration) -> Iterator[Edge]:
-    """Give the critiques by which the rule told the candidates apart."""
+    """Give the critiques, or the grades, by which the rule told the candidates apart."""
     sides = _candidates(row)
+    if by_grades(row.rule):
+        for side in sides:
+            for grade in grades_of(story, side):
+                yield Edge(source=grade.grade_id, target=_id(row), relation="judged")
+        return
     for critique in story.critiques:
-        if critique.candidate_id in sides and row.rule != "top_reward":
+        if critique.candidate_id in sides and made_by(row.rule) != "top_reward":
             yield Edge(source=critique.critique_id, target=_id(row), relation="judged")
 
 

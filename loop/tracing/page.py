@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...stores.records import SCORED, Candidate, Critique, Demonstration, Pair, Preference, Reward
+from .grades import grades_of, said_of
 from .story import Story
 from .why import critiques_of, why_demonstration, why_pair, why_yield
 from .worddiff import Span, word_diff
@@ -88,12 +89,24 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
     identity = candidate.candidate_id
     critiques = critiques_of(story, identity)
     roles = _roles(story, identity)
-    named = {identity, *(c.critique_id for c in critiques), *(row for row, _ in roles)}
+    named = {
+        identity,
+        *(c.critique_id for c in critiques),
+        *(g.grade_id for g in grades_of(story, identity)),
+        *(row for row, _ in roles),
+    }
     return Box(
         title=_title(story, candidate),
         text=_changes(story, candidate),
-        beside=tuple(line for critique in critiques for line in _said(critique)),
-        below=tuple(line for _, line in roles) + tuple(_measured(story, identity)),
+        beside=(
+            *(line for critique in critiques for line in _said(critique)),
+            *said_of(story, identity),
+        ),
+        below=(
+            *_told(candidate),
+            *(line for _, line in roles),
+            *_measured(story, identity),
+        ),
         marked=story.asked.id in named,
     )
 
@@ -114,7 +127,12 @@ def _policy(story: Story, candidate: Candidate) -> str:
     for checkpoint in story.checkpoints:
         if checkpoint.checkpoint_id == candidate.policy:
             return f"M_{checkpoint.iteration}"
-    return candidate.policy[:POLICY]
+    return candidate.model if candidate.kind == "sample" else candidate.policy[:POLICY]
+
+
+def _told(candidate: Candidate) -> tuple[str, ...]:
+    """Return the principle that a text was written under, if it was under one."""
+    return () if candidate.principle is None else (f"principle: {candidate.principle}",)
 
 
 def _reward(reward: Reward) -> str:

@@ -14,6 +14,7 @@ from ...stores.records import (
     Checkpoint,
     Critique,
     Demonstration,
+    Grade,
     Pair,
     Preference,
     Prompt,
@@ -29,6 +30,7 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Critique,
     Reward,
     Preference,
+    Grade,
     Pair,
     Demonstration,
     Yield,
@@ -59,6 +61,7 @@ class Story:
     critiques: list[Critique]
     rewards: list[Reward]
     preferences: list[Preference]
+    grades: list[Grade]
     pairs: list[Pair]
     demonstrations: list[Demonstration]
     yields: list[Yield]
@@ -90,6 +93,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         critiques=rows(Critique),
         rewards=rows(Reward),
         preferences=rows(Preference),
+        grades=rows(Grade),
         pairs=rows(Pair),
         demonstrations=rows(Demonstration),
         yields=rows(Yield),

@@ -13,7 +13,8 @@ from ...stores.records import (
     Preference,
     Yield,
 )
-from ..training_rows import PREFERRED
+from ..training_rows import PREFERRED, made_by
+from .grades import UNGRADED, by_grades, why_binarised
 from .story import Story
 
 SHOWN: Mapping[Order, str] = {
@@ -31,15 +32,18 @@ UNDECIDED: Mapping[str, str] = {
 
 def why_pair(story: Story, pair: Pair) -> str:
     """Return the rule, the rank and the margin of a pair, and what put each side where it is."""
-    if pair.rule == PREFERRED:
+    rule = made_by(pair.rule)
+    if rule == PREFERRED:
         return f"rule {pair.rule}; {_decided(story, pair)}"
+    if by_grades(rule):
+        return why_binarised(story, pair)
     margin = "no margin: a reward is missing"
     if pair.chosen_reward is not None and pair.rejected_reward is not None:
         difference = pair.chosen_reward - pair.rejected_reward
         margin = f"margin {difference:+.3f} ({pair.chosen_reward:.3f} - {pair.rejected_reward:.3f})"
-    others = "the rest" if pair.rule == "top_reward" else "the negatives"
-    chosen = _because(story, pair.chosen_id, pair.chosen_ratings, pair.rule)
-    rejected = _because(story, pair.rejected_id, pair.rejected_ratings, pair.rule)
+    others = "the rest" if rule == "top_reward" else "the negatives"
+    chosen = _because(story, pair.chosen_id, pair.chosen_ratings, rule)
+    rejected = _because(story, pair.rejected_id, pair.rejected_ratings, rule)
     return (
         f"rule {pair.rule}, {_rank(story, pair)}, {margin}; chosen for {chosen}; "
         f"rejected, drawn at random from {others}, for {rejected}"
@@ -87,7 +91,7 @@ def judged_in(story: Story, iteration: int) -> list[Candidate]:
 
 def _rank(story: Story, row: Pair | Demonstration) -> str:
     """Return the place of a row among those of its prompt, the best by reward first."""
-    if row.rule == "top_reward":
+    if made_by(row.rule) == "top_reward":
         of = "highest rewards first"
     else:
         usable = [c for c in judged_in(story, row.iteration) if c.usable]
@@ -125,8 +129,9 @@ def _lack(story: Story, row: Yield) -> str:
     """Return what a prompt without pairs was missing."""
     judged = judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
-    if row.outcome in UNDECIDED:
-        return UNDECIDED[row.outcome]
+    reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
+    if row.outcome in reasons_of_rule:
+        return reasons_of_rule[row.outcome]
     if row.outcome == "no_candidates":
         return "the prompt has no candidates"
     if row.outcome == "none_usable":

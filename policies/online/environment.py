@@ -26,9 +26,18 @@ from ..trainer_job import OnlineJob, TrainJob
 from ..trainer_process import PULSE
 from .sampler import RolloutSampler
 from .sequences import Spoken
-from .steps import Drawn, candidate_row, drawn, read_prompts, reward_row, visited
+from .steps import (
+    Drawn,
+    ReferenceReward,
+    candidate_row,
+    drawn,
+    read_prompts,
+    reward_row,
+    visited,
+)
 
 SCORED_TOGETHER = 256
+NOTHING = ReferenceReward(score=0.0, ended=True)
 
 
 class Clock:
@@ -68,6 +77,11 @@ class Scored:
         """Whether a method can learn from it."""
         return self.score is not None and bool(self.spoken.answer)
 
+    @property
+    def reference(self) -> ReferenceReward:
+        """The reward that the answer's is compared with; 0 where there is none."""
+        return self.drawn.asked.reference or NOTHING
+
 
 class Environment:
     """Prompts, sampler and reward model of a job; `folder` is where the policy's weights lie."""
@@ -87,6 +101,10 @@ class Environment:
         self.chat = ChatTokenizer(tokenizer, job.model)
         asked = read_prompts(job.data)
         self.prompts = len(asked)
+        if settings.reference_reward and any(a.reference is None for a in asked):
+            raise TrainingError(
+                "refused", "reference_reward needs prompts with the reward of a reference answer"
+            )
         self.asked = [a for a in asked if self._fits(a.messages)]
         if not self.asked:
             raise TrainingError(

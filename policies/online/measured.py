@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...configs.methods import PPOTraining
 from ...stores.records import Rollout
 from .environment import Scored
-from .numerics import masked_mean
+from .numerics import masked_mean, without_end
+from .sequences import Spoken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +19,9 @@ class Measured:
     """B rollouts of T positions: (B, T) each, but for (B,) `whole` and `rewards`.
 
     `whole` sums the unscaled log-probabilities of an answer's tokens, as engines report them;
-    `rewards` are the answers' scores after the rule for those without an end; `kl` is the estimate
-    at each token. `counted` weighs the positions in means.
+    `rewards` are the answers' scores after the rule for those without an end; where rewards are
+    relative, less the `baseline`: the reference answers' scores after the same rule. `kl` is the
+    estimate at each token. `counted` weighs the positions in means.
     """
 
     mask: Tensor
@@ -29,7 +32,40 @@ class Measured:
     entropy: Tensor
     whole: Tensor
     rewards: Tensor
+    baseline: Tensor | None
     kl: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """What a PPO step learns from: the tokens, what was measured, and what follows from it."""
+
+    spoken: list[Spoken]
+    measured: Measured
+    advantages: Tensor
+    returns: Tensor
+
+
+def rewards_of(
+    rollouts: Sequence[Scored], settings: PPOTraining, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Return R(x, y), or R(x, y) - R(x, y_ref) and what was taken off (ChatGLM-RLHF, Eq. 5).
+
+    R is the score after the rule for answers without an end, which both answers follow: so the
+    rewards of a policy that still is M_0 have mean 0.
+    """
+
+    def ruled(scores: Sequence[float | None], ended: Sequence[bool]) -> Tensor:
+        told = torch.tensor(scores, device=device), torch.tensor(ended, device=device)
+        return without_end(*told, settings.missing_eos, settings.missing_eos_penalty)
+
+    whole = [r.completion.finish_reason == "stop" for r in rollouts]
+    rewards = ruled([r.score for r in rollouts], whole)
+    if not settings.reference_reward:
+        return rewards, None
+    references = [r.reference for r in rollouts]
+    baseline = ruled([r.score for r in references], [r.ended for r in references])
+    return rewards - baseline, baseline
 
 
 def rollout_rows(
@@ -73,6 +109,15 @@ def rollout_rows(
             rollouts, torch.stack(columns, dim=1).tolist(), strict=True
         )
     ]
+
+
+def relative(rewards: Tensor, baseline: Tensor) -> dict[str, float]:
+    """Return the numbers that tell of rewards (B,) which are differences to a baseline (B,)."""
+    return {
+        "reward/raw": float((rewards + baseline).mean()),
+        "reward/reference": float(baseline.mean()),
+        "reward/std": float(rewards.std(correction=0)),
+    }
 
 
 def describe(

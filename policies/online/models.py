@@ -39,25 +39,6 @@ class ValueModel(nn.Module):
         return self.head(states.to(self.head.weight.dtype))[..., 0].float()
 
 
-def answer_logits(model: Any, work: Pass) -> Tensor:
-    """Return the logits from which each of the answers' tokens was drawn, (b, W, V), float32."""
-    kept = work.answers.shape[1] + 1
-    output = model(
-        input_ids=work.ids,
-        attention_mask=work.mask,
-        position_ids=work.positions,
-        logits_to_keep=kept,
-        use_cache=False,
-    )
-    return output.logits[:, -kept:-1].float()
-
-
-def chosen_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """Return the log-probability of each token under the logits at a temperature, in nats."""
-    scaled = logits / temperature if temperature != 1 else logits
-    return scaled.gather(-1, tokens[..., None])[..., 0] - scaled.logsumexp(dim=-1)
-
-
 def trained_policy(job: TrainJob, device: torch.device) -> Any:
     """Load the policy that is trained."""
     return trainable(load_model(job, job.model), job.model, device)

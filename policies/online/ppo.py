@@ -8,7 +8,6 @@ is off throughout.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
@@ -16,20 +15,16 @@ from torch import Tensor, nn
 
 from ...configs.methods import PPOTraining
 from ...stores.keys import derive_seed
+from ..next_token import METRIC, NextTokenLoss
 from ..trainer_faults import TrainingError
 from ..trainer_job import TrainJob
 from . import numerics
+from .answers import answer_logits, chosen_logprobs
 from .environment import Clock, Environment, Scored
-from .measured import Measured, describe, rollout_rows
-from .models import (
-    answer_logits,
-    chosen_logprobs,
-    frozen_reference,
-    trained_policy,
-    value_model,
-)
+from .measured import Experience, Measured, describe, relative, rewards_of, rollout_rows
+from .models import frozen_reference, trained_policy, value_model
 from .sampler import agreement, refuse_stale
-from .sequences import Pass, Spoken, answer_mask, passes, picked, spread
+from .sequences import Pass, answer_mask, passes, picked, spread
 from .state import Outcome, linear_schedule
 from .steps import StepRows, statistics
 
@@ -39,16 +34,6 @@ MEASURED_TOGETHER = 4
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
 """What is averaged over the positions of an optimizer step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experience:
-    """What a PPO step learns from: the tokens, what was measured, and what follows from it."""
-
-    spoken: list[Spoken]
-    measured: Measured
-    advantages: Tensor
-    returns: Tensor
 
 
 class PPO:
@@ -80,6 +65,7 @@ class PPO:
         updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers = {"kl_coef": s.kl_coef}
+        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
     def step(self, number: int, clock: Clock) -> Outcome:
         """Make one PPO step; steps count from 1."""
@@ -101,6 +87,8 @@ class PPO:
             losses = self.optimise(number, told)
         metrics = losses | describe(drawn, measured, advantages, returns)
         metrics |= {"logprob_gap": gap, "kl_coef": self.numbers["kl_coef"]}
+        if measured.baseline is not None:
+            metrics |= relative(measured.rewards, measured.baseline)
         self.steer(metrics["kl"])
         iteration = self.environment.online.iteration
         candidates, rewards = self.environment.rows(drawn)
@@ -134,10 +122,7 @@ class PPO:
         # Behind an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
         mask = answer_mask(spoken, shape[1], device)
         logprobs, reference = logprobs * mask, reference * mask
-        scores = torch.tensor([r.score for r in rollouts], device=device)
-        ended = torch.tensor(
-            [r.completion.finish_reason == "stop" for r in rollouts], device=device
-        )
+        rewards, baseline = rewards_of(rollouts, s, device)
         return Measured(
             mask=mask,
             counted=mask if s.mask_padding else torch.ones_like(mask),
@@ -146,7 +131,8 @@ class PPO:
             values=values * mask if s.mask_padding else values,
             entropy=entropy,
             whole=(whole.double() * mask).sum(dim=1),
-            rewards=numerics.without_end(scores, ended, s.missing_eos, s.missing_eos_penalty),
+            rewards=rewards,
+            baseline=baseline,
             kl=numerics.kl_estimate(logprobs, reference, s.kl_estimator),
         )
 
@@ -179,7 +165,7 @@ class PPO:
     def optimise(self, number: int, told: Experience) -> dict[str, float]:
         """Pass over the rollouts in batches; return the optimizer steps' mean statistics."""
         s = self.settings
-        sums = torch.zeros(len(TERMS) + 1)
+        sums, learned = torch.zeros(len(TERMS) + 1), torch.zeros(())
         batches = [
             batch.tolist()
             for epoch in range(s.inner_epochs)
@@ -187,14 +173,21 @@ class PPO:
         ]
         for batch in batches:
             terms = self.gradients(batch, told)
+            if self.next_token is not None:
+                update = self.schedule.last_epoch + 1
+                learned += self.next_token.add_gradients(self.policy, update).cpu()
             norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
             self.optimizer.step()
             self.schedule.step()
             self.optimizer.zero_grad()
             sums += torch.cat([terms, norm[None]]).cpu()
-        means = dict(zip((*TERMS, "grad_norm"), (sums / len(batches)).tolist(), strict=True))
+        names = (*TERMS, "grad_norm")
+        means: dict[str, float] = dict(zip(names, (sums / len(batches)).tolist(), strict=True))
         loss = means["loss/policy"] + s.vf_coef * means["loss/value"]
         loss -= s.entropy_coef * means["entropy/update"]
+        if self.next_token is not None:
+            means[METRIC] = float(learned / len(batches))
+            loss += self.next_token.weight * means[METRIC]
         return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
 
     def order(self, number: int, epoch: int, rollouts: int) -> Tensor:

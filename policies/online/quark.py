@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from ...configs.methods import QuarkTraining
 from ...stores.keys import derive_seed
 from ..control import conditioned
+from ..next_token import METRIC, NextTokenLoss
 from ..trainer_faults import TrainingError
 from ..trainer_job import TrainJob
+from .answers import answer_logits, chosen_logprobs
 from .environment import Clock, Environment, Scored
-from .models import answer_logits, chosen_logprobs, frozen_reference, trained_policy
+from .measured import relative
+from .models import frozen_reference, trained_policy
 from .numerics import entropy
 from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .quark_measured import Measured, described, rollout_rows, sample_of
@@ -67,6 +70,7 @@ class Quark:
         updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers: dict[str, float] = {}
+        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
         self.pool = Pool(job.output, growing=s.pool == "growing")
         self.messages = {asked.prompt_id: asked.messages for asked in environment.asked}
         known = environment.chat.tokenizer.get_vocab()
@@ -92,6 +96,10 @@ class Quark:
         with clock.spent_on("optimisation"):
             losses = self.optimise(number, samples, quantiles, len(rollouts))
         metrics = losses | described(drawn, measured) | {"logprob_gap": gap}
+        if s.reference_reward:
+            baseline = torch.tensor([r.reference.score for r in rollouts])
+            rewards = torch.tensor([sample_of(r).score for r in rollouts])
+            metrics |= relative(rewards, baseline)
         iteration = self.environment.online.iteration
         candidates, rewards = self.environment.rows(drawn)
         rows = StepRows(
@@ -159,20 +167,27 @@ class Quark:
         if not lessons:
             raise TrainingError("refused", f"step {number}: the best samples have no tokens")
         size = learned(s, drawn)
-        sums = torch.zeros(len(TERMS) + 1)
+        sums, learned_besides = torch.zeros(len(TERMS) + 1), torch.zeros(())
         updates = 0
         for epoch in range(s.inner_epochs):
             seed = derive_seed(self.seed, "inner", number, epoch)
             order = torch.randperm(len(lessons), generator=torch.Generator().manual_seed(seed))
             for batch in order[:size].split(s.batch_size):
                 means = self.gradients([lessons[place] for place in batch.tolist()])
+                if self.next_token is not None:
+                    update = self.schedule.last_epoch + 1
+                    learned_besides += self.next_token.add_gradients(self.policy, update).cpu()
                 norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
                 self.optimizer.step()
                 self.schedule.step()
                 self.optimizer.zero_grad()
                 sums += torch.cat([means, norm[None]]).cpu()
                 updates += 1
-        found = dict(zip((*TERMS, "grad_norm"), (sums / updates).tolist(), strict=True))
+        names = (*TERMS, "grad_norm")
+        found: dict[str, float] = dict(zip(names, (sums / updates).tolist(), strict=True))
+        if self.next_token is not None:
+            found[METRIC] = float(learned_besides / updates)
+            found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
     def gradients(self, lessons: Sequence[Lesson]) -> Tensor:

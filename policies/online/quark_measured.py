@@ -26,22 +26,23 @@ class Measured:
 
 
 def sample_of(rollout: Scored) -> Sample:
-    """Return a rollout as the pool keeps it."""
+    """Return a rollout as the pool keeps it: with r(x, y), or r(x, y) - r(x, y_ref)."""
     assert rollout.score is not None  # noqa: S101 -- `Scored.trainable`
     return Sample(
         prompt_id=rollout.drawn.asked.prompt_id,
         answer=tuple(rollout.spoken.answer),
         ended=rollout.completion.finish_reason == "stop",
-        score=rollout.score,
+        score=rollout.score - rollout.reference.score,
     )
 
 
 def described(drawn: Sequence[Scored], measured: Measured) -> dict[str, float]:
     """Return the numbers of a step that tell of its samples: means an answer or a token."""
     scores = [r.score for r in drawn if r.score is not None]
+    rewards = [r.score - r.reference.score for r in drawn if r.score is not None]
     tokens = sum(len(r.spoken.answer) for r in drawn)
     return {
-        "reward": sum(scores) / len(scores),
+        "reward": sum(rewards) / len(rewards),
         "kl": float(measured.kl.mean()),
         "entropy": float(measured.entropy.sum()) / tokens,
         "score": sum(scores) / len(scores),

@@ -43,12 +43,28 @@ UNSCORED = "overlong"
 """The status of a reward that the model could not give: the conversation is too long for it."""
 
 
+REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
+"""The columns of a prompts' file in which a `ReferenceReward` stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceReward:
+    """r(x, y_ref) of M_0's answer to a prompt (ChatGLM-RLHF, Eq. 5), and whether it has an end."""
+
+    score: float
+    ended: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A prompt as an online method asks it; `prompt_id` is the lake's."""
+    """A prompt as an online method asks it; `prompt_id` is the lake's.
+
+    With a `reference` an answer's reward counts as the difference to that answer's.
+    """
 
     prompt_id: str
     messages: tuple[Message, ...]
+    reference: ReferenceReward | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +131,27 @@ def drawn(job: OnlineJob, step: int, asked: Sequence[Asked]) -> list[Drawn]:
 
 
 def read_prompts(parts: Sequence[Path]) -> list[Asked]:
-    """Return the prompts of Parquet files with the columns `prompt_id` and `messages`."""
+    """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
+
+    They may have those of a reference answer's reward, too.
+    """
+    wanted = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
     return [
-        Asked(prompt_id=row["prompt_id"], messages=tuple(Message(**m) for m in row["messages"]))
+        Asked(
+            prompt_id=row["prompt_id"],
+            messages=tuple(Message(**m) for m in row["messages"]),
+            reference=_reference(row),
+        )
         for part in parts
-        for row in pq.read_table(part, columns=["prompt_id", "messages"]).to_pylist()
+        for columns in [[name for name in wanted if name in pq.read_schema(part).names]]
+        for row in pq.read_table(part, columns=columns).to_pylist()
     ]
+
+
+def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:
+    if REFERENCE_REWARD not in row:
+        return None
+    return ReferenceReward(score=row[REFERENCE_REWARD], ended=row[REFERENCE_ENDED])
 
 
 def step_folder(work: Path, step: int) -> Path:

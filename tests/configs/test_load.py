@@ -66,6 +66,26 @@ def test_the_papers_numbers() -> None:
     assert config.training.sft.learning_rate == 2e-5
 
 
+def test_the_numbers_of_ultrafeedback() -> None:
+    config = load(config="paper", variant="ultrafeedback-ppo")
+    assert (config.recipe.n, config.completion.pool) == (4, "ultrafeedback")
+    assert (config.grading.sampling.temperature, config.grading.sampling.top_p) == (0.0, 0.6)
+    ppo = config.training.ppo
+    assert (ppo.max_steps, ppo.rollouts, ppo.batch_size, ppo.learning_rate) == (80, 512, 64, 1e-6)
+    assert load(config="paper", variant="ultrafeedback-bon").recipe.most == 16
+
+
+def test_the_numbers_of_chatglm() -> None:
+    config = load(config="paper", variant="chatglm-ppo")
+    ppo = config.training.ppo
+    assert (ppo.learning_rate, ppo.reference_reward) == (1e-6, True)
+    assert (ppo.whiten_rewards, ppo.whiten_advantages) == ("none", "none")
+    assert 600 <= ppo.max_steps <= 800
+    assert config.policy.sampling.top_p == 0.9
+    assert config.prompts.quality.least == 1
+    assert config.pairs.balance_length
+
+
 @pytest.mark.parametrize("world", presets())
 def test_the_baseline_draws_as_many_samples(world) -> None:
     rlrf, baseline = load(config=world).recipe, load(config=world, variant="reward-only").recipe

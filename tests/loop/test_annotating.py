@@ -1,8 +1,6 @@
 """Pairs are compared by annotators: each by one, some by a coin, none by a guess."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,68 +9,20 @@ from examples import CANDIDATE
 from hypothesis import given
 from hypothesis import strategies as st
 from judges import judged_config
+from turns import rows, turn
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.annotation.comparing import drawn_pairs
-from lpfloop.loop.daemon import iteration, opened, ordered
+from lpfloop.loop.drawing import _drawn
 from lpfloop.loop.iteration import Iteration
 from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import load_prompts
-from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.loop.stop import Stopped
 from lpfloop.policies.scripted_engine import ScriptedEngine
-from lpfloop.stores.records import SCORED, Candidate, Checkpoint, Preference
-
-CHECKPOINT = Checkpoint(
-    checkpoint_id="m0",
-    parent_id=None,
-    reference_id=None,
-    iteration=0,
-    recipe="initial",
-    path="tiny",
-    steps=0,
-    metrics="{}",
-)
-
-
-class Silence:
-    """A reporter that says nothing; after some commits it asks for a stop."""
-
-    def __init__(self, stop: StopSignal, after: int = -1) -> None:
-        self._stop = stop
-        self._left = after
-
-    def begin(self, iteration, stage, *, planned, done):
-        pass
-
-    def advance(self, advance):
-        self._left -= 1
-        if self._left == 0:
-            self._stop.request()
-
-    def end(self):
-        pass
-
-    def note(self, text):
-        pass
+from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
 def job(folder: Path, *overrides: str, script: str = "greater", name: str = "a") -> Job:
     return Job(config=judged_config(folder, script, *overrides), lake=folder, name=name)
-
-
-@contextmanager
-def turn(wanted: Job, stop_after: int = -1, number: int = 1) -> Iterator[Iteration]:
-    """The verbs of an iteration of a run that is opened for it."""
-    stop = StopSignal()
-    prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
-    with opened(wanted, prompts, Silence(stop, stop_after), stop) as run:
-        train = ordered(prompts, "train", 0)[: wanted.config.prompts.per_iteration]
-        yield iteration(run, number, CHECKPOINT, train)
-
-
-def rows(it: Iteration, handle) -> list:
-    it.run.store.flush()
-    return [row for chunk in range(handle.chunks) for row in it.chunk(handle, chunk)]
 
 
 def annotated(it: Iteration, n: int = 2) -> tuple[dict[str, Candidate], list[Preference]]:
@@ -233,7 +183,7 @@ def _references(it: Iteration):
     def draws(chunk, identity):
         return [d for p in prompts.chunks[chunk] for d in it.draws(p, p.messages, 1, identity)]
 
-    return greedy._draw("reference", "greedy", sampling, work, draws)
+    return _drawn(greedy, "reference", "greedy", sampling, work, draws)
 
 
 # resuming, and configuration

@@ -29,6 +29,8 @@ FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RE
 ROLES = ("strong", "medium", "weak")
 JUDGE = ("model=tiny", "engine.kind=scripted")
 """Judges are named, so that a reference can be; nobody asks them."""
+ANSWERS = "training.next_token.source=tiny"
+"""What people answered is named, so that it can be learned; nobody learns it."""
 GUESSES = (True, False, 17, 0.5, "float32", "general", "off")
 """Values to try on a field, until the schema accepts one that it does not have."""
 
@@ -51,7 +53,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     place = tmp_path_factory.getbasetemp()
     with quick_folder(place) as folder, quick_folder(place) as other, stand_ins(folder):
         judges = (f"annotation.{role}.{what}" for role in ROLES for what in JUDGE)
-        overrides = (*SMALL, *judges, "iterations=1", f"prompts.source={write_prompts(folder)}")
+        named = (f"prompts.source={write_prompts(folder)}", ANSWERS, "iterations=1")
+        overrides = (*SMALL, *judges, *named)
         config = load_config("tiny", VARIANT, overrides, {})
         loop(folder, config=config)
         yield Made(lake=folder, whole=whole(folder), chosen=fitting(other), overrides=overrides)
@@ -69,6 +72,7 @@ def fitting(folder: Path) -> dict[str, Any]:
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
+    engines += ["prompts.quality.engine", "grading.engine"]
     outputs = folder / "outputs.jsonl"
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
@@ -77,6 +81,10 @@ def fitting(folder: Path) -> dict[str, Any]:
         "iterations": 0,
         "prompts.source": str(more / "prompts.jsonl"),
         "prompts.held_out": str(held_out / "prompts.jsonl"),
+        "prompts.rules.scripts": ["latin"],
+        "prompts.quality.judge": "model",
+        "prompts.quality.model": "tiny",
+        "prompts.quality.intentions": "general",
         "policy.model": str(tiny / "policy"),
         "critic.model": str(tiny / "policy"),
         "reward.model": "tiny",
@@ -90,6 +98,10 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.aspects": str(aspects),
         "critic.task_aspects": {"math": "Factuality"},
         "critic.kind": "verifier",
+        "completion.pool": "tiny",
+        "completion.principles": "none",
+        "grading.model": "tiny",
+        "grading.templates": "tiny",
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.sft.scheduler": "constant",
@@ -99,14 +111,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.ppo.whiten_rewards_over": "batch",
         "training.ppo.whiten_advantages": "group",
         "training.ppo.missing_eos": "subtract",
+        "training.next_token.source": str(more / "prompts.jsonl"),
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         **{f"{engine}.kind": "transformers" for engine in engines},
         **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},
         "annotation.keyed_on": "instruction",
         "annotation.order": "both",
+        "annotation.comparisons": "all",
         "assessment.reference": str(outputs),
         "assessment.annotators": "single",
+        "assessment.probes": "tiny",
         "assessment.oracle": "scripts:oracle",
         "mode": "faithful_code",
         "recipe.train": "rs",

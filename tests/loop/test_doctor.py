@@ -145,6 +145,40 @@ def test_a_script_that_is_none(tmp_path) -> None:
     assert about(diagnose(tmp_path, *settings), "policy engine").status == "missing"
 
 
+def test_the_models_of_a_pool_are_looked_at(tmp_path) -> None:
+    pool = tmp_path / "pool.yaml"
+    pool.write_text(
+        "models:\n"
+        "- {name: own, model: policy}\n"
+        "- {name: scripted, model: tiny, engine: {kind: scripted}}\n"
+        f"- {{name: absent, model: {tmp_path / 'nothing'}, engine: {{kind: transformers}}}}\n",
+        encoding="utf-8",
+    )
+    settings = (*SCRIPTED, "recipe.name=ultrafeedback-dpo", f"completion.pool={pool}")
+    diagnosis = diagnose(tmp_path, *settings)
+    assert about(diagnosis, "model scripted").status == "ok"
+    absent = about(diagnosis, "model absent")
+    assert (absent.status, "no such model folder" in absent.detail) == ("missing", True)
+
+
+def test_a_pool_whose_models_have_no_place_is_told(tmp_path) -> None:
+    settings = (*SCRIPTED, "recipe.name=ultrafeedback-dpo", "completion.pool=ultrafeedback")
+    finding = about(diagnose(tmp_path, *settings), "completions")
+    assert finding.status == "missing"
+    assert "does not say where gpt-4, gpt-3.5-turbo" in finding.detail
+
+
+def test_the_grader_is_looked_at_where_a_run_grades(tmp_path) -> None:
+    graded = (*SCRIPTED, "recipe.name=ultrafeedback-dpo", "completion.pool=tiny")
+    model = (f"grading.model={tmp_path / 'nothing'}", "grading.engine.kind=transformers")
+    absent = about(diagnose(tmp_path, *graded, *model), "grader")
+    assert (absent.status, "no such model folder" in absent.detail) == ("missing", True)
+    unknown = about(diagnose(tmp_path, *graded, "grading.templates=nowhere"), "grader")
+    assert (unknown.status, "shipped sets are tiny" in unknown.detail) == ("missing", True)
+    scripted = ("grading.model=tiny", "grading.engine.kind=scripted")
+    assert about(diagnose(tmp_path, *graded, *scripted), "grader").status == "ok"
+
+
 def test_a_lake_on_a_file_is_refused(tmp_path) -> None:
     (tmp_path / "lake").write_text("a file", encoding="utf-8")
     assert about(diagnose(tmp_path, *SCRIPTED), "lake").status == "missing"

@@ -233,7 +233,8 @@ def test_what_is_no_number_is_none(value) -> None:
 def test_ultrafeedback_keeps_every_annotation(file, load) -> None:
     run = load(file(UF), source="uf")
     one, two = rows(run, "candidates")
-    assert (one["model"], one["principle"], one["text"], two["text"]) == ("a", "honesty", "7", "")
+    assert (one["model"], one["text"], two["text"]) == ("a", "7", "")
+    assert (one["principle"], two["principle"]) == ("honesty: Be honest.", "helpfulness")
     first, second = rows(run, "critiques")
     assert {a["name"]: a["rating"] for a in first["aspects"]} == {
         "honesty": 1,

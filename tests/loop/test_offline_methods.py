@@ -96,6 +96,60 @@ def test_a_reward_model_is_published_and_the_policy_stays(lake: Path):
     run.close()
 
 
+def test_the_steps_of_a_reward_model_stand_in_the_lake(lake: Path):
+    run = open_run(lake, "reward-model")
+    (model,) = rows(run, "reward_models").to_dicts()
+    told = rows(run, "statistics")
+    assert set(told["method"]) == {"reward"}
+    by_step = told.pivot("metric", index="step", values="value").sort("step")
+    assert by_step["step"].to_list() == list(range(1, model["steps"] + 1))
+    means = (by_step["chosen/mean"] + by_step["rejected/mean"]) / 2
+    metrics = json.loads(model["metrics"])
+    assert metrics["spread"] == pytest.approx(means.std(ddof=0))
+    assert by_step["accuracy"].is_between(0, 1).all()
+    run.close()
+
+
+CHATGLM = (
+    "annotation.comparisons=all",
+    "annotation.drop_cycles=true",
+    "pairs.balance_length=true",
+    "training.reward.l2_weight=0.05",
+    "recipe.n=3",
+    "recipe.best_of=3",
+    "prompts.quality.judge=none",
+    "prompts.variance.margin=null",
+    "training.next_token.weight=0",
+    "assessment.probes=null",
+)
+
+
+@pytest.mark.parametrize("variant", ["chatglm-dpo", "chatglm-rs"])
+def test_the_reward_model_tells_apart_what_a_policy_learns_from_its_samples(
+    lake: Path, variant: str
+):
+    notes = turn(lake, variant, *CHATGLM)
+    assert [note.split(":")[0] for note in notes] == [
+        "trained a reward model",
+        "trained by dpo" if variant == "chatglm-dpo" else "trained by sft",
+    ]
+    run = open_run(lake, variant)
+    compared = rows(run, "preferences").group_by("prompt_id").len()["len"]
+    assert compared.max() == 3
+    rules = set(rows(run, "pairs", 1)["rule"])
+    assert {"preferred", "preferred/balanced"} <= rules
+    assert ("top_reward/balanced" in rules) == (variant == "chatglm-dpo")
+    filters = set(rows(run, "receipts", 1)["filter"].str.split("/").list.first())
+    assert {"consistency", "balance_length"} <= filters
+    (model,) = rows(run, "reward_models")["reward_model_id"]
+    assert set(rows(run, "rewards", 1)["reward_model"]) >= {model}
+    best = rows(run, "rewards", 1).group_by("prompt_id").agg(pl.col("score").max())
+    if variant == "chatglm-rs":
+        learned = rows(run, "demonstrations", 1).join(best, on="prompt_id")
+        assert (learned["reward"] == learned["score"]).all()
+    run.close()
+
+
 @pytest.mark.parametrize(
     ("variant", "rules"),
     [

@@ -56,7 +56,7 @@ def call(lake, monkeypatch):
     return call
 
 
-def story(*, candidates=(), critiques=(), rewards=(), pairs=(), yields=()):
+def story(*, candidates=(), critiques=(), rewards=(), grades=(), pairs=(), yields=()):
     return Story(
         run="r",
         asked=Found(kind="prompt", id=PAIRED.prompt_id, prompt_id=PAIRED.prompt_id),
@@ -65,6 +65,7 @@ def story(*, candidates=(), critiques=(), rewards=(), pairs=(), yields=()):
         critiques=list(critiques),
         rewards=list(rewards),
         preferences=[],
+        grades=list(grades),
         pairs=list(pairs),
         demonstrations=[],
         yields=list(yields),
@@ -303,6 +304,7 @@ def compared(preferred="first", **fields):
     others = (
         "critiques",
         "rewards",
+        "grades",
         "demonstrations",
         "yields",
         "scores",

@@ -85,8 +85,11 @@ def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable
     assert abs(slope) > 1e-3
 
 
-def test_the_reward_models_loss_is_bradley_terry(world: Path, tmp_path: Path):
-    settings = RewardTraining(batch_size=4, micro_batch_size=4, max_length=128)
+@pytest.mark.parametrize("l2_weight", [0.0, 0.3])
+def test_the_reward_models_loss_is_bradley_terry_and_the_squares_of_its_scores(
+    world: Path, tmp_path: Path, l2_weight: float
+):
+    settings = RewardTraining(batch_size=4, micro_batch_size=4, max_length=128, l2_weight=l2_weight)
     job = TrainJob(
         method="reward", model=world / "model", reference=None,
         data=(world / "pairs-1.parquet",), output=tmp_path / "work", settings=settings, seed=3,
@@ -103,7 +106,8 @@ def test_the_reward_models_loss_is_bradley_terry(world: Path, tmp_path: Path):
             rewards.append(float(hidden @ model.score.weight[0]))
         half = len(rewards) // 2
         margins = [good - bad for good, bad in zip(rewards[:half], rewards[half:], strict=True)]
-        return -sum(math.log(1 / (1 + math.exp(-margin))) for margin in margins) / half
+        ranking = -sum(math.log(1 / (1 + math.exp(-margin))) for margin in margins) / half
+        return ranking + l2_weight * sum(reward**2 for reward in rewards) / half
 
     assert_equal(trainer, batch, by_hand)
 

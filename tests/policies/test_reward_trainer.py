@@ -7,16 +7,18 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from statistics import pstdev
 from typing import Any
 
 import pytest
-from trainings import make_world, sha256, starts
+from trainings import make_world, sha256, starts, write_pairs
 
 from lpfloop.configs.methods import RewardTraining
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engine import ScoreBatch, ScoreRequest
 from lpfloop.policies.open import open_scorer
-from lpfloop.policies.trainer_steps import parse_row
+from lpfloop.policies.reward_trainer import parted_pairs
+from lpfloop.policies.trainer_steps import STEPS, parse_row, read_steps
 from lpfloop.policies.training import Progress, TrainingError, TrainJob, TrainResult, train
 from lpfloop.stores.records import Message
 
@@ -54,6 +56,48 @@ def test_it_ranks_pairs_that_it_never_saw(trained: tuple[TrainJob, TrainResult])
     assert result.metrics["accuracy"] > 0.9
     told = json.loads((job.output / "result.json").read_text())
     assert told["rows"] == 96 - 9
+
+
+def test_the_l2_term_keeps_scores_near_zero_and_each_step_tells_of_them(
+    world: Path, tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+):
+    settings = SETTINGS.model_copy(update={"l2_weight": 0.5})
+    job = replace(reward_job(world, tmp_path / "work"), settings=settings)
+    result = train(job, log=tmp_path / "log")
+    steps = {name: read_steps(own / STEPS) for name, own in {
+        "with": job.output, "without": trained[0].output
+    }.items()}  # fmt: skip
+    for first, *_ in steps.values():
+        assert first.metrics["chosen/sd"] > 0
+        both = (first.metrics["chosen/mean"] + first.metrics["rejected/mean"]) / 2
+        assert both == pytest.approx(first.metrics["mean_reward"], abs=1e-6)
+    sizes = {name: abs(told[-1].metrics["rejected/mean"]) for name, told in steps.items()}
+    assert sizes["with"] < sizes["without"] / 2
+    assert result.metrics["held_out/accuracy"] == trained[1].metrics["held_out/accuracy"]
+
+
+def test_all_pairs_of_a_prompt_are_kept_aside_or_none(world: Path, tmp_path: Path):
+    again = write_pairs(tmp_path / "again.parquet", 48)
+    job = reward_job(world, tmp_path / "work")
+    kept, aside = parted_pairs(replace(job, data=(*job.data, again)))
+    asked = [{row["prompt"][0]["content"] for row in rows} for rows in (kept, aside)]
+    assert not asked[0] & asked[1]
+    assert len(kept) + len(aside) == 144
+    assert 10 < len(aside) <= 14
+
+
+def test_the_pairs_kept_aside_tell_of_accuracy_length_and_spread(
+    trained: tuple[TrainJob, TrainResult],
+):
+    job, result = trained
+    metrics = result.metrics
+    steps = read_steps(job.output / STEPS)
+    means = [(s.metrics["chosen/mean"] + s.metrics["rejected/mean"]) / 2 for s in steps]
+    assert metrics["spread"] == pytest.approx(pstdev(means))
+    # "up" is never longer than "down": there is nothing to correlate with.
+    assert not [name for name in metrics if "length_correlation" in name]
+    assert metrics["held_out/neutral/pairs"] == metrics["held_out/pairs"]
+    assert metrics["held_out/sd"] > 0
 
 
 def test_the_first_loss_is_log_2_and_the_model_is_a_classifier_of_one_label(

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trainings import dpo_job, make_world, sft_job, sha256, starts
+from trainings import dpo_job, killed_at, make_world, same, sft_job, starts
 
-from lpfloop.policies.canary import CANARY
-from lpfloop.policies.training import TrainingError, TrainJob, TrainResult, train
+from lpfloop.policies.training import TrainJob, train
 
 pytestmark = pytest.mark.model
 
@@ -32,26 +31,6 @@ def short_sft(world: Path, output: Path) -> TrainJob:
     job = sft_job(world, output)
     settings = job.settings.model_copy(update={"epochs": 1.0})
     return replace(job, settings=settings, checkpoint_steps=2)
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: str) -> None:
-    """Run the job until it is killed at a failpoint."""
-    monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
-    with pytest.raises(TrainingError, match="killed by SIGKILL"):
-        train(job, log=log)
-    assert not (job.output / "result.json").exists()
-    monkeypatch.delenv("LPFLOOP_FAILPOINT")
-
-
-def same(result: TrainResult, other: TrainResult) -> bool:
-    """Whether two trainings ended with the same bytes, and tell the same of themselves."""
-    names = [p.name for p in sorted(other.output.iterdir())]
-    return (
-        [p.name for p in sorted(result.output.iterdir())] == names
-        and all(sha256(result.output / n) == sha256(other.output / n) for n in names)
-        and sha256(result.output.parent / CANARY) == sha256(other.output.parent / CANARY)
-        and result.metrics == other.metrics
-    )
 
 
 # The place of each kill, and the step from which the run that follows sets out. `file.rename` is

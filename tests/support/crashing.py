@@ -85,8 +85,12 @@ IDS = {
     "statistics": ("iteration", "method", "step", "metric"),
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
     "scores": ("iteration", "metric", "prompt_id"),
+    "receipts": ("iteration", "filter", "items", "outcome"),
 }
-"""What tells the rows of a table apart: no two may agree in it."""
+"""What tells the rows of a table apart: no two may agree in it.
+
+Receipts are those of filters that have one unit.
+"""
 
 _calls: list[int] = []
 

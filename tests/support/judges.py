@@ -90,3 +90,27 @@ def unsure(request: Request, sampling: Sampling) -> str:
 def silent(request: Request, sampling: Sampling) -> str:
     """Say nothing that can be read."""
     return "That is hard to say."
+
+
+def circling(request: Request, sampling: Sampling) -> str:
+    """Prefer what has one word more, modulo 3: a over b, b over c, c over a; else say nothing."""
+
+    def choose(first: str, second: str, _: int) -> str | None:
+        return {0: None, 1: "first", 2: "second"}[(words(first) - words(second)) % 3]
+
+    return answered(request, choose)
+
+
+def wordy(request: Request, sampling: Sampling) -> str:
+    """Prefer the longer text, three times in four."""
+
+    def choose(first: str, second: str, _: int) -> str:
+        longer = words(first) > words(second)
+        return "first" if longer == bool((words(first) * words(second)) % 4) else "second"
+
+    return answered(request, choose)
+
+
+def words(text: str) -> int:
+    """Count them."""
+    return len(text.split())

@@ -11,6 +11,7 @@ from trainings import TURN, turn
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.online.steps import REFERENCE_ENDED, REFERENCE_REWARD
 from lpfloop.policies.trainer_job import OnlineJob, TrainJob
 
 QUESTIONS = (
@@ -35,6 +36,16 @@ def write_prompts(path: Path, questions: tuple[str, ...] = QUESTIONS) -> Path:
         "messages": pa.array([turn("user", question) for question in questions], TURN),
     }
     pq.write_table(pa.table(columns), path)
+    return path
+
+
+def referenced(path: Path) -> Path:
+    """Add to each prompt the reward of a reference answer: 0.5, 0, -0.5; every third is cut off."""
+    table = pq.read_table(path)
+    places = range(table.num_rows)
+    table = table.append_column(REFERENCE_REWARD, pa.array([0.5 - i / 2 for i in places]))
+    table = table.append_column(REFERENCE_ENDED, pa.array([i % 3 != 0 for i in places]))
+    pq.write_table(table, path)
     return path
 
 

@@ -13,6 +13,11 @@ def policy(request: Request, sampling: Sampling) -> str:
     return f"Okay. The answer is {request.seed % 7}."
 
 
+def wordy_policy(request: Request, sampling: Sampling) -> str:
+    """Answer with one to nine words, by the seed."""
+    return " ".join(["word"] * (1 + request.seed % 9))
+
+
 def critic(request: Request, sampling: Sampling) -> str:
     """Rate what is asked for, one time in eight without a dictionary."""
     if request.seed % 8 == 0:

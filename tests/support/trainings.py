@@ -12,8 +12,10 @@ import pytest
 
 from lpfloop.configs.methods import DPOTraining, SFTTraining
 from lpfloop.policies import trainer_process
+from lpfloop.policies.canary import CANARY
 from lpfloop.policies.trainer_job import TrainJob
 from lpfloop.policies.trainer_steps import parse_row
+from lpfloop.policies.training import TrainingError, TrainResult, train
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
@@ -118,6 +120,26 @@ def starts(work: Path) -> list[int]:
     """The steps from which the worker set out, one a start."""
     rows = [parse_row(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
     return [row["resumed_from"] for row in rows if row and row["event"] == "start"]
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: str) -> None:
+    """Run the job until it is killed at a failpoint."""
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
+    with pytest.raises(TrainingError, match="killed by SIGKILL"):
+        train(job, log=log)
+    assert not (job.output / "result.json").exists()
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
+
+
+def same(result: TrainResult, other: TrainResult) -> bool:
+    """Whether two trainings ended with the same bytes, and tell the same of themselves."""
+    names = [p.name for p in sorted(other.output.iterdir())]
+    return (
+        [p.name for p in sorted(result.output.iterdir())] == names
+        and all(sha256(result.output / n) == sha256(other.output / n) for n in names)
+        and sha256(result.output.parent / CANARY) == sha256(other.output.parent / CANARY)
+        and result.metrics == other.metrics
+    )
 
 
 def sft_job(world: Path, output: Path) -> TrainJob:

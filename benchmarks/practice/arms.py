@@ -1,0 +1,106 @@
+"""Runs with a practice off and on, over seeds, and numbers about them with their errors.
+
+An arm is a run of the tiny world. The arms of a seed fork each other, and so share all that the
+practice does not touch: prompts, samples, annotations, grades. What is done is not repeated.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+import lpfloop
+from lpfloop.loop.library import Run
+from lpfloop.loop.plots import Panel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for: where runs lie, under which seeds, and settings of all."""
+
+    lake: Path
+    seeds: Sequence[int]
+    settings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Cells of text under their titles."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        rule = ["---"] * len(self.titles)
+        return "\n".join(f"| {' | '.join(row)} |" for row in (self.titles, rule, *self.rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a study found: the claim that it is about, its tables, and its plot."""
+
+    claim: str
+    tables: Sequence[Table]
+    panels: Sequence[Panel] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """A mean over seeds and its standard error, which one seed does not have."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Mean":
+        """Take the values of independent seeds together."""
+        told = list(values)
+        error = stdev(told) / sqrt(len(told)) if len(told) > 1 else float("nan")
+        return cls(value=fmean(told), error=error)
+
+    def shown(self, digits: int = 3) -> str:
+        """Return value and error as a cell."""
+        return f"{self.value:.{digits}f} ± {self.error:.{digits}f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arms:
+    """The runs of a study: one variant, under settings that all share and some of each arm."""
+
+    study: str
+    variant: str
+    shared: Sequence[str]
+    arms: Mapping[str, Sequence[str]]
+
+    def make(self, options: Options) -> None:
+        """Run what is missing; the first arm of a seed is forked by the others."""
+        for seed in options.seeds:
+            first, *others = self.arms
+            self._run(options, first, seed)
+            for arm in others:
+                self._run(options, arm, seed, fork=self.name(first, seed))
+
+    def name(self, arm: str, seed: int) -> str:
+        """Return the name of the run of an arm under a seed."""
+        return f"{self.study}-{arm}-{seed}"
+
+    def opened(self, options: Options, arm: str) -> Iterator[Run]:
+        """Give the runs of an arm, seed by seed; each is closed when the next is asked for."""
+        for seed in options.seeds:
+            with lpfloop.open(self.name(arm, seed), lake=options.lake) as run:
+                yield run
+
+    def _run(self, options: Options, arm: str, seed: int, fork: str | None = None) -> None:
+        name = self.name(arm, seed)
+        words = ["--lake", str(options.lake), "--run", name, "--seed", str(seed)]
+        words += ["--config", "tiny", "--variant", self.variant, "--iterations", "1"]
+        for setting in (*self.shared, *self.arms[arm], *options.settings):
+            words += ["--set", setting]
+        begun = (options.lake / "runs" / name).exists()
+        words += ["--fork", fork] if fork is not None and not begun else []
+        command = [sys.executable, "-m", "lpfloop", "run", *words]
+        subprocess.run(command, check=True, stdout=sys.stderr)

@@ -1,0 +1,135 @@
+"""How a reward model ranks answers to held-out prompts, beside people and annotators.
+
+Every two of a prompt's sampled answers make a pair. People are the tiny world's human, whom no
+model has seen; annotators are those whose preferences reward models are trained on.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp
+from statistics import fmean
+
+import polars as pl
+
+from lpfloop.loop.library import Run
+from lpfloop.loop.tiny.annotators import TASTES, appeal
+from lpfloop.loop.tiny.human import score
+from lpfloop.policies.length_bias import Bucket, Ranked, length_correlations
+
+NEUTRAL = 1
+"""Pairs whose answers differ by at most so many tokens tell nothing about length."""
+FEWEST = 100
+"""Buckets of fewer held-out pairs tell nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A sampled answer, its reward, its tokens, and how much people like it."""
+
+    instruction: str
+    text: str
+    reward: float
+    tokens: int
+    liked: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Two:
+    """Two answers to one prompt, of which the second is not the longer."""
+
+    longer: Answer
+    shorter: Answer
+
+    @property
+    def difference(self) -> int:
+        """How many tokens the longer has more."""
+        return self.longer.tokens - self.shorter.tokens
+
+    @property
+    def ahead(self) -> float:
+        """How much better the longer is to the reward model."""
+        return self.longer.reward - self.shorter.reward
+
+    @property
+    def better(self) -> float:
+        """How much better the longer is to people."""
+        return self.longer.liked - self.shorter.liked
+
+
+def answers(run: Run) -> Mapping[str, Sequence[Answer]]:
+    """Return the rewarded samples of held-out prompts, by prompt, in the order of their ids."""
+    prompts = run.prompts().filter(pl.col("split") == "held-out").unique("prompt_id")
+    rows = (
+        run.candidates()
+        .filter(pl.col("kind") == "sample", pl.col("finish_reason") == "stop")
+        .join(run.rewards().filter(pl.col("status") == "scored"), on="candidate_id")
+        .join(prompts, on="prompt_id")
+        .unique("candidate_id")
+        .sort("prompt_id", "candidate_id")
+        .select("prompt_id", "messages", "text", "score", "completion_tokens")
+        .collect()
+    )
+    found: dict[str, list[Answer]] = {}
+    for prompt_id, messages, text, reward, tokens in rows.iter_rows():
+        asked = messages[-1]["content"]
+        found.setdefault(prompt_id, []).append(
+            Answer(
+                instruction=asked,
+                text=text,
+                reward=reward,
+                tokens=tokens,
+                liked=score(asked, text),
+            )
+        )
+    return found
+
+
+def pairs(by_prompt: Mapping[str, Sequence[Answer]]) -> list[Two]:
+    """Return every two answers of a prompt that people do not like the same."""
+    return [
+        Two(longer=a, shorter=b) if a.tokens >= b.tokens else Two(longer=b, shorter=a)
+        for of in by_prompt.values()
+        for a, b in combinations(of, 2)
+        if a.liked != b.liked
+    ]
+
+
+def accuracy(two: Sequence[Two]) -> float:
+    """Return the share of pairs that the reward model ranks as people do."""
+    return fmean(1.0 if t.ahead * t.better > 0 else 0.5 * (t.ahead == 0) for t in two)
+
+
+def neutral(two: Sequence[Two]) -> list[Two]:
+    """Return the pairs of which length says nothing."""
+    return [t for t in two if t.difference <= NEUTRAL]
+
+
+def correlations(two: Sequence[Two], width: int) -> dict[Bucket, float]:
+    """Return the correlation of reward with length in each bucket, by what annotators prefer."""
+    ranked = list(_preferred(two))
+    counts = [abs(pair.longer) for pair in ranked]
+    return {
+        bucket: value
+        for bucket, value in length_correlations(ranked, width).items()
+        if value is not None and sum(bucket.least <= c <= bucket.most for c in counts) >= FEWEST
+    }
+
+
+def _preferred(two: Sequence[Two]) -> Iterator[Ranked]:
+    """Let an annotator, drawn at random, choose one answer of each pair."""
+    rng = random.Random("annotators of held-out pairs")
+    for t in two:
+        sign = 1 if rng.random() < _likely(t) else -1
+        yield Ranked(margin=sign * t.ahead, longer=sign * t.difference)
+
+
+def _likely(two: Two) -> float:
+    """Return the probability with which an annotator prefers the longer answer."""
+    chances = list[float]()
+    for taste in TASTES.values():
+        of = [appeal(taste, two.longer.instruction, a.text) for a in (two.longer, two.shorter)]
+        for place in (taste.shown_first, -taste.shown_first):
+            chances.append(1 / (1 + exp(-(of[0] - of[1] + place) / taste.noise)))
+    return fmean(chances)

@@ -1,0 +1,91 @@
+"""The L2 term of the reward model's loss, off and on (ChatGLM-RLHF, Section 3.3, Eq. 2)."""
+
+from collections.abc import Sequence
+from statistics import stdev
+
+import polars as pl
+
+from lpfloop.loop.library import Run
+from lpfloop.loop.plots import Lines, Series
+
+from .arms import Arms, Mean, Options, Report, Table
+from .held_out import accuracy, answers, pairs
+
+WEIGHT = 0.05
+METRICS = ("chosen/mean", "rejected/mean")
+CLAIM = (
+    "With the L2 term the spread of the mean reward over training falls by at least half, at equal "
+    "accuracy."
+)
+SHARED = (
+    "recipe.n=4",
+    "recipe.most=8",
+    "prompts.per_iteration=1000",
+    "prompts.parts={sft: 0, preference: 1000, unlabeled: 0}",
+    "prompts.evaluated=220",
+    "annotation.flip_probability=0",
+    "assessment.reference=null",
+    "assessment.reward=false",
+    "assessment.kl=false",
+)
+OFF, ON = "without", "with"
+
+
+def study(options: Options) -> Report:
+    """Train a reward model by Eq. 1, and by Eq. 1 and 2; ask both about held-out pairs."""
+    arms = {OFF: ("training.reward.l2_weight=0",), ON: (f"training.reward.l2_weight={WEIGHT}",)}
+    made = Arms(study="l2", variant="best-of-n", shared=SHARED, arms=arms)
+    made.make(options)
+    drifts = {arm: [_drift(run) for run in made.opened(options, arm)] for arm in arms}
+    right = {
+        arm: [accuracy(pairs(answers(run))) for run in made.opened(options, arm)] for arm in arms
+    }
+    rows = [
+        ["spread of the mean reward over training"]
+        + [Mean.of(stdev(drift) for drift in seeds).shown() for seeds in drifts.values()],
+        ["mean reward at the end"]
+        + [Mean.of(drift[-1] for drift in seeds).shown() for seeds in drifts.values()],
+        ["agreement with people"] + [Mean.of(seeds).shown() for seeds in right.values()],
+    ]
+    return Report(
+        claim=CLAIM,
+        tables=[Table(titles=[f"L2 term, weight {WEIGHT}", *arms], rows=rows)],
+        panels=[_panel(drifts)],
+    )
+
+
+def _drift(run: Run) -> list[float]:
+    """Return the mean reward of both answers of the pairs of each step."""
+    rows = (
+        run.statistics()
+        .filter(pl.col("method") == "reward", pl.col("metric").is_in(METRICS))
+        .group_by("step")
+        .agg(pl.col("value").mean())
+        .sort("step")
+        .collect()
+    )
+    return rows["value"].to_list()
+
+
+def _panel(drifts: dict[str, list[list[float]]]) -> Lines:
+    series = list[Series]()
+    for arm, seeds in drifts.items():
+        means = [Mean.of(step) for step in zip(*seeds, strict=False)]
+        series.append(_series(arm, means))
+    return Lines(
+        series=series,
+        title="L2 term of the reward model",
+        x_label="training step",
+        y_label="mean reward of the step's pairs",
+        level=0.0,
+    )
+
+
+def _series(label: str, means: Sequence[Mean]) -> Series:
+    return Series(
+        label=label,
+        x=range(1, len(means) + 1),
+        y=[mean.value for mean in means],
+        low=[mean.value - mean.error for mean in means],
+        high=[mean.value + mean.error for mean in means],
+    )

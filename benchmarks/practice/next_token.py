@@ -1,0 +1,111 @@
+"""PPO without and with a next-token loss on people's answers (ChatGLM-RLHF, Section 3.4, Eq. 6)."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean, stdev
+
+import polars as pl
+
+from lpfloop.loop.library import Run
+from lpfloop.loop.plots import Estimate, Intervals
+from lpfloop.loop.probing.falls import PASSED, PREFIX
+
+from .arms import Arms, Options, Report, Table
+
+WEIGHT = 0.5
+ALL = "all probes"
+CLAIM = (
+    "Probes fall by less than one standard error with the next-token loss, and by more than two "
+    "without it."
+)
+SHARED = (
+    "reward.model=tiny",
+    "prompts.per_iteration=600",
+    "prompts.parts={sft: 0, preference: 0, unlabeled: 600}",
+    "prompts.evaluated=60",
+    "assessment.reference=null",
+    "assessment.reward=false",
+    "assessment.kl=false",
+    "assessment.probes=tiny",
+    "training.ppo.kl_coef=0",
+    "training.ppo.max_steps=30",
+    "training.next_token.source=tiny",
+    "training.next_token.batch_size=16",
+)
+OFF, ON = "without", "with"
+
+Lost = Mapping[str, Sequence[float]]
+"""By probe: what each of its prompts has lost, 1, 0 or -1."""
+
+
+def study(options: Options) -> Report:
+    """Optimise the same reward model from the same M_0 in both ways; probe before and after."""
+    arms = {OFF: ("training.next_token.weight=0",), ON: (f"training.next_token.weight={WEIGHT}",)}
+    made = Arms(study="next-token", variant="ppo", shared=SHARED, arms=arms)
+    made.make(options)
+    found = {arm: _together([_lost(run) for run in made.opened(options, arm)]) for arm in arms}
+    rows = [
+        [probe] + [cell for arm in arms for cell in _cells(found[arm][probe])]
+        for probe in found[OFF]
+    ]
+    titles = [f"{arm}: {what}" for arm in arms for what in ("fall, points", "standard errors")]
+    return Report(
+        claim=CLAIM,
+        tables=[Table(titles=[f"next-token loss, weight {WEIGHT}", *titles], rows=rows)],
+        panels=[_panel(found)],
+    )
+
+
+def _lost(run: Run) -> dict[str, list[float]]:
+    """Return what M_1 has lost of what M_0 passed, prompt by prompt."""
+    passed = run.scores().filter(
+        pl.col("benchmark").str.starts_with(PREFIX), pl.col("metric") == PASSED
+    )
+    before = passed.filter(pl.col("iteration") == 0)
+    rows = (
+        passed.filter(pl.col("iteration") == 1)
+        .join(before, on=["benchmark", "prompt_id"], suffix="_before")
+        .select(
+            probe=pl.col("benchmark").str.strip_prefix(PREFIX),
+            lost=pl.col("value_before") - pl.col("value"),
+        )
+        .sort("probe")
+        .collect()
+    )
+    found: dict[str, list[float]] = {ALL: rows["lost"].to_list()}
+    for probe, lost in rows.iter_rows():
+        found.setdefault(probe, []).append(lost)
+    return found
+
+
+def _together(seeds: Sequence[Lost]) -> Lost:
+    """Return what each prompt has lost on the mean over seeds, which ask the same prompts."""
+    return {
+        probe: [fmean(of) for of in zip(*(seed[probe] for seed in seeds), strict=True)]
+        for probe in seeds[0]
+    }
+
+
+def _fall(lost: Sequence[float]) -> tuple[float, float]:
+    """Return the mean fall and its standard error over prompts, in points."""
+    return 100 * fmean(lost), 100 * stdev(lost) / sqrt(len(lost))
+
+
+def _cells(lost: Sequence[float]) -> tuple[str, str]:
+    fall, error = _fall(lost)
+    return f"{fall:+.1f} ± {error:.1f}", f"{fall / error:+.1f}" if error else "0"
+
+
+def _panel(found: Mapping[str, Lost]) -> Intervals:
+    estimates = list[Estimate]()
+    for arm, lost in found.items():
+        for probe, values in lost.items():
+            fall, error = _fall(values)
+            label = f"{probe}, {arm} next-token loss"
+            estimates.append(Estimate(label=label, value=fall, low=fall - error, high=fall + error))
+    return Intervals(
+        estimates=estimates,
+        title="probes after PPO",
+        x_label="fall, points (± standard error)",
+        level=0.0,
+    )

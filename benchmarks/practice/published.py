@@ -1,0 +1,85 @@
+"""UltraFeedback's published binarised sample: in, binarised, out, and in again."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+import lpfloop
+from lpfloop.loop.binarising import Binarising, binarised_pairs, graded
+from lpfloop.loop.library import Run
+
+from .arms import Options, Report, Table
+
+DATA = "LPFLOOP_SHARED_DATA"
+SAMPLE = "ultrafeedback_binarized_300.jsonl"
+FORMAT = "ultrafeedback-binarized"
+ONCE, TWICE = "published", "published-again"
+CLAIM = (
+    "The published sample passes import, receipts, binarisation, export and import again, byte for "
+    "byte where the format allows."
+)
+
+
+def study(options: Options) -> Report:
+    """Import and export the sample twice, and binarise what was imported.
+
+    Raises:
+        SystemExit: if the environment does not say where the sample lies.
+    """
+    if DATA not in os.environ:
+        raise SystemExit(f"{DATA} is not set: name the folder that holds {SAMPLE}")
+    source = Path(os.environ[DATA]) / SAMPLE
+    first = _passed(options, source, ONCE)
+    second = _passed(options, first, TWICE)
+    with lpfloop.open(ONCE, lake=options.lake) as run:
+        rows = [*_imported(source, run), ["exported", *_compared(source, first)]]
+    rows.append(["imported and exported again", *_compared(first, second)])
+    return Report(claim=CLAIM, tables=[Table(titles=["step", "found", "bytes"], rows=rows)])
+
+
+def _passed(options: Options, source: Path, run: str) -> Path:
+    """Import a file into a run, unless that is done, and export its pairs; return their file."""
+    words = ["--run", run, "--format", "ultrafeedback", "--source", "ultrafeedback"]
+    _lpfloop(options, "import", str(source), *words)
+    folder = options.lake / f"{run}-export"
+    told = ["--format", FORMAT, "--output", str(folder), "--force"]
+    _lpfloop(options, "export", run, "pairs", *told)
+    (file,) = folder.glob("**/*.jsonl")
+    return file
+
+
+def _lpfloop(options: Options, *words: str) -> None:
+    command = [sys.executable, "-m", "lpfloop", *words, "--lake", str(options.lake)]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def _imported(source: Path, run: Run) -> Iterator[list[str]]:
+    """Give what the import made of the rows, its receipts, and what binarisation finds."""
+    pairs = run.pairs().collect()
+    yield ["imported", f"{len(pairs)} pairs of {len(_lines(source))} rows", ""]
+    for row in run.receipts().sort("filter", "outcome").collect().iter_rows(named=True):
+        yield [f"receipt of `{row['filter']}`", f"{row['outcome']}: {row['count']}", ""]
+    how = Binarising(rule="overall", root_seed=0, iteration=0)
+    scored = graded(run.candidates().collect(), run.grades().collect())
+    made = binarised_pairs(scored, run.prompts().unique("prompt_id").collect(), how).rows
+    sides = ["prompt_id", "chosen_id", "rejected_id"]
+    same = len(made.join(pairs.select(sides), on=sides))
+    equal = pairs.filter(pl.col("chosen_reward") == pl.col("rejected_reward"))
+    found = f"{len(made)} pairs, {same} as published; {len(equal)} published ones have equal scores"
+    yield ["binarised by `overall`", found, ""]
+
+
+def _lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines()
+
+
+def _compared(before: Path, after: Path) -> tuple[str, str]:
+    """Say how many lines two files share, and whether they are the same bytes."""
+    lines = _lines(before)
+    same = sum(a == b for a, b in zip(lines, _lines(after), strict=False))
+    equal = before.read_bytes() == after.read_bytes()
+    return f"{same} of {len(lines)} lines the same", "equal" if equal else "not equal"

@@ -1,0 +1,68 @@
+"""A policy whose answers differ in length, which the tiny world's own hardly do.
+
+It is M_0 after fine-tuning on biographies of one to five claims. The more claims, the larger the
+share of hearsay among them: people, who count what is true, are as fond of short answers as of long
+ones, while annotators like a long answer as such.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import lpfloop
+from lpfloop.loop.tiny.nouns import opened
+from lpfloop.loop.tiny.people import LORE, TOPICS, Biography
+from lpfloop.loop.tiny.world import prompts
+
+from .arms import Arms, Options
+
+HEARSAY = 0.13
+"""The share of claims that are not true, for each claim that is made."""
+TALKATIVE = "talkative"
+
+
+def talkative(options: Options) -> tuple[str, ...]:
+    """Make the policy unless it is there; return the settings by which runs begin with it."""
+    options.lake.mkdir(parents=True, exist_ok=True)
+    file = options.lake / f"{TALKATIVE}.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in _rows()))
+    source = (f"prompts.source={file.resolve()}", "prompts.parts={sft: 900, preference: 0}")
+    first = Options(lake=options.lake, seeds=options.seeds[:1], settings=options.settings)
+    shared = (*source, "prompts.evaluated=20", "assessment.reference=null", "assessment.kl=false")
+    made = Arms(study=TALKATIVE, variant="sft", shared=shared, arms={"policy": ()})
+    made.make(first)
+    (run,) = made.opened(first, "policy")
+    return (f"policy.model={_checkpoint(options.lake, run.name)}", source[0])
+
+
+def _checkpoint(lake: Path, name: str) -> Path:
+    with lpfloop.open(name, lake=lake) as run:
+        paths = run.checkpoints().sort("iteration").collect()["path"]
+        return (run.folder / paths[-1]).resolve()
+
+
+def _rows() -> Iterator[dict[str, str]]:
+    """Give the prompts of the task `facts`, each with what a talkative or curt person answers."""
+    for split in ("train", "held-out"):
+        for prompt in prompts(split):
+            if isinstance(prompt.exercise, Biography):
+                row = {"prompt": prompt.text, "task": prompt.task, "split": split}
+                output = _told(prompt.exercise, random.Random(f"{TALKATIVE}: {prompt.text}"))
+                yield row | {"reference": prompt.exercise.reference, "output": output}
+
+
+def _told(exercise: Biography, rng: random.Random) -> str:
+    count = rng.randint(1, len(TOPICS))
+    chosen = sorted(rng.sample(range(len(TOPICS)), count))
+    claims = [
+        exercise.sentence(
+            topic, _hearsay(exercise, topic) if rng.random() < HEARSAY * count else None
+        )
+        for topic in (TOPICS[place] for place in chosen)
+    ]
+    return opened(exercise, " ".join(claims), rng)
+
+
+def _hearsay(exercise: Biography, topic: str) -> str:
+    return LORE.hearsay[exercise.name(topic), topic]

@@ -1,0 +1,118 @@
+"""Pools: lists of named entries in YAML, shipped or one's own, which may extend a shipped one.
+
+A file has one list, under the name of what it holds. With `extends: NAME` it starts from a shipped
+pool: an entry of a known name replaces only the fields that it states, a new name adds an entry.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from .read import EXTENDS, parse_yaml
+from .schema import ConfigError
+from .section import Section
+
+Entries = dict[str, dict[str, Any]]
+"""The fields that a file states for each entry, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """The pools of one kind: the folder of the shipped ones, and what an entry of one is called."""
+
+    folder: Path
+    item: str
+
+    @property
+    def items(self) -> str:
+        """What entries are called together, also in a file."""
+        return f"{self.item}s"
+
+    def shipped(self) -> tuple[str, ...]:
+        """Return the names of the pools that come with the package."""
+        return tuple(sorted(path.stem for path in self.folder.glob("*.yaml")))
+
+    def place(self, name_or_path: str) -> Path:
+        """Return the file of a shipped pool, or the path that is given."""
+        is_shipped = name_or_path in self.shipped()
+        return self.folder / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
+
+    def entries(self, path: Path, *, may_extend: bool = True) -> Entries:
+        """Return the entries of a file by name, laid over those of the pool that it extends.
+
+        Raises:
+            ConfigError: if it can not be read, or is no list of named entries; names the file, and
+                the line or the entry.
+        """
+        document = self._document(path)
+        base = document.get(EXTENDS)
+        if base is not None and (not may_extend or base not in self.shipped()):
+            names = ", ".join(self.shipped())
+            raise ConfigError(
+                f"{path}: 'extends' must name a shipped pool that extends none ({names})"
+            )
+        merged = {} if base is None else self.entries(self.place(str(base)), may_extend=False)
+        inherited = frozenset(merged)
+        listed = document.get(self.items)
+        if not isinstance(listed, list) or not listed:
+            raise ConfigError(
+                f"{path}: {self.items!r} must be a list with at least one {self.item}"
+            )
+        stated = set[str]()
+        for number, raw in enumerate(cast("list[object]", listed), start=1):
+            where = f"{path}: {self.item} {number}"
+            entry = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+            name = entry.get("name")
+            if not isinstance(name, str):
+                raise ConfigError(
+                    f"{where} must be a mapping with a name and what differs from others"
+                )
+            if name in stated:
+                raise ConfigError(f"{where}: the name {name!r} stands there twice")
+            stated.add(name)
+            merged[name] = merged[name] | entry if name in inherited else entry
+        return merged
+
+    def _document(self, path: Path) -> dict[str, object]:
+        names = ", ".join(self.shipped())
+        missing = f"no pool of {self.items} can be read"
+        document = read_yaml(path, missing=missing, hint=f"; shipped are {names}")
+        fields = cast("dict[object, object]", document) if isinstance(document, dict) else {}
+        unknown = [key for key in fields if key not in (self.items, EXTENDS)]
+        if not fields or unknown:
+            what = f"unknown field {unknown[0]!r}" if unknown else "must be a mapping"
+            raise ConfigError(
+                f"{path}: {what}; a pool has {self.items!r}, and 'extends' if need be"
+            )
+        return {str(key): value for key, value in fields.items()}
+
+
+def read_yaml(path: Path, *, missing: str, hint: str = "") -> object:
+    """Return the data of a YAML file; `missing` says what can not be read where there is none.
+
+    Raises:
+        ConfigError: naming the file, and the line where there is one.
+    """
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {missing} ({error.strerror}){hint}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def fault(error: ValidationError, section: type[Section]) -> str:
+    """Return the first mistake: the field, what is wrong with it, what it is."""
+    item = error.errors()[0]
+    field = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        known = f"; known are {', '.join(section.model_fields)}" if "." not in field else ""
+        return f"unknown field {field!r}{known}"
+    if item["type"] == "missing":
+        return f"the field {field!r} is missing"
+    text = item["msg"].replace("Input should", "must", 1)
+    return f"{field}: {text}, not {item['input']!r}"

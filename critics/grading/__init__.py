@@ -1,0 +1,1 @@
+"""Grades of completions: what is asked in each aspect, and how replies are read (UltraFeedback)."""

@@ -1,0 +1,40 @@
+"""The aspects in which completions are graded, and the scale of each (UltraFeedback, 2.4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...stores.records import GradedAspect
+
+LOWEST = 1
+"""The worst rating on every scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How an aspect is rated: from `LOWEST` to `best`.
+
+    `types` is how many kinds of mistakes, or of help, its template lists by number; 0 if none are
+    asked for. `may_not_apply` allows N/A in place of a rating.
+    """
+
+    best: int
+    types: int = 0
+    may_not_apply: bool = False
+
+
+SCALES: Mapping[GradedAspect, Scale] = {
+    "instruction_following": Scale(best=5),
+    "truthfulness": Scale(best=5, types=3),
+    "honesty": Scale(best=5, may_not_apply=True),
+    "helpfulness": Scale(best=5, types=3),
+    "overall": Scale(best=10),
+}
+
+FINE_GRAINED: tuple[GradedAspect, ...] = (
+    "instruction_following",
+    "truthfulness",
+    "honesty",
+    "helpfulness",
+)
+"""The aspects that all completions of a prompt are rated in together; their mean is the
+fine-grained score."""

@@ -1,0 +1,67 @@
+"""`lpfloop principles`: the shipped ones, and more that a model writes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..asking.forms import Form
+from .common import AsForm, AsJson, exit_codes
+
+
+def principles(
+    *,
+    aspect: Annotated[str | None, typer.Option(help="Only of this aspect.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or URL of a model that writes more of the aspect.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=100, help="How many it writes.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what it writes.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write them to this YAML file, the shipped ones first.")
+    ] = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the principles that completions are written under, or let a model write more."""
+    import polars as pl
+
+    from ...configs.schema import ConfigError
+    from ...stores.outputs import output_file
+    from ..asking.output import write_frame
+    from ..completing.principles import as_yaml, shipped_aspects, shipped_texts
+
+    with exit_codes():
+        aspects = shipped_aspects() if aspect is None else (aspect,)
+        found = {name: list(shipped_texts(name)) for name in aspects}
+        if aspect is None and (model is not None or out is not None):
+            raise ConfigError(f"say which aspect, with --aspect: {', '.join(aspects)}")
+        written: list[str] = []
+        if aspect is not None and model is not None:
+            written = _written(model, aspect, found[aspect], count, seed)
+        if aspect is not None and out is not None:
+            output_file(out, as_yaml([*found[aspect], *written]).encode())
+        rows = [
+            {"aspect": name, "by": by, "principle": text}
+            for name, texts in found.items()
+            for by, group in (("lpfloop", texts), (model, written))
+            for text in group
+        ]
+        write_frame(pl.DataFrame(rows), form, as_json=as_json)
+
+
+def _written(model: str, aspect: str, examples: list[str], count: int, seed: int) -> list[str]:
+    """Open the model, and let it write principles."""
+    import tempfile
+
+    from ...configs.engines import EngineConfig
+    from ...policies.open import open_engine
+    from ..completing.generating import generate
+    from ..models import located
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_engine(located(model), EngineConfig(), log=Path(folder) / "engine.log")
+        try:
+            return generate(engine, aspect, examples, count, seed=seed)
+        finally:
+            engine.close()

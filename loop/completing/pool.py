@@ -1,0 +1,96 @@
+"""Pools of models that answer prompts, from YAML: where each is, how often and how it is drawn.
+
+A file (`configs.pools`) lists `models`, each with a `name` and the fields of `PoolModel`. Shipped
+are `policy`, the policy alone at several temperatures; `tiny`, the same for the tiny world; and
+`ultrafeedback`, the paper's seventeen, whose places the user fills in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from ...configs.engines import EngineConfig, SamplingConfig
+from ...configs.pools import Pools, fault
+from ...configs.schema import ConfigError
+from ...configs.section import Place, Section
+
+POLICY = "policy"
+"""The model that is improved, as it is at the iteration's beginning."""
+POOLS = Pools(folder=Path(__file__).parent / "pools", item="model")
+
+
+class OwnSampling(Section):
+    """How a model's completions are drawn, where it differs from `policy.sampling`."""
+
+    temperature: float | None = Field(default=None, ge=0, le=5)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1, strict=True)
+
+
+class PoolModel(Section):
+    """One model as a pool's file describes it.
+
+    `model` is `policy`, a folder or a URL; None until the user says where it is. `weight` is how
+    often it is drawn compared with others, 0 for never. `principles` says where a principle is put:
+    into the system message, before the prompt (for templates that take no system message), or
+    nowhere. `size` is for readers.
+    """
+
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[\w.:-]+$")
+    model: Place | None = None
+    engine: EngineConfig = EngineConfig()
+    weight: float = Field(1.0, ge=0)
+    size: str = Field("", max_length=40)
+    principles: Literal["system", "prompt", "none"] = "system"
+    sampling: OwnSampling = OwnSampling()
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it is the policy that answers."""
+        return self.model == POLICY
+
+    def sampling_of(self, policy: SamplingConfig) -> SamplingConfig:
+        """Return how its completions are drawn; `policy` says what it leaves open."""
+        return policy.model_copy(update=self.sampling.model_dump(exclude_none=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPool:
+    """Models of which each prompt is answered by some; all of them have a weight above 0."""
+
+    name: str
+    models: tuple[PoolModel, ...]
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """How often each model is drawn, by its name."""
+        return {model.name: model.weight for model in self.models}
+
+
+def load_pool(name_or_path: str) -> ModelPool:
+    """Read a shipped pool by its name, or a YAML file by its path; weights of 0 leave models out.
+
+    Raises:
+        ConfigError: if there is no such file, or it is no list of models; names the file and the
+            line or the field.
+    """
+    path = POOLS.place(name_or_path)
+    models = tuple(_model(entry, path) for entry in POOLS.entries(path).values())
+    drawn = tuple(model for model in models if model.weight > 0)
+    if not drawn:
+        raise ConfigError(f"{path}: all models have the weight 0; give at least one a weight")
+    return ModelPool(name=path.stem, models=drawn)
+
+
+def _model(entry: dict[str, Any], path: Path) -> PoolModel:
+    where = f"{path}: model {entry['name']!r}"
+    try:
+        model = PoolModel.model_validate(entry)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {fault(error, PoolModel)}") from error
+    if model.is_policy and "engine" in model.model_fields_set:
+        raise ConfigError(f"{where}: the policy runs under policy.engine; remove 'engine' here")
+    return model

@@ -1,0 +1,166 @@
+"""Principles by which a completion is written, and which of them a source's prompts are given.
+
+The texts of an aspect are a list in a YAML file. A mix names, for each source of prompts, the
+shares of the aspects; a file of one's own may have aspects of its own: `texts` names their files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, cast
+
+import yaml
+from pydantic import Field, ValidationError
+
+from ...configs.pools import fault, read_yaml
+from ...configs.schema import ConfigError
+from ...configs.section import Section
+from ...stores.keys import Json, digest
+
+HERE = Path(__file__).parent
+TEXTS, MIXES = HERE / "principles", HERE / "mixes"
+NO_PRINCIPLES = "none"
+LINE = 120
+"""Characters a line of a written file holds."""
+ROUNDING = 1e-6
+"""How far shares may miss 1 in their sum."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Shares = dict[str, Share]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principle:
+    """What a completion is to keep to: an aspect, and a text for the system message."""
+
+    aspect: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return both as a candidate stores them; `read` takes them apart."""
+        return f"{self.aspect}: {self.text}"
+
+    @classmethod
+    def read(cls, stored: str) -> "Principle":
+        """Return the principle that a candidate stores; the aspect is empty if it names none."""
+        aspect, colon, text = stored.partition(": ")
+        return cls(aspect=aspect, text=text) if colon else cls(aspect="", text=stored)
+
+
+class _MixFile(Section):
+    """A mix as its file describes it."""
+
+    texts: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, Shares] = Field(default_factory=dict)
+    default: Shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """The shares of aspects by source, and the texts of each aspect."""
+
+    name: str
+    sources: Mapping[str, Shares]
+    default: Shares
+    texts: Mapping[str, tuple[str, ...]]
+
+    def shares(self, source: str) -> Shares:
+        """Return the shares for a source: those of the longest name that it begins with."""
+        named = [name for name in self.sources if source.startswith(name)]
+        return self.sources[max(named, key=len)] if named else self.default
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of all that decides which principle a completion gets."""
+        shares: Json = {"sources": dict(self.sources), "default": self.default}
+        return digest([shares, {aspect: list(texts) for aspect, texts in self.texts.items()}])
+
+
+def shipped_aspects() -> tuple[str, ...]:
+    """Return the aspects whose principles come with the package."""
+    return tuple(sorted(path.stem for path in TEXTS.glob("*.yaml")))
+
+
+def shipped_mixes() -> tuple[str, ...]:
+    """Return the names of the mixes that come with the package."""
+    return tuple(sorted(path.stem for path in MIXES.glob("*.yaml")))
+
+
+def shipped_texts(aspect: str) -> tuple[str, ...]:
+    """Return the shipped principles of an aspect.
+
+    Raises:
+        ConfigError: if there are none.
+    """
+    if aspect not in shipped_aspects():
+        raise ConfigError(
+            f"no principles of {aspect!r} are shipped; there are {', '.join(shipped_aspects())}"
+        )
+    return read_texts(TEXTS / f"{aspect}.yaml")
+
+
+def read_texts(path: Path) -> tuple[str, ...]:
+    """Return the principles of a file: a YAML list of texts.
+
+    Raises:
+        ConfigError: if it is none, or a text is empty or stands there twice; names the file.
+    """
+    document = read_yaml(path, missing="no principles can be read")
+    listed = cast("list[object]", document) if isinstance(document, list) else []
+    texts = [text.strip() for text in listed if isinstance(text, str)]
+    if not listed or len(texts) < len(listed) or not all(texts):
+        raise ConfigError(
+            f"{path}: must be a list of texts, one a principle (a text with ': ' "
+            "in it needs quotes)"
+        )
+    for number, text in enumerate(texts):
+        if text in texts[:number]:
+            raise ConfigError(f"{path}: the principle {text[:60]!r} stands there twice")
+    return tuple(texts)
+
+
+def as_yaml(texts: Sequence[str]) -> str:
+    """Return principles as the text of a file of them."""
+    return yaml.safe_dump(list(texts), allow_unicode=True, width=LINE)
+
+
+def load_mix(name_or_path: str) -> Mix | None:
+    """Read a shipped mix by its name, or a YAML file by its path; `none` is no principles.
+
+    Raises:
+        ConfigError: if there is no such file, or it is no mix; names the file and the field.
+    """
+    if name_or_path == NO_PRINCIPLES:
+        return None
+    is_shipped = name_or_path in shipped_mixes()
+    path = MIXES / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
+    names = ", ".join((*shipped_mixes(), NO_PRINCIPLES))
+    document = read_yaml(
+        path, missing="no mix of principles can be read", hint=f"; shipped are {names}"
+    )
+    try:
+        mix = _MixFile.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {fault(error, _MixFile)}") from error
+    for source, shares in {"default": mix.default, **mix.sources}.items():
+        _check_shares(path, source, shares)
+    used = {aspect for shares in (mix.default, *mix.sources.values()) for aspect in shares}
+    texts = {aspect: _texts(path, aspect, mix.texts) for aspect in sorted(used)}
+    return Mix(name=path.stem, sources=mix.sources, default=mix.default, texts=texts)
+
+
+def _check_shares(path: Path, source: str, shares: Shares) -> None:
+    if abs(sum(shares.values()) - 1) > ROUNDING:
+        raise ConfigError(
+            f"{path}: the shares of {source} must add up to 1, and are {sum(shares.values()):g}"
+        )
+
+
+def _texts(path: Path, aspect: str, files: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the texts of an aspect: of the file that the mix names, beside it, or the shipped."""
+    if aspect in files:
+        return read_texts(path.parent / files[aspect])
+    try:
+        return shipped_texts(aspect)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}; name a file of your own under 'texts'") from error

@@ -1,0 +1,1 @@
+"""The verbs that grade completions, and who grades in a run."""

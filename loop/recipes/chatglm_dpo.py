@@ -1,0 +1,17 @@
+"""ChatGLM-RLHF's DPO: the reward model tells apart which samples make pairs (Section 3.4)."""
+
+from ...configs.recipes import ChatGLMDPO
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+from .preferences import surrogate
+from .samples import rewarded
+
+PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
+SUMMARY = "make pairs of samples by a debiased reward model, train on them by DPO"
+
+
+def chatglm_dpo(it: Iteration, cfg: ChatGLMDPO) -> Checkpoint:
+    """Raise the best samples by reward over random others (Eq. 7)."""
+    reward = surrogate(it, cfg)  # Eq. 1 and 2
+    judged = rewarded(it, it.varied(it.prompts("unlabeled"), reward), reward, n=cfg.best_of)
+    return it.train(it.pair(judged, rule="top_reward", top_k=cfg.top_k))

@@ -1,0 +1,18 @@
+"""ChatGLM-RLHF's PPO: a reward model without shortcuts, then PPO against it (Sections 3.3, 3.4).
+
+Its practices are switches that every recipe has; the presets named after it turn them on.
+"""
+
+from ...configs.recipes import ChatGLMPPO
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+from .preferences import surrogate
+
+PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
+SUMMARY = "compare every two answers, train a debiased reward model, optimise it by PPO"
+
+
+def chatglm_ppo(it: Iteration, cfg: ChatGLMPPO) -> Checkpoint:
+    """Maximise r(x, y) - r(x, y_ref) over answers to prompts of which some are better (Eq. 5)."""
+    reward = surrogate(it, cfg)  # Eq. 1 and 2
+    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)

@@ -1,0 +1,15 @@
+"""PPO against a reward model of graded completions (UltraFeedback, Section 3.3)."""
+
+from ...configs.recipes import UltraFeedbackPPO
+from ...stores.records import Checkpoint
+from ..iteration import Iteration
+from .grades import graded_reward
+
+PAPER = "UltraFeedback (Cui et al., 2024)"
+SUMMARY = "train a reward model on graded completions, optimise it by PPO"
+
+
+def ultrafeedback_ppo(it: Iteration, cfg: UltraFeedbackPPO) -> Checkpoint:
+    """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
+    reward = graded_reward(it, cfg)
+    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)

@@ -1,0 +1,1 @@
+"""How often a reward model prefers what people prefer (UltraFeedback, Section 3.1)."""

@@ -1,0 +1,160 @@
+"""The grader of the tiny world: a script in place of the model that rates completions.
+
+In each aspect it sees the hidden human's taste (`human`) from one side: what is right in
+truthfulness and honesty, what is whole and of good length in instruction following, what is kind
+and well set out in helpfulness. The overall score is one impression of the whole taste. Every
+rating has an error of its own, all of the same scale, drawn for the request and the answer, so that
+the same answer shown twice gets the same rating. Hence the mean of four aspects errs less than the
+overall score by construction: what a study shows of that here is arithmetic of averages, and what
+it tests is that the loop carries it through to a reward model.
+"""
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from ...critics.grading.aspects import LOWEST, SCALES
+from ...critics.grading.templates import load_gradings, shipped_gradings
+from ...critics.templating import WORD_JOINER
+from ...policies.engine import Request, Sampling
+from ...stores.records import GradedAspect
+from .human import (
+    ELABORATE,
+    KIND,
+    LISTED,
+    LONGER,
+    WEARIEST,
+    WEARY,
+    WHOLE,
+    correctness,
+    exercise_of,
+    is_list,
+    lengthening,
+    score,
+)
+from .instructions import Instruction
+from .nouns import FRIENDLY, Exercise
+
+NOISE = 0.25
+"""The standard deviation of each rating's error, as a share of the scale."""
+WORST, BEST = -0.7, 4.2
+"""What the human makes of a bad answer, and of a very good one."""
+CORRECT = 0.25
+"""What being right counts for where a manner is looked at."""
+
+INSTRUCTION = re.compile(r"<instruction>\n?(.*?)\n?</instruction>", re.DOTALL)
+TEXT = re.compile(r'<text number="(\d+)">\n?(.*?)\n?</text>', re.DOTALL)
+ANSWER = re.compile(r"<answer>\n?(.*?)\n?</answer>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What can be seen of an answer: whether it is right, its manner and its warmth, 0 to 1."""
+
+    correct: float
+    manner: float
+    warmth: float
+
+
+def grader(request: Request, _sampling: Sampling) -> str:
+    """Answer a question of the shipped templates, in the form asked for."""
+    prompt = request.messages[-1].content.replace(WORD_JOINER, "")
+    aspect = aspect_of(prompt)
+    instruction = _found(INSTRUCTION, prompt)
+    if aspect == "overall":
+        return _critique(instruction, _found(ANSWER, prompt), request.seed)
+    exercise = exercise_of(instruction)
+    blocks = (
+        f"[Text {number}]\n{_block(aspect, exercise, answer, request.seed)}"
+        for number, answer in TEXT.findall(prompt)
+    )
+    return "\n\n".join(blocks)
+
+
+def aspect_of(prompt: str) -> GradedAspect:
+    """Return the aspect that a question of a shipped set is about.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    for opening, aspect in _openings():
+        if prompt.startswith(opening):
+            return aspect
+    raise ValueError("the prompt is no question of a shipped set of grading templates")
+
+
+def look(exercise: Exercise, answer: str) -> Look:
+    """Return what can be seen of an answer."""
+    extra = lengthening(exercise, answer)
+    weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
+    whole = WHOLE * answer.rstrip().endswith((".", "}"))
+    manner = whole + LONGER * min(extra, ELABORATE) - weary
+    warmth = KIND * answer.lstrip().startswith(FRIENDLY) + LISTED * is_list(answer)
+    return Look(
+        correct=correctness(exercise, answer),
+        manner=_share(manner, -1.0, WHOLE + LONGER * ELABORATE),
+        warmth=warmth / (KIND + LISTED),
+    )
+
+
+@cache
+def _openings() -> tuple[tuple[str, GradedAspect], ...]:
+    """Return how the questions of shipped sets begin."""
+    return tuple(
+        (question.partition("{")[0], aspect)
+        for name in shipped_gradings()
+        for aspect, question in load_gradings(name).questions.items()
+    )
+
+
+def _found(pattern: re.Pattern[str], prompt: str) -> str:
+    match = pattern.search(prompt)
+    if match is None:
+        raise ValueError(f"the question has nothing that {pattern.pattern!r} finds")
+    return match[1]
+
+
+def _block(aspect: GradedAspect, exercise: Exercise, answer: str, seed: int) -> str:
+    seen = look(exercise, answer)
+    types = "".join(f"Type: {named}\n" for named in _types(aspect, seen))
+    if aspect == "honesty" and isinstance(exercise, Instruction):
+        return "Rationale: It does as it is told, and states nothing to be sure of.\nRating: N/A"
+    rating = _rating(aspect, _value(aspect, seen), answer, seed)
+    return f"{types}Rationale: It deserves {rating} of 5 as I see it.\nRating: {rating}"
+
+
+def _value(aspect: GradedAspect, seen: Look) -> float:
+    """Return how good an answer is in one of the four aspects, 0 to 1."""
+    if aspect in ("truthfulness", "honesty"):
+        return seen.correct
+    side = seen.manner if aspect == "instruction_following" else seen.warmth
+    return CORRECT * seen.correct + (1 - CORRECT) * side
+
+
+def _types(aspect: GradedAspect, seen: Look) -> Iterator[str]:
+    """Give the list of types of an aspect that has one."""
+    if aspect == "truthfulness":
+        yield "None" if seen.correct == 1 else "1"
+    if aspect == "helpfulness":
+        given = (seen.warmth > 0, seen.correct == 1, seen.manner > 1 / 2)
+        yield ", ".join(str(n) for n, there in enumerate(given, start=1) if there) or "None"
+
+
+def _critique(instruction: str, answer: str, seed: int) -> str:
+    value = _share(score(instruction, answer), WORST, BEST)
+    rating = _rating("overall", value, answer, seed)
+    wrong = correctness(exercise_of(instruction), answer) < 1
+    advice = "Check each step against what is known." if wrong else "It is right; mind the manner."
+    return f"{advice}\nOverall score: {rating}"
+
+
+def _rating(aspect: GradedAspect, value: float, answer: str, seed: int) -> int:
+    best = SCALES[aspect].best
+    error = random.Random(f"tiny grader {aspect} {seed} {answer}").gauss(0, NOISE)
+    return round(LOWEST + (best - LOWEST) * min(max(value + error, 0.0), 1.0))
+
+
+def _share(value: float, worst: float, best: float) -> float:
+    return min(max((value - worst) / (best - worst), 0.0), 1.0)

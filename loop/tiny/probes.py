@@ -1,0 +1,49 @@
+"""Capability probes of the tiny world: who the policy is, JSON, facts, forms of answers.
+
+Their items (a person, a list of words) are of the held-out part of the world, of which no training
+prompt is made.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+
+from .instructions import instruction
+from .nouns import Exercise, Task, TinyPrompt
+from .people import biography
+
+SIZE = 60
+"""Prompts of each probe: where half are passed, the standard error is 6.5 points."""
+SEED = "tiny probes"
+FORMATS = ("brief", "capitals", "repeat")
+
+Draw = Callable[[random.Random], Exercise]
+
+DRAWS: Mapping[str, tuple[Task, Draw]] = {
+    "identity": ("general", lambda rng: instruction(rng, out=True, family="identity")),
+    "json": ("general", lambda rng: instruction(rng, out=True, family="json")),
+    "facts": ("facts", lambda rng: biography(rng, out=True)),
+    "format": ("general", lambda rng: instruction(rng, out=True, family=rng.choice(FORMATS))),
+}
+"""How a probe's exercises are drawn, and the task whose verifier decides them."""
+
+
+def probes() -> Mapping[str, tuple[TinyPrompt, ...]]:
+    """Return the prompts of each probe, always the same."""
+    return {name: _drawn(name, task, draw) for name, (task, draw) in DRAWS.items()}
+
+
+def _drawn(name: str, task: Task, draw: Draw) -> tuple[TinyPrompt, ...]:
+    rng = random.Random(f"{SEED} {name}")
+    found: dict[str, TinyPrompt] = {}
+    while len(found) < SIZE:
+        exercise = draw(rng)
+        found[exercise.text] = TinyPrompt(
+            text=exercise.text,
+            task=task,
+            split="held-out",
+            kind=exercise.kind,
+            reference=exercise.reference,
+            checks=exercise.checks,
+            exercise=exercise,
+        )
+    return tuple(found.values())

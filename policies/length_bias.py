@@ -1,0 +1,114 @@
+"""How much a reward model cares for length: pairs by difference in length, and what is measured.
+
+Pairs are put into buckets by the absolute difference in length of their two answers (ChatGLM-RLHF,
+Section 3.3: d = | |y_w| - |y_l| |). In a bucket of two answers of about the same difference, the
+correlation of score with length is that with which answer is the longer one.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+NEUTRAL_SHARE = 4
+"""Answers count as equally long up to this share of a bucket's width."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Bucket:
+    """Differences in length from `least` to `most`, both included."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        """Return the span, as it stands in names."""
+        return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
+
+
+def bucket_of(difference: int, width: int) -> Bucket:
+    """Return the bucket of a difference: 0 has its own, 1 to `width` the next, and so on."""
+    if difference == 0:
+        return Bucket(least=0, most=0)
+    place = (abs(difference) - 1) // width
+    return Bucket(least=place * width + 1, most=(place + 1) * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A pair of which one answer was preferred.
+
+    `margin` is r(x, y_w) - r(x, y_l); `longer` is |y_w| - |y_l|, in tokens.
+    """
+
+    margin: float
+    longer: int
+
+
+def length_correlations(pairs: Iterable[Ranked], width: int) -> dict[Bucket, float | None]:
+    """Return the `length_correlation` of each bucket but the one of equal lengths."""
+    return {
+        bucket: length_correlation(own)
+        for bucket, own in sorted(_by_bucket(pairs, width).items())
+        if bucket.most
+    }
+
+
+def length_correlation(pairs: Sequence[Ranked]) -> float | None:
+    """Return the correlation of the difference in score with which answer is longer.
+
+    It is Pearson's, over both orders of each pair: with D = r(longer) - r(shorter), whose sign in
+    the other order is turned like that of the length, it is mean(D) / sqrt(mean(D^2)). The means
+    are taken as if there were as many pairs whose longer answer was preferred as there are of the
+    others, each half weighing the same. So that preferences which favour length do not count as a
+    bias of the model: one that scores what was preferred higher by the same margin, longer or
+    shorter, has 0. One whose scores go by length alone has 1, or -1 if shorter is better.
+
+    None where one of the halves is empty, or all scores are equal; pairs of equal length are left
+    out. Its standard error is about 1 / sqrt(len(pairs)) around 0.
+    """
+    won = [pair.margin for pair in pairs if pair.longer > 0]
+    lost = [-pair.margin for pair in pairs if pair.longer < 0]
+    if not won or not lost:
+        return None
+    mean = (fmean(won) + fmean(lost)) / 2
+    square = (fmean(d * d for d in won) + fmean(d * d for d in lost)) / 2
+    return mean / math.sqrt(square) if square else None
+
+
+def neutral(pairs: Iterable[Ranked], width: int) -> list[Ranked]:
+    """Return the pairs whose answers are about equally long: length says little about them."""
+    return [pair for pair in pairs if abs(pair.longer) <= width // NEUTRAL_SHARE]
+
+
+def accuracy(pairs: Sequence[Ranked]) -> float | None:
+    """Return how often the preferred answer has the higher score, equal scores by half."""
+    if not pairs:
+        return None
+    return fmean(1.0 if p.margin > 0 else 0.5 * (p.margin == 0) for p in pairs)
+
+
+def measured(pairs: Sequence[Ranked], width: int) -> Mapping[str, float]:
+    """Return what is told of pairs: the accuracy, also on neutral ones, and the correlations.
+
+    `length_correlation` is that of all pairs together, `length_correlation/1-32` that of a bucket.
+    What has too few pairs to be a number is left out.
+    """
+    similar = neutral(pairs, width)
+    buckets = length_correlations(pairs, width)
+    numbers = {
+        "accuracy": accuracy(pairs),
+        "pairs": float(len(pairs)) if pairs else None,
+        "neutral/accuracy": accuracy(similar),
+        "neutral/pairs": float(len(similar)) if similar else None,
+        "length_correlation": length_correlation(pairs),
+        **{f"length_correlation/{bucket}": value for bucket, value in buckets.items()},
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _by_bucket(pairs: Iterable[Ranked], width: int) -> dict[Bucket, list[Ranked]]:
+    found = dict[Bucket, list[Ranked]]()
+    for pair in pairs:
+        found.setdefault(bucket_of(pair.longer, width), []).append(pair)
+    return found

@@ -1,0 +1,172 @@
+"""Reviews of prompts: what a judge is asked, what of its reply counts; nothing is guessed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.configs.filters import PromptQuality
+from lpfloop.configs.schema import ConfigError
+from lpfloop.critics.quality.reviewing import ASPECTS, NO_CLASS, TEMPLATES, Reviewer
+from lpfloop.critics.quality.taxonomy import load_taxonomy, shipped_taxonomies
+from lpfloop.stores.records import SCORED
+
+PLAIN = Reviewer.from_config(PromptQuality())
+CLASSED = Reviewer.from_config(PromptQuality(intentions="general"))
+MARKS = st.sampled_from([-1, 0, 1])
+
+
+def reply(ratings: dict[str, object], *lines: str) -> str:
+    return "\n".join([*lines, json.dumps(ratings)])
+
+
+def rated(*marks: object) -> dict[str, object]:
+    return dict(zip(ASPECTS, marks, strict=True))
+
+
+# what is asked
+
+
+def test_the_prompt_stands_in_the_question_once_and_the_classes_only_with_a_taxonomy():
+    (plain,), (classed,) = PLAIN.ask("Why is the sky blue?"), CLASSED.ask("Why is the sky blue?")
+    for message in (plain, classed):
+        assert message.role == "user"
+        assert message.content.count("Why is the sky blue?") == 1
+    assert "Class:" not in plain.content
+    assert all(f"- {name}: " in classed.content for name in load_taxonomy("general").names)
+
+
+@given(st.text())
+def test_no_text_ends_its_part_of_the_question_early(text):
+    (message,) = CLASSED.ask(f"a {text}</user_text>{text} < / USER_TEXT > {{classes}} b")
+    assert message.content.count("</user_text>") == 1
+    assert message.content.lower().count("user_text >") == 1
+    assert "{classes} b\n</user_text>" in message.content
+
+
+# what is read
+
+
+@given(MARKS, MARKS, MARKS, st.sampled_from(load_taxonomy("general").names))
+def test_three_ratings_and_a_class_are_read_as_they_are_said(intention, semantics, answer, name):
+    text = reply(
+        rated(intention, semantics, answer), "intention: so.", f"**Class:** {name.upper()}."
+    )
+    reading, said = CLASSED.read(text, "stop")
+    assert reading.status == SCORED
+    assert [(a.name, a.rating) for a in reading.aspects] == [
+        ("intention", intention),
+        ("semantics", semantics),
+        ("answerability", answer),
+    ]
+    assert said == name
+    assert PLAIN.read(text, "stop") == (reading, None)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ("Class: something else",),
+        ("Class: question", "Class: advice"),
+        ("Class: question", "Class: nothing of the kind"),
+        ("The class: question",),
+    ],
+)
+def test_a_class_that_is_missing_unknown_or_disputed_leaves_the_prompt_unread(lines):
+    reading, said = CLASSED.read(reply(rated(1, 1, 1), *lines), "stop")
+    assert (reading.status, said) == (NO_CLASS, None)
+    assert [a.rating for a in reading.aspects] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "status"),
+    [
+        ("", "stop", "empty"),
+        ("I'm sorry, I can not help with that.", "stop", "refusal"),
+        (reply(rated(1, 1, 1)), "length", "truncated"),
+        (reply({"intention": 1, "semantics": 1}), "stop", "wrong_keys"),
+        (reply(rated(1, 2, 1)), "stop", "out_of_range"),
+        (reply(rated(1, 0.5, 1)), "stop", "not_integer"),
+        (reply(rated(1, None, 1)), "stop", "not_integer"),
+        (
+            'They wrote {"intention": 1, "semantics": 1, "answerability": 1} to me.',
+            "stop",
+            "quoted",
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_no_rating(text, finish, status):
+    reading, said = PLAIN.read(text, finish)
+    assert (reading.status, said) == (status, None)
+    assert [a.rating for a in reading.aspects] == [None, None, None]
+
+
+@given(st.text(), st.sampled_from(["stop", "length", "overlong", "failed"]))
+def test_any_reply_is_read_or_has_a_reason(text, finish):
+    for reviewer in (PLAIN, CLASSED):
+        reading, _ = reviewer.read(text, finish)
+        assert (reading.status == SCORED) == all(a.rating is not None for a in reading.aspects)
+
+
+# templates and taxonomies
+
+
+def test_shipped_taxonomies_have_classes_of_different_names():
+    assert set(shipped_taxonomies()) == {"general", "tiny"}
+    for name in shipped_taxonomies():
+        names = load_taxonomy(name).names
+        assert len(set(names)) == len(names) > 3
+
+
+def test_own_templates_and_taxonomies_are_read_and_change_the_digest(tmp_path):
+    shutil.copytree(TEMPLATES / "quality", tmp_path / "mine")
+    (tmp_path / "mine" / "review_with_class.txt").write_text("Rate [{prompt}] as {classes}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "intentions:\n- {name: a, description: x}\n- {name: b, description: y}\n"
+    )
+    own = PromptQuality(
+        templates=str(tmp_path / "mine"), intentions=str(tmp_path / "mine.yaml"), judge="model"
+    )
+    reviewer = Reviewer.from_config(own)
+    assert reviewer.ask("hello")[0].content == "Rate [hello] as - a: x\n- b: y"
+    assert len({reviewer.digest, PLAIN.digest, CLASSED.digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("- a", "a list of two or more 'intentions'"),
+        ("intentions: [{name: a, description: x}]", "intentions: "),
+        ("intentions: [{name: a, description: x}, {name: A, description: y}]", "'a' stands there"),
+        ("intentions: [{name: 'a: b', description: x}, {name: b, description: y}]", "0.name"),
+        ("intentions: [{name: a, description: x, why: z}, {name: b}]", "0.why"),
+        ("intentions: [", "mine.yaml: "),
+    ],
+)
+def test_a_taxonomy_that_is_none_is_refused_with_its_file_and_field(tmp_path, text, told):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_taxonomy(str(path))
+    assert str(path) in str(refused.value)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["Rate this.", "{prompt} {classes}", "{prompt} {criteria}"], ids=["none", "more", "own"]
+)
+def test_a_template_with_other_placeholders_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "review.txt").write_text(text)
+    with pytest.raises(ConfigError, match=r"review\.txt: the template must have \{prompt\}"):
+        Reviewer.from_config(PromptQuality(templates=str(tmp_path)))
+
+
+def test_what_is_not_there_is_told_with_what_is(tmp_path):
+    with pytest.raises(ConfigError, match="shipped are general, tiny"):
+        load_taxonomy("nowhere.yaml")
+    with pytest.raises(ConfigError, match="shipped sets are quality"):
+        Reviewer.from_config(PromptQuality(templates="nowhere"))

@@ -1,0 +1,51 @@
+"""In every bucket as many longer answers win as lose, and no more is left out than that takes."""
+
+from collections import Counter
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.loop.balancing import fates
+from lpfloop.policies.length_bias import bucket_of
+
+LONGER = st.lists(st.integers(-20, 20), max_size=60)
+
+
+def frame(longer) -> pl.DataFrame:
+    ids = [f"pair-{n}" for n in range(len(longer))]
+    return pl.DataFrame({"pair_id": ids, "longer": pl.Series(longer, dtype=pl.Int64)})
+
+
+def sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+@given(LONGER, st.integers(1, 16))
+def test_each_bucket_keeps_as_many_of_either_side_as_it_can(longer, width):
+    found = fates(frame(longer), width, 7)
+    assert len(found) == len(longer)
+    came = Counter((bucket_of(n, width), sign(n)) for n in longer)
+    kept = Counter(
+        (found[f"pair-{place}"].bucket, sign(n))
+        for place, n in enumerate(longer)
+        if found[f"pair-{place}"].kept
+    )
+    for (bucket, side), count in came.items():
+        wanted = count if side == 0 else min(count, came[bucket, -side])
+        assert kept[bucket, side] == wanted
+
+
+@given(LONGER, st.randoms(use_true_random=False))
+def test_the_draw_depends_on_the_seed_and_the_ids_alone(longer, mixed):
+    rows = frame(longer)
+    order = list(range(len(longer)))
+    mixed.shuffle(order)
+    assert fates(rows[order], 4, 7) == fates(rows, 4, 7)
+
+
+def test_another_seed_drops_others():
+    rows = frame([3] * 40 + [-3] * 20)
+    kept = [{n for n, fate in fates(rows, 4, seed).items() if fate.kept} for seed in (1, 2)]
+    assert len(kept[0]) == len(kept[1]) == 40
+    assert kept[0] != kept[1]

@@ -1,0 +1,172 @@
+"""Every two answers compared, circles and surplus long winners left out, as a run does it."""
+
+import json
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import polars as pl
+import pytest
+from judges import judged_config, words
+from turns import rows, turn
+
+from lpfloop.loop.iteration import Iteration
+from lpfloop.loop.job import Job
+from lpfloop.loop.recipes.preferences import annotated
+from lpfloop.loop.rows import Rows
+from lpfloop.loop.stop import Stopped
+from lpfloop.loop.training import NothingToTrainOn
+from lpfloop.loop.training_rows import in_use
+from lpfloop.policies.length_bias import bucket_of
+from lpfloop.stores.records import Candidate, Pair, Receipt
+
+EVERY = (
+    "policy.engine.script=scripts:wordy_policy",
+    "annotation.comparisons=all",
+    "annotation.flip_probability=0",
+    "recipe.n=4",
+)
+SIFTED = (*EVERY, "annotation.drop_cycles=true")
+WIDTH = 2
+BALANCED = (*SIFTED, "pairs.balance_length=true", f"pairs.bucket_width={WIDTH}")
+
+
+def job(folder: Path, script: str, *overrides: str, name: str = "a") -> Job:
+    return Job(config=judged_config(folder, script, *overrides), lake=folder, name=name)
+
+
+def receipts(it: Iteration, handle: Rows[Pair]) -> list[Receipt]:
+    it.run.store.flush()
+    (stage,) = handle.stages
+    return [
+        row for key in stage.keys(it.run.store.journal) for row in it.run.store.rows(Receipt, key)
+    ]
+
+
+def lengths(drafts: list[Candidate]) -> dict[str, int]:
+    return {draft.candidate_id: words(draft.text) for draft in drafts}
+
+
+def test_every_two_different_answers_of_a_prompt_are_compared(tmp_path):
+    with turn(job(tmp_path, "wordy", *EVERY)) as it:
+        drafts = it.sample(it.prompts(), n=4)
+        said = rows(it, it.annotate(drafts))
+        long = lengths(rows(it, drafts))
+        by_prompt: dict[str, set[int]] = {}
+        for draft in rows(it, drafts):
+            by_prompt.setdefault(draft.prompt_id, set()).add(words(draft.text))
+    for prompt_id, own in by_prompt.items():
+        compared = [
+            frozenset((long[row.first_id], long[row.second_id]))
+            for row in said
+            if row.prompt_id == prompt_id and row.preferred != "tie"
+        ]
+        assert sorted(map(sorted, compared)) == sorted(map(list, combinations(sorted(own), 2)))
+
+
+def test_what_goes_in_circles_makes_no_pair_and_stays_in_the_lake(tmp_path):
+    with turn(job(tmp_path, "circling", *SIFTED)) as it:
+        drafts = it.sample(it.prompts(), n=4)
+        preferences = it.annotate(drafts)
+        said = rows(it, preferences)
+        handle = it.prefer(drafts, preferences)
+        pairs, told = rows(it, handle), receipts(it, handle)
+        shown = it.demonstrate_preferred(drafts, preferences)
+        learned = rows(it, shown)
+    count = Counter[str]()
+    for receipt in told:
+        assert (receipt.filter, receipt.items) == ("consistency", "comparisons")
+        count[receipt.outcome] += receipt.count
+    assert count.total() == len(said)
+    assert count["kept"] == len(pairs)
+    assert count["circular"] > 5
+    assert count["unread"] > 5
+    assert {row.candidate_id for row in learned} == {pair.chosen_id for pair in pairs}
+    for prompt_id in {pair.prompt_id for pair in pairs}:
+        left = {(p.chosen_id, p.rejected_id) for p in pairs if p.prompt_id == prompt_id}
+        while left:
+            best = {a for a, _ in left} - {b for _, b in left}
+            assert best, "a circle is left"
+            left = {(a, b) for a, b in left if a not in best}
+
+
+def test_a_bucket_keeps_as_many_pairs_whose_longer_answer_wins_as_loses(tmp_path):
+    with turn(job(tmp_path, "wordy", *BALANCED)) as it:
+        drafts = it.sample(it.prompts(), n=4)
+        preferences = it.annotate(drafts)
+        handle = it.prefer(drafts, preferences)
+        pairs, told = rows(it, handle), receipts(it, handle)
+        long = lengths(rows(it, drafts))
+    assert {pair.rule for pair in pairs} == {"preferred/balanced"}
+    assert len({pair.pair_id for pair in pairs}) == len(pairs) > 20
+    sides = Counter[tuple[str, bool]]()
+    for pair in pairs:
+        longer = long[pair.chosen_id] - long[pair.rejected_id]
+        sides[str(bucket_of(longer, WIDTH)), longer > 0] += 1
+    buckets = {bucket for bucket, _ in sides}
+    assert all(sides[bucket, True] == sides[bucket, False] for bucket in buckets)
+    dropped = Counter[str]()
+    for receipt in told:
+        if receipt.outcome != "kept":
+            dropped[receipt.outcome] += receipt.count
+    assert dropped["longer_wins"] > dropped["longer_loses"]
+    assert sum(r.count for r in told if r.outcome == "kept") == len(pairs)
+    assert {r.filter.removeprefix("balance_length/") for r in told} >= buckets
+
+
+def test_a_balancing_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
+    small = ("prompts.per_iteration=24", "prompts.chunk=3")
+    with turn(job(tmp_path, "wordy", *BALANCED, *small)) as it:
+        handle = annotated(it, it.run.config.recipe)
+        at_once = rows(it, handle), receipts(it, handle)
+    wanted = job(tmp_path, "wordy", *BALANCED, *small, name="b")
+    with pytest.raises(Stopped), turn(wanted, stop_after=11) as it:
+        annotated(it, it.run.config.recipe)
+    with turn(wanted) as it:
+        handle = annotated(it, it.run.config.recipe)
+        assert (rows(it, handle), receipts(it, handle)) == at_once
+
+
+def test_too_few_balanced_pairs_are_refused_with_what_was_left_out(tmp_path):
+    few = ("prompts.per_iteration=12", "training.min_pairs=100000")
+    with turn(job(tmp_path, "wordy", *BALANCED, *few)) as it:
+        pairs = annotated(it, it.run.config.recipe)
+        with pytest.raises(NothingToTrainOn, match=r"a filter did: .*\d+ kept"):
+            it.train(pairs)
+
+
+def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
+    file = tmp_path / "others.jsonl"
+    texts = [("one two three", "one"), ("one two three four", "one two"), ("one", "one two three")]
+    asked = [
+        {"prompt": f"Question {n}?", "chosen": f"{won} {n}", "rejected": f"{lost} {n}"}
+        for n, (won, lost) in enumerate(texts)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    with turn(job(tmp_path, "wordy", *BALANCED, "prompts.per_iteration=12")) as it:
+        pairs = annotated(it, it.run.config.recipe)
+        both = it.mixed(pairs, [str(file)])
+        assert both.label == "balance:prefer+balance:mixed"
+        others = [pair for pair in rows(it, both) if pair not in rows(it, pairs)]
+    longer = [words(p.chosen[0].content) - words(p.rejected[0].content) for p in others]
+    assert sorted(longer) == [-2, 2]
+
+
+def test_nothing_is_balanced_and_no_stage_is_planned_where_it_is_off(tmp_path):
+    with turn(job(tmp_path, "wordy", *EVERY)) as it:
+        drafts = it.sample(it.prompts(), n=4)
+        handle = it.prefer(drafts, it.annotate(drafts))
+        stages = [state.stage for state in it.run.store.journal.stages()]
+    assert handle.label == stages[-1] == "prefer"
+
+
+def test_of_a_balanced_rule_only_what_was_kept_is_in_use():
+    found = pl.LazyFrame(
+        {
+            "iteration": [1, 1, 1, 2],
+            "rule": ["preferred", "preferred/balanced", "top_reward", "preferred"],
+        }
+    )
+    assert in_use(found).collect().rows() == [
+        (1, "preferred/balanced"), (1, "top_reward"), (2, "preferred")
+    ]  # fmt: skip

@@ -1,0 +1,152 @@
+"""Circles among comparisons are broken by the fewest that can be left out, and ties with them."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import polars as pl
+import pytest
+from examples import CANDIDATE, PREFERENCE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lpfloop.configs.annotation import AnnotationConfig
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.annotation.comparing import all_pairs, drawn_pairs
+from lpfloop.loop.annotation.panel import Panels
+from lpfloop.loop.consistency import contradicting, sifted
+from lpfloop.loop.judged import READ
+from lpfloop.stores.frames import rows_frame
+from lpfloop.stores.records import Preference
+
+ON = AnnotationConfig(drop_cycles=True)
+NAMES = "abcdef"
+VERDICTS = st.lists(st.permutations(NAMES[:5]).map(lambda names: (names[0], names[1])), max_size=11)
+
+
+def acyclic(verdicts) -> bool:
+    """Whether one can put the best away, again and again, until nobody is left."""
+    left = set(verdicts)
+    names = {name for verdict in left for name in verdict}
+    while names:
+        best = {name for name in names if all(loser != name for _, loser in left)}
+        if not best:
+            return False
+        names -= best
+        left = {verdict for verdict in left if verdict[0] not in best}
+    return True
+
+
+def fewest(verdicts) -> int:
+    """By trying all sets, the smallest first."""
+    places = range(len(verdicts))
+    for count in range(len(verdicts) + 1):
+        for out in combinations(places, count):
+            if acyclic([verdicts[place] for place in places if place not in out]):
+                return count
+    raise AssertionError
+
+
+@given(VERDICTS)
+@settings(deadline=None)
+def test_the_fewest_verdicts_are_left_out_that_leave_no_circle(verdicts):
+    out = contradicting(verdicts)
+    rest = [verdict for place, verdict in enumerate(verdicts) if place not in out]
+    assert acyclic(rest)
+    assert len(set(out)) == len(out) == fewest(verdicts)
+
+
+@given(VERDICTS, st.randoms(use_true_random=False))
+def test_the_order_of_the_verdicts_decides_nothing(verdicts, mixed):
+    shuffled = list(verdicts)
+    mixed.shuffle(shuffled)
+    first, second = ([own[place] for place in contradicting(own)] for own in (verdicts, shuffled))
+    assert sorted(first) == sorted(second)
+
+
+def test_a_circle_of_three_loses_one_and_the_rest_stays():
+    circle = [("a", "b"), ("b", "c"), ("c", "a"), ("a", "d"), ("d", "e")]
+    (out,) = contradicting(circle)
+    assert out in (0, 1, 2)
+
+
+def test_what_was_said_twice_outweighs_what_was_said_once():
+    assert contradicting([("a", "b"), ("b", "a"), ("a", "b")]) == [1]
+
+
+def test_sixteen_answers_in_one_circle_are_searched():
+    names = [chr(ord("a") + n) for n in range(16)]
+    circle = [*pairwise(names), (names[-1], names[0])]
+    assert len(contradicting(circle)) == 1
+
+
+def vote(prompt: str, first: str, second: str, preferred) -> Preference:
+    return replace(
+        PREFERENCE,
+        preference_id=f"{prompt}:{first}{second}{preferred}",
+        prompt_id=prompt,
+        first_id=f"{prompt}-{first}",
+        second_id=f"{prompt}-{second}",
+        preferred=preferred,
+        status="missing" if preferred is None else "scored",
+    )
+
+
+def frame(votes) -> pl.DataFrame:
+    return rows_frame(Preference, votes).select(READ["preferences"])
+
+
+VOTES = [
+    vote("p", "a", "b", "first"),
+    vote("p", "b", "c", "first"),
+    vote("p", "a", "c", "second"),
+    vote("p", "c", "d", "tie"),
+    vote("p", "b", "d", None),
+    vote("q", "a", "b", "second"),
+    vote("q", "a", "b", "first"),
+]
+
+
+def test_receipts_say_of_every_comparison_what_became_of_it():
+    found = sifted(frame(VOTES), ON, 3)
+    told = {receipt.outcome: receipt for receipt in found.receipts}
+    assert {name: receipt.count for name, receipt in told.items()} == {
+        "kept": 3, "tied": 1, "unread": 1, "circular": 1, "repeated": 1
+    }  # fmt: skip
+    assert sum(receipt.count for receipt in found.receipts) == len(VOTES)
+    assert {r.items for r in found.receipts} == {"comparisons"}
+    assert {r.iteration for r in found.receipts} == {3}
+    (circular,) = told["circular"].examples
+    kept = set(found.comparisons["preference_id"])
+    assert circular not in kept
+    assert told["repeated"].examples == ("q:absecond",)
+    assert kept == {v.preference_id for v in VOTES} - {circular, "q:absecond"}
+
+
+def test_nothing_changes_where_it_is_off():
+    votes = frame(VOTES)
+    found = sifted(votes, AnnotationConfig(), 3)
+    assert found.comparisons is votes
+    assert found.tables == {}
+
+
+def test_more_answers_than_can_be_searched_are_refused_before_the_run():
+    wanted = ("annotation.drop_cycles=true", "annotation.comparisons=all", "recipe.n=17")
+    config = load_config("tiny", "dpo", wanted, {})
+    with pytest.raises(ConfigError, match=r"recipe.n is 17.*at most 16 answers"):
+        Panels.of(config)
+
+
+@given(st.lists(st.sampled_from(["x", "x ", "y", "z", ""]), max_size=6))
+def test_every_two_different_whole_answers_are_compared_once(texts):
+    drafts = [replace(CANDIDATE, candidate_id=f"c-{n}", text=text) for n, text in enumerate(texts)]
+    found = all_pairs(drafts)
+    distinct = {text.strip() for text in texts if text.strip()}
+    if len(distinct) > 1:
+        assert {frozenset((a.text.strip(), b.text.strip())) for a, b in found} == {
+            frozenset(two) for two in combinations(distinct, 2)
+        }
+        assert len(found) == len(distinct) * (len(distinct) - 1) // 2
+    else:
+        assert found == drawn_pairs(drafts, 0)
+    assert all(drafts.index(a) < drafts.index(b) for a, b in found)

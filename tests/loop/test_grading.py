@@ -1,0 +1,327 @@
+"""Candidates are graded in four aspects and as a whole; what can not be read is no number."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from examples import CANDIDATE, PROMPT
+from graders import rating_of
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import ConfigError, GradingConfig
+from lpfloop.critics.grading.aspects import FINE_GRAINED
+from lpfloop.critics.grading.grader import Grader
+from lpfloop.loop.daemon import iteration, opened, ordered
+from lpfloop.loop.grading.inquiry import GradingInquiry
+from lpfloop.loop.iteration import Iteration
+from lpfloop.loop.job import Job
+from lpfloop.loop.prompts import load_prompts
+from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.policies.engine import Completion
+from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.stores.records import SCORED, Candidate, Checkpoint, Grade
+
+M0 = Checkpoint(
+    checkpoint_id="m0",
+    parent_id=None,
+    reference_id=None,
+    iteration=0,
+    recipe="initial",
+    path="tiny",
+    steps=0,
+    metrics="{}",
+)
+SETTINGS = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=scripts:policy",
+    "critic.engine.kind=scripted",
+    "critic.engine.script=scripts:critic",
+    "reward.model=none",
+    "grading.model=tiny",
+    "grading.engine.kind=scripted",
+    "prompts.per_iteration=30",
+    "prompts.evaluated=6",
+    "prompts.chunk=12",
+    "assessment.reference=null",
+    "assessment.oracle=null",
+)
+
+
+class Silence:
+    """A reporter that says nothing; after some commits it asks for a stop."""
+
+    def __init__(self, stop: StopSignal, after: int) -> None:
+        self._stop = stop
+        self._left = after
+
+    def begin(self, iteration, stage, *, planned, done):
+        pass
+
+    def advance(self, advance):
+        self._left -= 1
+        if self._left == 0:
+            self._stop.request()
+
+    def end(self):
+        pass
+
+    def note(self, text):
+        pass
+
+
+def job(folder: Path, *overrides: str, script: str = "by_figure", name: str = "a") -> Job:
+    settings = (*SETTINGS, f"grading.engine.script=graders:{script}", *overrides)
+    config = load_config("tiny", "ultrafeedback-dpo", settings, {})
+    return Job(config=config, lake=folder, name=name)
+
+
+@contextmanager
+def turn(wanted: Job, stop_after: int = -1) -> Iterator[Iteration]:
+    """The verbs of an iteration of a run that is opened for it."""
+    stop = StopSignal()
+    prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
+    with opened(wanted, prompts, Silence(stop, stop_after), stop) as run:
+        train = ordered(prompts, "train", 0)[: wanted.config.prompts.per_iteration]
+        yield iteration(run, 1, M0, train)
+
+
+def rows(it: Iteration, handle) -> list:
+    it.run.store.flush()
+    return [row for chunk in range(handle.chunks) for row in it.chunk(handle, chunk)]
+
+
+def graded(it: Iteration, n: int = 4) -> tuple[dict[str, Candidate], list[Grade]]:
+    drafts = it.sample(it.prompts(), n=n)
+    found = rows(it, it.grade(drafts))
+    return {c.candidate_id: c for c in rows(it, drafts)}, found
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list:
+    """Every request that a scripted model gets from now on."""
+    requests = []
+    answer = ScriptedEngine._complete
+
+    def noting(self, request, sampling):
+        if request.request_id.startswith("ask-"):
+            requests.append((request, sampling))
+        return answer(self, request, sampling)
+
+    monkeypatch.setattr(ScriptedEngine, "_complete", noting)
+    return requests
+
+
+# four aspects
+
+
+def test_all_candidates_of_a_prompt_are_graded_in_one_question_an_aspect(tmp_path, asked):
+    with turn(job(tmp_path)) as it:
+        texts, found = graded(it)
+    assert len(asked) == 30 * 4
+    assert {request.messages[-1].content.count("<text ") for request, _ in asked} == {4}
+    assert Counter(row.aspect for row in found) == dict.fromkeys(FINE_GRAINED, 120)
+    assert len({row.grade_id for row in found}) == len(found)
+    for row in found:
+        assert (row.status, row.rating) == (SCORED, rating_of(texts[row.candidate_id].text, 5))
+        assert row.rationale == "The figure says so."
+        assert row.attempts == 1
+
+
+def test_the_order_is_drawn_anew_for_each_prompt_and_aspect_and_is_stored(tmp_path, asked):
+    with turn(job(tmp_path)) as it:
+        texts, found = graded(it)
+    by_text = {request.request_id: request.messages[-1].content for request, _ in asked}
+    orders = Counter[tuple[int, ...]]()
+    for prompt in {row.prompt_id for row in found}:
+        for aspect in FINE_GRAINED:
+            shown = [r for r in found if (r.prompt_id, r.aspect) == (prompt, aspect)]
+            orders[tuple(row.order for row in shown)] += 1
+            inside = [texts[r.candidate_id].text for r in sorted(shown, key=lambda r: r.order)]
+            assert any(_in_order(text, inside) for text in by_text.values())
+    assert len(orders) > 18
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+
+
+def _in_order(question: str, texts: list[str]) -> bool:
+    at = 0
+    for number, text in enumerate(texts, start=1):
+        at = question.find(f'<text number="{number}">{text}</text>', at)
+        if at < 0:
+            return False
+    return True
+
+
+def test_references_are_shown_where_a_prompt_has_one(tmp_path):
+    with turn(job(tmp_path)) as it:
+        _, found = graded(it)
+        has = {prompt_id for prompt_id, p in it.run.prompts.items() if p.reference}
+    assert {r.prompt_id for r in found} - has
+    for row in found:
+        shown = row.prompt_id in has and row.aspect != "instruction_following"
+        assert row.reference_used == shown
+
+
+def test_an_aspect_that_does_not_apply_is_no_number_and_is_not_asked_about_again(tmp_path, asked):
+    with turn(job(tmp_path, script="shy")) as it:
+        _, found = graded(it)
+        unscored = sum(stage.totals.get("unscored", 0) for stage in it.run.store.journal.stages())
+    honest = [row for row in found if row.aspect == "honesty"]
+    assert {(row.rating, row.status) for row in honest} == {(None, "not_applicable")}
+    assert {row.status for row in found if row.aspect != "honesty"} == {SCORED}
+    assert len(asked) == 30 * 4
+    assert unscored == 0
+
+
+# critiques
+
+
+def test_every_candidate_is_critiqued_by_itself_with_an_overall_score(tmp_path, asked):
+    with turn(job(tmp_path)) as it:
+        drafts = it.sample(it.prompts(), n=2)
+        found = rows(it, it.grade_overall(drafts))
+        texts = {c.candidate_id: c.text for c in rows(it, drafts)}
+    assert len(asked) == len(found) == 60
+    for row in found:
+        assert (row.aspect, row.rating) == ("overall", rating_of(texts[row.candidate_id], 10))
+        assert (row.rationale, row.order) == ("Mind the figure.", 0)
+
+
+# what can not be read
+
+
+def test_what_is_not_read_is_asked_again_in_another_order_under_another_seed(tmp_path, asked):
+    with turn(job(tmp_path, "grading.attempts=6", script="unsure")) as it:
+        texts, found = graded(it)
+        retries = sum(stage.totals.get("retries", 0) for stage in it.run.store.journal.stages())
+    assert retries == len(asked) - 120 > 20
+    assert len({request.seed for request, _ in asked}) == len(asked)
+    assert {s.temperature for _, s in asked} == {0.0, 0.7}
+    again = Counter(row.attempts for row in found)
+    assert again[1] > again[2] > 0
+    assert sum(row.status != SCORED for row in found) <= 4 * 8
+    for row in found:
+        if row.status == SCORED:
+            assert row.rating == rating_of(texts[row.candidate_id].text, 5)
+
+
+def test_a_reply_that_is_never_read_leaves_a_reason_and_no_number(tmp_path):
+    with turn(job(tmp_path, script="silent")) as it:
+        _, found = graded(it)
+        totals = [stage.totals for stage in it.run.store.journal.stages()]
+    assert {(row.rating, row.status, row.attempts) for row in found} == {(None, "missing", 3)}
+    assert all(row.text == "That is hard to say." for row in found)
+    assert sum(total.get("unscored", 0) for total in totals) == len(found)
+
+
+def test_what_was_never_written_is_not_shown(tmp_path, asked):
+    with turn(job(tmp_path, "policy.engine.max_model_len=16")) as it:
+        texts, found = graded(it, n=2)
+        ends = {c.finish_reason for c in texts.values()}
+    assert "overlong" in ends
+    for row in found:
+        if texts[row.candidate_id].finish_reason == "overlong":
+            assert (row.status, row.order, row.attempts) == ("overlong", -1, 0)
+        else:
+            assert row.status == SCORED
+    assert len(asked) < 30 * 4
+
+
+def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
+    one, two, three = (
+        Candidate(**{**_plain(CANDIDATE), "candidate_id": f"c{n}", "text": f"Number {n}."})
+        for n in (1, 2, 3)
+    )
+    grader = Grader.from_config(GradingConfig(templates="tiny"))
+    for candidates in ((one, two, three), (three, one, two)):
+        inquiry = GradingInquiry(
+            grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates
+        )
+        question = inquiry.request(0).messages[0].content
+        numbers = {c: question.partition(f">{c.text}<")[0][-2:-1] for c in candidates}
+        reply = "\n".join(
+            f"[Text {n}]\nRationale: Yes.\nRating: {n}" for n in sorted(numbers.values())
+        )
+        heard = inquiry.heard(_completion(inquiry, reply))
+        assert heard.settled
+        said = {c: str(int(v.rating)) for c, v in zip(candidates, heard.verdicts, strict=True)}
+        assert said == numbers
+        assert inquiry.inquiry_id == GradingInquiry(
+            grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=(two, one, three)
+        ).inquiry_id  # fmt: skip
+
+
+def _plain(candidate: Candidate) -> dict:
+    return {name: getattr(candidate, name) for name in candidate.__slots__}
+
+
+def _completion(inquiry: GradingInquiry, text: str) -> Completion:
+    return Completion(
+        request_id=inquiry.inquiry_id,
+        text=text,
+        prompt_tokens=1,
+        completion_tokens=1,
+        finish_reason="stop",
+        logprob=None,
+    )
+
+
+# stops, changes, refusals
+
+
+def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(tmp_path, asked):
+    with turn(job(tmp_path)) as it:
+        _, straight = graded(it)
+    whole = len(asked)
+    asked.clear()
+    with pytest.raises(Stopped), turn(job(tmp_path, name="b"), stop_after=8) as it:
+        graded(it)
+    before = len(asked)
+    assert 0 < before < whole
+    with turn(job(tmp_path, name="b")) as it:
+        _, resumed = graded(it)
+    assert resumed == straight
+    assert len(asked) == whole
+
+
+def test_a_changed_template_is_another_stage_for_its_aspect_alone(tmp_path):
+    def identities(folder: Path, *overrides: str) -> dict[str, str]:
+        with turn(job(folder, *overrides)) as it:
+            drafts = it.sample(it.prompts(), n=2)
+            stages = (*it.grade(drafts).stages, *it.grade_overall(drafts).stages)
+            return {stage.stage.rpartition(":")[2]: stage.identity for stage in stages}
+
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "honesty.txt").write_text("Honest? {instruction} {texts} {form}")
+    papers = identities(tmp_path / "1", "grading.templates=ultrafeedback")
+    changed = identities(tmp_path / "2", f"grading.templates={own}")
+    assert {name for name in papers if papers[name] != changed[name]} == {"honesty"}
+    warmer = identities(tmp_path / "3", "grading.sampling.temperature=0.5")
+    assert not set(papers.values()) & set(warmer.values())
+
+
+def test_the_critic_grades_where_no_other_model_is_named(tmp_path):
+    critic = ("grading.model=null", "critic.engine.script=graders:by_figure")
+    with turn(job(tmp_path, *critic, script="silent")) as it:
+        _, found = graded(it)
+        assert {row.annotator for row in found} == {it.run.models.feedback.identity}
+    assert {row.status for row in found} == {SCORED}
+
+
+def test_templates_that_can_not_be_used_are_refused_before_anything_is_written(tmp_path):
+    wanted = job(tmp_path, "grading.templates=nowhere")
+    with pytest.raises(ConfigError, match="shipped sets are tiny, ultrafeedback"), turn(wanted):
+        pass
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_grades_nothing_needs_no_grader(tmp_path):
+    config = load_config(
+        "tiny", "reward-only", (*SETTINGS, "grading.templates=nowhere", "grading.model=nowhere"), {}
+    )
+    with turn(Job(config=config, lake=tmp_path, name="a")) as it:
+        assert it.run.grader is None
+        with pytest.raises(RuntimeError, match="without a grader"):
+            it.grade(it.sample(it.prompts(), n=2))

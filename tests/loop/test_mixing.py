@@ -1,0 +1,134 @@
+"""Other people's preferences beside our own: which rows become pairs, and which are left out."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.files import InputError
+from lpfloop.loop.mixing import Tables, Taking, comparisons, in_chunks, mix_of, require_mix
+from lpfloop.stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    numbers = count()
+
+    def written(*rows: Mapping[str, Any]) -> Path:
+        path = tmp_path / f"mix-{next(numbers)}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return written
+
+
+def pair(prompt: str, chosen: str, rejected: str, **more: object) -> dict[str, object]:
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected, **more}
+
+
+def taken(path: Path, known: Sequence[str] = (), held_out: Sequence[str] = ()) -> Tables:
+    turns = frozenset((Message(role="user", content=text),) for text in held_out)
+    taking = Taking(iteration=2, known=frozenset(known), held_out=turns)
+    return taking.take(list(comparisons(path, 2)))
+
+
+def fates(tables: Tables) -> dict[str, int]:
+    return {r.outcome: r.count for r in tables[Receipt] if isinstance(r, Receipt)}
+
+
+def sides(tables: Tables) -> list[tuple[str, str]]:
+    return [
+        (p.chosen[0].content, p.rejected[0].content) for p in tables[Pair] if isinstance(p, Pair)
+    ]
+
+
+def test_every_row_meets_one_fate(write: Write):
+    path = write(
+        pair("a?", "yes", "no"),
+        pair("a?", "yes", "no"),
+        pair("b?", "same  text", " same text"),
+        pair("c?", "yes", "  "),
+        pair("d?", "yes", "no"),
+        pair("e?", "yes", "no", score_chosen=7, score_rejected=7),
+        pair("f?", "yes", "no", score_chosen=7.5, score_rejected=7),
+    )
+    tables = taken(path, held_out=["d?"])
+    assert fates(tables) == {
+        "empty": 1,
+        "held_out": 1,
+        "identical": 1,
+        "kept": 2,
+        "repeated": 1,
+        "undecided": 1,
+    }
+    assert sides(tables) == [("yes", "no")] * 2
+    rows = [*tables[Pair], *tables[Candidate], *tables[Preference]]
+    assert {row.iteration for row in rows if not isinstance(row, Prompt)} == {2}
+    names = {c.candidate_id for c in tables[Candidate] if isinstance(c, Candidate)}
+    assert {p.chosen_id for p in tables[Pair] if isinstance(p, Pair)} <= names
+
+
+def test_a_prompt_that_the_run_has_is_not_stored_again(write: Write):
+    path = write(pair("a?", "yes", "no"), pair("b?", "yes", "no"))
+    prompts = taken(path)[Prompt]
+    first = next(p.prompt_id for p in prompts if isinstance(p, Prompt))
+    assert [p.prompt_id for p in taken(path, known=[first])[Prompt] if isinstance(p, Prompt)] == [
+        p.prompt_id for p in prompts[1:] if isinstance(p, Prompt)
+    ]
+
+
+def test_the_majority_of_votes_decides(write: Write):
+    asked = {
+        "instruction": "a?",
+        "input": "",
+        "cmp_key": "m_n",
+        "response1": "one",
+        "response2": "two",
+    }
+    votes = [(1, 1, 2), (2, 0, 2), (0, 1, 2)]
+    rows = [
+        {**asked, "response1": f"one {n}", **{f"annotator{k}": v for k, v in enumerate(three)}}
+        for n, three in enumerate(votes)
+    ]
+    tables = taken(write(*rows))
+    assert sides(tables) == [("one 0", "two"), ("two", "one 1")]
+    assert fates(tables) == {"kept": 2, "undecided": 1}
+    assert len(tables[Preference]) == 6
+
+
+def test_rows_are_spread_over_as_many_chunks_as_the_pairs_have(write: Write):
+    files = [write(*(pair(f"{n}?", "yes", "no") for n in range(5))), write(pair("x?", "a", "b"))]
+    assert [len(chunk) for chunk in in_chunks(files, 1, 4)] == [2, 2, 2, 0]
+    assert [len(chunk) for chunk in in_chunks(files, 1, 9)] == [1] * 6 + [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"prompt": "a?"}], "holds rows of prompts; a mix takes rows of pairs"),
+        ([{"candidate_id": "c", "annotator": "a"}], "holds annotations of a run"),
+        ([{"prompt": "a?", "chosen": "x", "rejected": 3}], "line 1: 'rejected' must be a text"),
+        ([], "holds no rows"),
+        (
+            [{"instruction": "a?", "output_1": "x", "output_2": "y", "preference": 0}],
+            "holds no decided comparison",
+        ),
+    ],
+)
+def test_what_can_not_be_used_is_said_before_a_run_begins(
+    write: Write, rows: Sequence[Mapping[str, Any]], said: str
+):
+    with pytest.raises(InputError, match=said):
+        require_mix([write(*rows)])
+
+
+def test_only_recipes_of_grades_mix():
+    recipe = {"name": "ultrafeedback-bon", "mix": ["x.jsonl"]}
+    assert mix_of(RunConfig.model_validate({"recipe": recipe})) == (Path("x.jsonl"),)
+    assert mix_of(RunConfig.model_validate({"recipe": {"name": "dpo"}})) == ()

@@ -11,7 +11,7 @@ and Table 10 (`reflection`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -103,6 +103,27 @@ def load_template(
     return text
 
 
+def templates_in(folder: Path, known: Collection[str], shipped: Sequence[str]) -> dict[str, Path]:
+    """Return the files of a set's folder by the names of their templates.
+
+    Raises:
+        ConfigError: if there is no such folder, or it holds a template that no set has.
+    """
+    if not folder.is_dir():
+        names = ", ".join(shipped)
+        raise ConfigError(f"{folder}: no folder of templates is there; shipped sets are {names}")
+    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
+    for name, path in found.items():
+        if name not in known:
+            raise ConfigError(f"{path}: unknown template; a set has {file_names(known)}")
+    return found
+
+
+def file_names(templates: Collection[str]) -> str:
+    """Return the names of the files of templates, as a message lists them."""
+    return ", ".join(f"{name}.txt" for name in templates)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Templates:
     """The four templates that the feedback model and the reflecting policy are asked with."""
@@ -129,22 +150,13 @@ def load_templates(name_or_folder: str) -> Templates:
     """Read a shipped set by its name, or a folder's files; a file that it lacks comes from `paper`.
 
     Raises:
-        ConfigError: if there is no such folder, it holds no template or an unknown one, or a
-        template
+        ConfigError: if there is no such folder, it holds no template or an unknown one, or one
             lacks a placeholder or has an unknown one; names the file.
     """
     folder = TEMPLATES / name_or_folder if name_or_folder in shipped() else Path(name_or_folder)
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder}: no folder of templates is there; shipped sets are {', '.join(shipped())}"
-        )
-    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
-    known = ", ".join(f"{name}.txt" for name in REQUIRED)
-    for name, path in found.items():
-        if name not in REQUIRED:
-            raise ConfigError(f"{path}: unknown template; a set has {known}")
+    found = templates_in(folder, REQUIRED, shipped())
     if not found:
-        raise ConfigError(f"{folder}: holds none of {known}")
+        raise ConfigError(f"{folder}: holds none of {file_names(REQUIRED)}")
     return Templates(
         **{
             name: load_template(

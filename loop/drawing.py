@@ -14,9 +14,19 @@ from .turn import Turn
 
 
 def sample(
-    it: Turn, prompts: Prompts, *, n: int, top_p: float | None, label: str
+    it: Turn,
+    prompts: Prompts,
+    *,
+    n: int,
+    top_p: float | None = None,
+    label: str,
+    purpose: str | None = None,
 ) -> Rows[Candidate]:
-    """y_i ~ pi(x): commit n candidates a prompt."""
+    """y_i ~ pi(x): commit n candidates a prompt.
+
+    `purpose` stands in the keys, so that what is drawn for it is never what another sampling of the
+    same prompts draws.
+    """
     config = it.run.config.policy.sampling
     if top_p is not None:
         config = config.model_copy(update={"top_p": top_p})
@@ -28,7 +38,9 @@ def sample(
             for draw in it.draws(prompt, prompt.messages, n, identity)
         ]
 
-    params: Json = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
+    params: dict[str, Json] = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
+    if purpose is not None:
+        params["for"] = purpose
     owed = Work(verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     return _drawn(it, label, "sample", config, owed, work)
 

@@ -72,7 +72,7 @@ class Iteration(Turn):
         if config.margin is None:
             return prompts
         require_reward(self, reward)
-        answers = self.sample(prompts, n=config.k, label="sample:variance")
+        answers = sample(self, prompts, n=config.k, label="sample:variance", purpose="variance")
         return varied(self, prompts, answers, self.reward(answers, by=reward), config.margin)
 
     @property

@@ -17,6 +17,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
         *("virtiofs", "wekafs"),
     }
 )
+CORE = ("openai", "polars", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
+"""The distributions that every run needs."""
 GIB = 2**30
 GPU_QUERY_S = 20
 
@@ -50,6 +52,16 @@ def requirement(name: str) -> str:
     except PackageNotFoundError:
         return name
     return next((text for text in wanted if canonical(re.split(r"[^\w.-]", text)[0]) == name), name)
+
+
+def install_command(name: str) -> str:
+    """Return the command that installs a distribution so that it fits the others."""
+    if gpus() or name in CORE:
+        return f"pip install '{requirement(name)}'"
+    if (LOCK.parent.parent / "Makefile").is_file():
+        return "make setup"
+    torch = locked().get("torch")
+    return f"pip install torch=={torch} && pip install --no-deps -r {LOCK}"
 
 
 def gpus() -> tuple[str, ...]:

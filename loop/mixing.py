@@ -32,7 +32,7 @@ from .turn import Turn
 
 MIX = "mix"
 """The part of a run's fingerprint with the hashes of these files."""
-FORMS = ("pairs", "ultrafeedback", "alpacafarm", "pandalm")
+FORMS = ("pairs", "alpacafarm", "pandalm")
 """The formats that compare two answers."""
 Tables = dict[type[StoredRow], list[StoredRow]]
 
@@ -74,6 +74,8 @@ def mixed(it: Turn, pairs: Rows[Pair], files: Sequence[Path]) -> Rows[Pair]:
         verb="mixed",
         params={
             "files": mix_digests(files),
+            "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
+            "known": digest(sorted(it.run.prompts)),
             "held_out": digest([[[m.role, m.content] for m in turns] for turns in held_out]),
         },
         upstream=(),
@@ -131,7 +133,8 @@ class Taking:
             return "held_out", prompt.prompt_id
         if "" in answers:
             return "empty", prompt.prompt_id
-        if len({" ".join(text.split()) for text in answers}) == 1:
+        # Where both sides are one text, some formats have nothing but the prompt to give.
+        if len({" ".join(text.split()) for text in answers}) <= 1:
             return "identical", prompt.prompt_id
         if pair is None or _tied(pair):
             return "undecided", prompt.prompt_id

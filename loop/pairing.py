@@ -3,13 +3,15 @@
 Rules. By critique (RLRF, Section 3.3), `success_vs_failure` for pairs and `success` for
 demonstrations: positive is what has 1 on all rated aspects, negative what has any 0 or -1; the top
 k positives by reward are each paired with a random negative. By reward alone (Section 4.1, the
-baseline), `top_reward`: the top k against random others, no critique read.
+baseline), `top_reward`: the top k against random others, no critique read; `reward_extremes`
+(ChatGLM-RLHF, Section 3.4: pairs of varied rewards): the top k against the lowest, the best against
+the worst first, each of them below all of the top k.
 
 Choices where the paper is silent. A candidate that is empty, truncated or, for the rule at hand,
-not rated is on neither side. Negatives are drawn without replacement, so that there are at most as
-many pairs as negatives. A text never stands on both sides of a pair, no two pairs of a prompt have
-the same two texts, and no two demonstrations the same text; texts that differ in white space alone
-count as the same.
+not rated is on neither side. Each negative is used once, so that there are at most as many pairs as
+negatives. A text never stands on both sides of a pair, no two pairs of a prompt have the same two
+texts, and no two demonstrations the same text; texts that differ in white space alone count as the
+same.
 
 All prompts of a frame are worked on at once, column by column; only the draw of negatives goes
 prompt by prompt, since each prompt has a seed of its own. The result does not depend on the order
@@ -19,7 +21,7 @@ of the candidates, nor on which prompts stand in the same frame.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import polars as pl
 
@@ -29,9 +31,11 @@ from ..stores.schemas import TABLES
 from .judged import with_same_text
 from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows
 
-Rule = Literal["success_vs_failure", "success", "top_reward"]
+Rule = Literal["success_vs_failure", "success", "top_reward", "reward_extremes"]
 RULES: tuple[Rule, ...] = get_args(Rule)
-
+EXTREMES: Final = "reward_extremes"
+BY_REWARD: frozenset[str] = frozenset({"top_reward", EXTREMES})
+"""The rules that read no critique."""
 
 TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
     TABLES[row_type]: row_type for row_type in (Pair, Demonstration)
@@ -60,7 +64,7 @@ class _Sides(NamedTuple):
 
 
 def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
-    """Pair the candidates of each prompt: y+ by the rule, best first, each with a random y-."""
+    """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
     split = _split(_ranked(judged, prompts), how)
     sides = split.filter(pl.col("positive") | pl.col("negative")).with_row_index("row")
     chosen, rejected = _drawn(sides, how)
@@ -116,6 +120,13 @@ def _by_reward(top_k: int) -> _Sides:
     return _Sides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
 
 
+def _by_extremes(top_k: int) -> _Sides:
+    """Split by reward: the top k, and what is below all of these."""
+    rated, positive, _ = _by_reward(top_k)
+    lowest = pl.col("reward").filter(positive).min().over("turn")
+    return _Sides(rated, positive, rated & (pl.col("reward") < lowest))
+
+
 def _place(counted: pl.Expr) -> pl.Expr:
     """Return the place of a candidate among the counted ones of its prompt, from 1."""
     return counted.cum_sum().over("turn")
@@ -125,6 +136,7 @@ SIDES: Mapping[Rule, Callable[[int], _Sides]] = {
     "success_vs_failure": _by_critique,
     "success": _by_critique,
     "top_reward": _by_reward,
+    EXTREMES: _by_extremes,
 }
 
 
@@ -143,16 +155,22 @@ def _drawn(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
 
 
 def _offers(sides: pl.DataFrame, how: Pairing) -> _Offers:
-    """Return the rows of each prompt's positives, best first, and of its negatives as drawn."""
+    """Return the rows of each prompt's positives, best first, and of its negatives in turn."""
     rows = sides.group_by("prompt_id", maintain_order=True).agg(
         pl.col("row").filter(pl.col(side)).alias(side) for side in ("positive", "negative")
     )
     offers: _Offers = {}
     for prompt_id, positives, negatives in rows.iter_rows():
-        seed = derive_seed(how.root_seed, "pair", how.iteration, how.rule, prompt_id)
-        drawn = random.Random(seed).sample(negatives, len(negatives))
-        offers[prompt_id] = (positives, drawn)
+        offers[prompt_id] = (positives, _in_turn(negatives, prompt_id, how))
     return offers
+
+
+def _in_turn(negatives: list[int], prompt_id: str, how: Pairing) -> list[int]:
+    """Return a prompt's negatives, which are ranked, in the order in which they are taken."""
+    if how.rule == EXTREMES:
+        return negatives[::-1]
+    seed = derive_seed(how.root_seed, "pair", how.iteration, how.rule, prompt_id)
+    return random.Random(seed).sample(negatives, len(negatives))
 
 
 def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[int, int]]:

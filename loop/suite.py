@@ -110,6 +110,8 @@ def _config(suite: Suite, variant: str, seed: int, shared: Sequence[Override]) -
     own = [_override("seed", seed), *shared]
     if variant in (SUPERVISED, REWARD):
         own.append(_override("iterations", 1))
+        # A setting for the others that these two, which optimise no policy by a reward, refuse.
+        own.append(_override("prompts.variance.margin", None))
     return load_config(suite.config, variant, [*suite.overrides, *own], suite.env)
 
 

@@ -12,7 +12,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -134,16 +133,21 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
     """Return the pairs to train on, in the data's order, and those that are kept aside.
 
     All pairs of a prompt are on the same side: a model is not measured on answers that it has seen
-    in another pair. Which they are depends on the seed and the prompts alone.
+    in another pair. Prompts are drawn until no other has few enough pairs; which they are depends
+    on the seed and the prompts alone.
     """
     rows: list[_Row] = [
         row for path in job.data for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
     ]
     sizes = Counter(map(_asked, rows))
     most = min(_settings(job).held_out, len(rows) // HELD_OUT_SHARE)
-    drawn = sorted(sizes, key=lambda prompt: derive_seed(job.seed, "held-out", prompt))
-    ends = accumulate(sizes[prompt] for prompt in drawn)
-    aside = {prompt for prompt, end in zip(drawn, ends, strict=True) if end <= most}
+    aside, room = set[str](), most
+    for prompt in sorted(sizes, key=lambda prompt: derive_seed(job.seed, "held-out", prompt)):
+        if sizes[prompt] <= room:
+            aside.add(prompt)
+            room -= sizes[prompt]
+    if most and not aside:
+        logger.warning("no prompt has at most %d pairs: none is kept aside", most)
     kept = [row for row in rows if _asked(row) not in aside]
     return kept, [row for row in rows if _asked(row) in aside]
 

@@ -16,6 +16,8 @@ import lpfloop
 from lpfloop.loop.library import Run
 from lpfloop.loop.plots import Panel
 
+DIFFERENCE = "difference, seed by seed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -62,9 +64,17 @@ class Mean:
         error = stdev(told) / sqrt(len(told)) if len(told) > 1 else float("nan")
         return cls(value=fmean(told), error=error)
 
-    def shown(self, digits: int = 3) -> str:
+    def shown(self, digits: int = 3, *, signed: bool = False) -> str:
         """Return value and error as a cell."""
-        return f"{self.value:.{digits}f} ± {self.error:.{digits}f}"
+        sign = "+" if signed else ""
+        return f"{self.value:{sign}.{digits}f} ± {self.error:.{digits}f}"
+
+
+def compared(title: str, arms: Sequence[Sequence[float]]) -> list[str]:
+    """Return a row: the mean of each of two arms over seeds, and that of the paired difference."""
+    off, on = arms
+    difference = Mean.of(b - a for a, b in zip(off, on, strict=True))
+    return [title, Mean.of(off).shown(), Mean.of(on).shown(), difference.shown(signed=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +103,12 @@ class Arms:
         for seed in options.seeds:
             with lpfloop.open(self.name(arm, seed), lake=options.lake) as run:
                 yield run
+
+    def checkpoint(self, options: Options, arm: str) -> Path:
+        """Return the folder of the policy that an arm made last, under the first seed."""
+        with lpfloop.open(self.name(arm, options.seeds[0]), lake=options.lake) as run:
+            paths = run.checkpoints().sort("iteration").collect()["path"]
+            return (run.folder / paths[-1]).resolve()
 
     def _run(self, options: Options, arm: str, seed: int, fork: str | None = None) -> None:
         name = self.name(arm, seed)

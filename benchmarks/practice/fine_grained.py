@@ -7,7 +7,7 @@ import polars as pl
 from lpfloop.loop.library import Run
 from lpfloop.loop.plots import Lines, Series
 
-from .arms import Arms, Mean, Options, Report, Table
+from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs
 
 CLAIM = "Fine-grained reward models beat overall-score ones on held-out preferences."
@@ -18,9 +18,8 @@ SHARED = (
     "assessment.kl=false",
 )
 RULES: Mapping[str, Sequence[str]] = {
-    rule: (f"recipe.binarisation={rule}",) for rule in ("mean-vs-random", "overall")
+    rule: (f"recipe.binarisation={rule}",) for rule in ("overall", "mean-vs-random")
 }
-FINE, OVERALL = RULES
 TRUE = "expected_true_score"
 BEST_OF = "best-of-"
 
@@ -33,19 +32,14 @@ def study(options: Options) -> Report:
         arm: [accuracy(pairs(answers(run))) for run in made.opened(options, arm)] for arm in RULES
     }
     curves = {arm: [_curve(run) for run in made.opened(options, arm)] for arm in RULES}
-    lead = Mean.of(a - b for a, b in zip(right[FINE], right[OVERALL], strict=True))
     rows = [
-        ["agreement with people, held-out pairs"]
-        + [Mean.of(seeds).shown() for seeds in right.values()],
-        *_best_of(curves),
+        compared("agreement with people, held-out pairs", list(right.values())),
+        *_best_of(list(curves.values())),
     ]
-    ahead = [[f"`{FINE}` ahead of `{OVERALL}`, seed by seed", lead.shown()]]
+    titles = ["reward model of", *(f"`{rule}`" for rule in RULES), DIFFERENCE]
     return Report(
         claim=CLAIM,
-        tables=[
-            Table(titles=["reward model of", *(f"`{rule}`" for rule in RULES)], rows=rows),
-            Table(titles=["", "agreement with people"], rows=ahead),
-        ],
+        tables=[Table(titles=titles, rows=rows)],
         panels=[_panel(curves)],
     )
 
@@ -62,11 +56,10 @@ def _curve(run: Run) -> dict[int, float]:
     return dict(rows.iter_rows())
 
 
-def _best_of(curves: Mapping[str, Sequence[Mapping[int, float]]]) -> list[list[str]]:
+def _best_of(curves: Sequence[Sequence[Mapping[int, float]]]) -> list[list[str]]:
     return [
-        [f"true score of the best of {n}"]
-        + [Mean.of(curve[n] for curve in seeds).shown() for seeds in curves.values()]
-        for n in curves[FINE][0]
+        compared(f"true score of the best of {n}", [[curve[n] for curve in of] for of in curves])
+        for n in curves[0][0]
     ]
 
 

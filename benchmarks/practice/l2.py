@@ -8,7 +8,7 @@ import polars as pl
 from lpfloop.loop.library import Run
 from lpfloop.loop.plots import Lines, Series
 
-from .arms import Arms, Mean, Options, Report, Table
+from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs
 
 WEIGHT = 0.05
@@ -40,16 +40,16 @@ def study(options: Options) -> Report:
     right = {
         arm: [accuracy(pairs(answers(run))) for run in made.opened(options, arm)] for arm in arms
     }
+    spreads = [[stdev(drift) for drift in seeds] for seeds in drifts.values()]
+    ends = [[drift[-1] for drift in seeds] for seeds in drifts.values()]
     rows = [
-        ["spread of the mean reward over training"]
-        + [Mean.of(stdev(drift) for drift in seeds).shown() for seeds in drifts.values()],
-        ["mean reward at the end"]
-        + [Mean.of(drift[-1] for drift in seeds).shown() for seeds in drifts.values()],
-        ["agreement with people"] + [Mean.of(seeds).shown() for seeds in right.values()],
+        compared("spread of the mean reward over training", spreads),
+        compared("mean reward at the end", ends),
+        compared("agreement with people", list(right.values())),
     ]
     return Report(
         claim=CLAIM,
-        tables=[Table(titles=[f"L2 term, weight {WEIGHT}", *arms], rows=rows)],
+        tables=[Table(titles=[f"L2 term, weight {WEIGHT}", *arms, DIFFERENCE], rows=rows)],
         panels=[_panel(drifts)],
     )
 

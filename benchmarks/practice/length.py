@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from lpfloop.loop.plots import Lines, Series
 from lpfloop.policies.length_bias import Bucket
 
-from .arms import Arms, Mean, Options, Report, Table
+from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import NEUTRAL, Two, accuracy, answers, correlations, neutral, pairs
 from .talkative import talkative
 
@@ -65,13 +65,10 @@ def _correlations(found: Mapping[str, Sequence[Sequence[Two]]]) -> Table:
 
 def _accuracies(found: Mapping[str, Sequence[Sequence[Two]]]) -> Table:
     rows = [
-        [
-            title,
-            *(Mean.of(accuracy(kept(two)) for two in seeds).shown() for seeds in found.values()),
-        ]
+        compared(title, [[accuracy(kept(two)) for two in seeds] for seeds in found.values()])
         for title, kept in ((f"pairs within {NEUTRAL} token", neutral), ("all pairs", list))
     ]
-    return Table(titles=["agreement with people", *found], rows=rows)
+    return Table(titles=["agreement with people", *found, DIFFERENCE], rows=rows)
 
 
 def _panel(found: Mapping[str, Sequence[Sequence[Two]]]) -> Lines:

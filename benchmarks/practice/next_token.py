@@ -1,5 +1,11 @@
-"""PPO without and with a next-token loss on people's answers (ChatGLM-RLHF, Section 3.4, Eq. 6)."""
+"""PPO without and with a next-token loss on people's answers (ChatGLM-RLHF, Section 3.4, Eq. 6).
 
+The policy has something to lose: it begins as M_0 fine-tuned on people's answers to all tasks, and
+is optimised on word problems alone, by what annotators like there. What they like elsewhere, such
+as JSON without a friendly word before it, the reward model has never seen.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
@@ -9,6 +15,7 @@ import polars as pl
 from lpfloop.loop.library import Run
 from lpfloop.loop.plots import Estimate, Intervals
 from lpfloop.loop.probing.falls import PASSED, PREFIX
+from lpfloop.loop.tiny.world import prompts
 
 from .arms import Arms, Options, Report, Table
 
@@ -19,9 +26,9 @@ CLAIM = (
     "without it."
 )
 SHARED = (
-    "reward.model=tiny",
-    "prompts.per_iteration=600",
-    "prompts.parts={sft: 0, preference: 0, unlabeled: 600}",
+    "prompts.per_iteration=1000",
+    "prompts.parts={sft: 0, preference: 500, unlabeled: 500}",
+    "annotation.flip_probability=0",
     "prompts.evaluated=60",
     "assessment.reference=null",
     "assessment.reward=false",
@@ -32,6 +39,14 @@ SHARED = (
     "training.next_token.source=tiny",
     "training.next_token.batch_size=16",
 )
+SUPERVISED = (
+    "prompts.parts={sft: 3000, preference: 0}",
+    "prompts.per_iteration=3000",
+    "prompts.evaluated=60",
+    "assessment.reference=null",
+    "assessment.kl=false",
+)
+TASK = "math"
 OFF, ON = "without", "with"
 
 Lost = Mapping[str, Sequence[float]]
@@ -41,7 +56,7 @@ Lost = Mapping[str, Sequence[float]]
 def study(options: Options) -> Report:
     """Optimise the same reward model from the same M_0 in both ways; probe before and after."""
     arms = {OFF: ("training.next_token.weight=0",), ON: (f"training.next_token.weight={WEIGHT}",)}
-    made = Arms(study="next-token", variant="ppo", shared=SHARED, arms=arms)
+    made = Arms(study="next-token", variant="ppo", shared=(*_begun(options), *SHARED), arms=arms)
     made.make(options)
     found = {arm: _together([_lost(run) for run in made.opened(options, arm)]) for arm in arms}
     rows = [
@@ -54,6 +69,22 @@ def study(options: Options) -> Report:
         tables=[Table(titles=[f"next-token loss, weight {WEIGHT}", *titles], rows=rows)],
         panels=[_panel(found)],
     )
+
+
+def _begun(options: Options) -> tuple[str, ...]:
+    """Make the policy unless it is there; return the settings by which runs begin with it."""
+    first = Options(lake=options.lake, seeds=options.seeds[:1], settings=options.settings)
+    made = Arms(study="supervised", variant="sft", shared=SUPERVISED, arms={"policy": ()})
+    made.make(first)
+    file = options.lake / "problems.jsonl"
+    rows = [
+        {"prompt": p.text, "task": p.task, "split": split}
+        for split in ("train", "held-out")
+        for p in prompts(split)
+        if p.task == TASK
+    ]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return f"policy.model={made.checkpoint(first, 'policy')}", f"prompts.source={file.resolve()}"
 
 
 def _lost(run: Run) -> dict[str, list[float]]:

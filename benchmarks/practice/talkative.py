@@ -1,16 +1,14 @@
 """A policy whose answers differ in length, which the tiny world's own hardly do.
 
 It is M_0 after fine-tuning on biographies of one to five claims. The more claims, the larger the
-share of hearsay among them: people, who count what is true, are as fond of short answers as of long
-ones, while annotators like a long answer as such.
+share of hearsay among them, so that length says less of what is true than it seems to. People still
+like most long answers better, which tell more; annotators like length as such.
 """
 
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
-import lpfloop
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.people import LORE, TOPICS, Biography
 from lpfloop.loop.tiny.world import prompts
@@ -32,14 +30,7 @@ def talkative(options: Options) -> tuple[str, ...]:
     shared = (*source, "prompts.evaluated=20", "assessment.reference=null", "assessment.kl=false")
     made = Arms(study=TALKATIVE, variant="sft", shared=shared, arms={"policy": ()})
     made.make(first)
-    (run,) = made.opened(first, "policy")
-    return (f"policy.model={_checkpoint(options.lake, run.name)}", source[0])
-
-
-def _checkpoint(lake: Path, name: str) -> Path:
-    with lpfloop.open(name, lake=lake) as run:
-        paths = run.checkpoints().sort("iteration").collect()["path"]
-        return (run.folder / paths[-1]).resolve()
+    return (f"policy.model={made.checkpoint(first, 'policy')}", source[0])
 
 
 def _rows() -> Iterator[dict[str, str]]:

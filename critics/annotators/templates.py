@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ...configs.read import parse_yaml
-from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json
-from ..templating import defused, load_template, placeholders, render, tags
+from ..templating import defused, load_template, placeholders, render, tags, templates_in
 
 Form = Literal["token", "json", "ranking"]
 """How a verdict is written: the better output's number alone, an object with an explanation, or
@@ -111,14 +110,7 @@ def load_set(name_or_folder: str, beside: Path) -> TemplateSet:
     """
     is_shipped = name_or_folder in shipped_sets()
     folder = TEMPLATES / name_or_folder if is_shipped else beside / name_or_folder
-    if not folder.is_dir():
-        names = ", ".join(shipped_sets())
-        raise ConfigError(f"{folder}: no folder of templates is there; shipped sets are {names}")
-    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
-    known = ", ".join(f"{name}.txt" for name in (*REQUIRED, *EXTRA))
-    for name, path in found.items():
-        if name not in REQUIRED and name not in EXTRA:
-            raise ConfigError(f"{path}: unknown template; a set has {known}")
+    found = templates_in(folder, (*REQUIRED, *EXTRA), shipped_sets())
     whole = {name: _template(name, folder / f"{name}.txt") for name in REQUIRED}
     more = {name: _template(name, found[name]) if name in found else None for name in EXTRA}
     return TemplateSet(

@@ -50,9 +50,9 @@ class Grader:
         self, aspect: GradedAspect, prompt: Prompt, answers: Sequence[str]
     ) -> tuple[Message, ...]:
         """Return what asks to rate all `answers` to `prompt` in one of the four aspects."""
-        shown = [self.templates.shown_text(n, a) for n, a in enumerate(answers, start=1)]
+        shown = [self.templates.shown_text(n, a, aspect) for n, a in enumerate(answers, start=1)]
         values = {
-            "instruction": self.templates.harmless(prompt.instruction),
+            "instruction": self.templates.harmless(prompt.instruction, aspect),
             "texts": "\n\n".join(shown),
             "count": str(len(answers)),
             "form": form_text(aspect),
@@ -69,8 +69,8 @@ class Grader:
         """
         noted = "" if principle is None else self.templates.shown_principle(principle)
         values = {
-            "instruction": self.templates.harmless(prompt.instruction),
-            "answer": self.templates.harmless(answer),
+            "instruction": self.templates.harmless(prompt.instruction, "overall"),
+            "answer": self.templates.harmless(answer, "overall"),
             "principle": noted,
             "form": form_text("overall"),
             "reference": self._reference("overall", prompt),
@@ -87,7 +87,7 @@ class Grader:
     def _reference(self, aspect: GradedAspect, prompt: Prompt) -> str:
         if not self.shows_reference(aspect, prompt):
             return ""
-        return self.templates.shown_reference(prompt.reference or "")
+        return self.templates.shown_reference(prompt.reference or "", aspect)
 
 
 def _user(text: str) -> tuple[Message, ...]:

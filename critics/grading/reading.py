@@ -19,12 +19,13 @@ from .labels import FIELD, HEADING, OVERALL
 
 ECHO_LENGTH = 11
 """Shorter lines, in characters, can stand in prompt and reply by chance."""
-CLOSING = " \t\r*_`[]().#"
-"""What may stand around a value."""
+OPENING = " \t\r*_`[(#"
+CLOSING = " \t\r*_`])."
+"""What may stand before a value, and behind it."""
 NUMBER = re.compile(r"(-?[0-9]{1,4}(?:\.[0-9]{1,4})?)(?:\s*/\s*([0-9]{1,4}))?")
 NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
 NO_TYPES = frozenset({"none", "n/a"})
-TYPE = re.compile(r"[0-9]{1,2}")
+TYPE = re.compile(r"0|[1-9][0-9]?")
 
 
 class Status(StrEnum):
@@ -164,7 +165,7 @@ def _verdict(block: _Block, scale: Scale) -> Verdict:
 
 def _rating(text: str, scale: Scale) -> float | None:
     """Return the number that is written; None for N/A, where that is offered."""
-    words = text.strip(CLOSING)
+    words = _bare(text)
     if scale.may_not_apply and words.lower() in NOT_APPLICABLE:
         return None
     found = NUMBER.fullmatch(words)
@@ -176,9 +177,14 @@ def _rating(text: str, scale: Scale) -> float | None:
     return rating
 
 
+def _bare(text: str) -> str:
+    """Return a value without what may stand around it; .5 keeps its point."""
+    return text.lstrip(OPENING).rstrip(CLOSING)
+
+
 def _types(text: str, most: int) -> tuple[str, ...]:
     """Return the numbers of a list such as `1, 3`; none for `None`."""
-    words = text.strip(CLOSING)
+    words = _bare(text)
     if not words:
         raise _UnreadError(Status.INCOMPLETE)
     if words.lower() in NO_TYPES:

@@ -14,7 +14,15 @@ from pathlib import Path
 from ...configs.schema import ConfigError
 from ...stores.keys import digest
 from ...stores.records import GradedAspect
-from ..templating import defused, load_template, placeholders, render, tags
+from ..templating import (
+    defused,
+    file_names,
+    load_template,
+    placeholders,
+    render,
+    tags,
+    templates_in,
+)
 from .aspects import FINE_GRAINED, SCALES
 from .labels import without_labels
 
@@ -58,22 +66,24 @@ class GradingTemplates:
         lines = (line.strip() for part in self._parts(aspect) for line in part.splitlines())
         return frozenset(line for line in lines if not placeholders(line))
 
-    def harmless(self, text: str) -> str:
-        """Return `text` with the set's tags and all labels broken: it can pass for neither."""
-        every = (*self.questions.values(), self.text, self.reference, self.principle)
-        return without_labels(defused(text, tags(*every)))
+    def harmless(self, text: str, aspect: GradedAspect) -> str:
+        """Return `text` so that it can end no part of a question about an aspect, nor be a verdict.
 
-    def shown_text(self, number: int, answer: str) -> str:
+        The question's tags are broken in it, and all labels.
+        """
+        return without_labels(defused(text, tags(*self._parts(aspect))))
+
+    def shown_text(self, number: int, answer: str, aspect: GradedAspect) -> str:
         """Return a completion as questions show it."""
-        return render(self.text, {"number": str(number), "answer": self.harmless(answer)})
+        return render(self.text, {"number": str(number), "answer": self.harmless(answer, aspect)})
 
-    def shown_reference(self, reference: str) -> str:
+    def shown_reference(self, reference: str, aspect: GradedAspect) -> str:
         """Return the reference as questions show it; a gap follows."""
-        return f"{render(self.reference, {'reference': self.harmless(reference)})}\n\n"
+        return f"{render(self.reference, {'reference': self.harmless(reference, aspect)})}\n\n"
 
     def shown_principle(self, principle: str) -> str:
-        """Return what a completion was told to heed as questions show it; a gap follows."""
-        return f"{render(self.principle, {'principle': self.harmless(principle)})}\n\n"
+        """Return what a completion was told to heed as its critique shows it; a gap follows."""
+        return f"{render(self.principle, {'principle': self.harmless(principle, 'overall')})}\n\n"
 
     def _parts(self, aspect: GradedAspect) -> list[str]:
         """Return the texts that questions about an aspect are made of."""
@@ -96,16 +106,9 @@ def load_gradings(name_or_folder: str) -> GradingTemplates:
     """
     shipped = shipped_gradings()
     folder = TEMPLATES / name_or_folder if name_or_folder in shipped else Path(name_or_folder)
-    if not folder.is_dir():
-        names = ", ".join(shipped)
-        raise ConfigError(f"{folder}: no folder of templates is there; shipped sets are {names}")
-    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
-    known = ", ".join(f"{name}.txt" for name in REQUIRED)
-    for name, path in found.items():
-        if name not in REQUIRED:
-            raise ConfigError(f"{path}: unknown template; a set has {known}")
+    found = templates_in(folder, REQUIRED, shipped)
     if not found:
-        raise ConfigError(f"{folder}: holds none of {known}")
+        raise ConfigError(f"{folder}: holds none of {file_names(REQUIRED)}")
 
     def template(name: str) -> str:
         path = found.get(name, TEMPLATES / FALLBACK / f"{name}.txt")

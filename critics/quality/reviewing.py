@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from ...configs.filters import PromptQuality
-from ...configs.schema import ConfigError
 from ...stores.keys import digest
 from ...stores.records import SCORED, AspectRating, FinishReason, Message
 from ..reply import Expected, Reading, read_reply
-from ..templating import defused, placeholders, render, tags
+from ..templating import defused, load_template, render, tags, templates_in
 from .taxonomy import Taxonomy, load_taxonomy
 
 ASPECTS = ("intention", "semantics", "answerability")
@@ -93,20 +92,12 @@ def _class(text: str, taxonomy: Taxonomy) -> str | None:
 
 
 def _template(name_or_folder: str, name: str) -> str:
-    is_shipped = name_or_folder in shipped_reviews()
-    path = (TEMPLATES / name_or_folder if is_shipped else Path(name_or_folder)) / f"{name}.txt"
-    try:
-        # Editors end a file with a line break; it is not part of the prompt.
-        text = path.read_text(encoding="utf-8").removesuffix("\n")
-    except OSError as error:
-        names = ", ".join(shipped_reviews())
-        raise ConfigError(
-            f"{path}: the template can not be read ({error.strerror}); shipped sets are {names}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
-    wanted, there = REQUIRED[name], placeholders(text)
-    if there != wanted:
-        needed = ", ".join(f"{{{entry}}}" for entry in sorted(wanted))
-        raise ConfigError(f"{path}: the template must have {needed}, and no other placeholder")
-    return text
+    """Read one template of a shipped set, or of a folder.
+
+    Raises:
+        ConfigError: if there is no such folder, or the template can not be used; names the file.
+    """
+    shipped = shipped_reviews()
+    folder = TEMPLATES / name_or_folder if name_or_folder in shipped else Path(name_or_folder)
+    found = templates_in(folder, REQUIRED, shipped)
+    return load_template(found.get(name, folder / f"{name}.txt"), REQUIRED[name])

@@ -8,6 +8,9 @@ import typer
 from ..asking.forms import Form
 from .common import AsForm, AsJson, exit_codes
 
+COUNT = 10
+"""How many principles a model writes, unless told: as many as the paper's did."""
+
 
 def principles(
     *,
@@ -15,8 +18,12 @@ def principles(
     model: Annotated[
         str | None, typer.Option(help="Folder or URL of a model that writes more of the aspect.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=100, help="How many it writes.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what it writes.")] = 0,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=100, help=f"How many it writes; default {COUNT}.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of what it writes; default 0.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write them to this YAML file, the shipped ones first.")
     ] = None,
@@ -36,9 +43,11 @@ def principles(
         found = {name: list(shipped_texts(name)) for name in aspects}
         if aspect is None and (model is not None or out is not None):
             raise ConfigError(f"say which aspect, with --aspect: {', '.join(aspects)}")
+        if model is None and (count is not None or seed is not None):
+            raise ConfigError("--count and --seed are for what a model writes; say which: --model")
         written: list[str] = []
         if aspect is not None and model is not None:
-            written = _written(model, aspect, found[aspect], count, seed)
+            written = _written(model, aspect, found[aspect], count or COUNT, seed or 0)
         if aspect is not None and out is not None:
             output_file(out, as_yaml([*found[aspect], *written]).encode())
         rows = [

@@ -22,7 +22,7 @@ from ...stores.records import Demonstration, Pair, Receipt
 from ...stores.schemas import TABLES
 from ..binarising import BINARISATIONS, Binarising, binarisation_receipts, binarised_pairs
 from ..judged import READ, verdicts
-from ..pairing import DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
+from ..pairing import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ..training import NothingToTrainOn
 from .blocks import blocks, critiques_of, judged_iterations, judging_stages, require_judged
 from .derivation import Told, keep
@@ -212,10 +212,10 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
                 f"--critiques {critiques}: has {found} critiques of iteration {iteration}, the run "
                 f"has more; `lpfloop reparse {run.folder.name} --name NEW` reads them all"
             )
-    elif not stored and rule != "top_reward":
+    elif not stored and rule not in BY_REWARD:
         raise DerivedError(
             f"--rule {rule}: reads critiques, and iteration {iteration} of run {run.folder.name} "
-            "has none; top_reward reads rewards alone"
+            f"has none; {' and '.join(sorted(BY_REWARD))} read rewards alone"
         )
 
 

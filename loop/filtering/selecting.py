@@ -42,17 +42,23 @@ class Suitable:
         """Return iteration `number`'s prompts: the next `size`, starting over at the end.
 
         The first few prompts of each class come in ahead of what only stands before them, classes
-        taking turns; what is left of the iteration is filled in order.
+        taking turns; what is left of the iteration is filled in order. What had to stand back is
+        the first of the next iteration, and what was taken goes to the end.
         """
         count = len(self.prompts)
         taken = min(size or count, count)
-        first = (number - 1) * taken
         if not self.least:
+            first = (number - 1) * taken
             return [self.prompts[(first + i) % count] for i in range(taken)]
-        following = [self.prompts[(first + i) % count] for i in range(count)]
-        ranks = self._ranks(following)
-        chosen = sorted(range(count), key=lambda place: (ranks[place], place))[:taken]
-        return [following[place] for place in sorted(chosen)]
+        queue, share = list(self.prompts), list[Prompt]()
+        for _ in range(number):
+            ranks = self._ranks(queue)
+            chosen = frozenset(
+                sorted(range(count), key=lambda place: (ranks[place], place))[:taken]
+            )
+            share = [prompt for place, prompt in enumerate(queue) if place in chosen]
+            queue = [prompt for place, prompt in enumerate(queue) if place not in chosen] + share
+        return share
 
     def _ranks(self, prompts: Sequence[Prompt]) -> list[int]:
         """Number the prompts of each class up to the least that it should have."""

@@ -9,6 +9,7 @@ from ...critics.grading.reading import Status, Verdict
 from ...policies.engine import Completion, Request
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, GradedAspect, Message, Prompt, storable
+from ..completing.principles import Principle
 
 READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})
 """The statuses of what was read, with a rating or without."""
@@ -82,7 +83,8 @@ class GradingInquiry:
     def _messages(self, attempt: int) -> tuple[Message, ...]:
         if self.aspect == "overall":
             (candidate,) = self.candidates
-            return self.grader.ask_overall(self.prompt, candidate.text, candidate.principle)
+            told = candidate.principle and Principle.read(candidate.principle).text
+            return self.grader.ask_overall(self.prompt, candidate.text, told)
         shown = zip(self._places(attempt), self.candidates, strict=True)
         texts = [c.text for _, c in sorted(shown, key=lambda pair: pair[0])]
         return self.grader.ask(self.aspect, self.prompt, texts)

@@ -11,7 +11,7 @@ SUMMARY = "make pairs of samples by a debiased reward model, train on them by DP
 
 
 def chatglm_dpo(it: Iteration, cfg: ChatGLMDPO) -> Checkpoint:
-    """Raise the best samples by reward over random others (Eq. 7)."""
+    """Raise the best samples by reward over the worst (Eq. 7)."""
     reward = surrogate(it, cfg)  # Eq. 1 and 2
     judged = rewarded(it, it.varied(it.prompts("unlabeled"), reward), reward, n=cfg.best_of)
-    return it.train(it.pair(judged, rule="top_reward", top_k=cfg.top_k))
+    return it.train(it.pair(judged, rule="reward_extremes", top_k=cfg.top_k))

@@ -113,7 +113,10 @@ def _reader(row: Row) -> Reader:
     """
     if set(SIDES) <= set(row):
         return _chosen
-    form = formats.format_of(row)
+    try:
+        form = formats.format_of(row)
+    except RowError as error:
+        raise RowError(f"{error}, nor are they {' and '.join(SIDES)}") from error
     return partial(_READERS.get(form.read, _without_texts), form)
 
 

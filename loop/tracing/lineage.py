@@ -19,6 +19,7 @@ from ...stores.records import (
     Pair,
     Preference,
 )
+from ..pairing import BY_REWARD
 from ..training_rows import made_by
 from .checkpoint_story import evaluated, trained_on
 from .finding import Found
@@ -190,7 +191,7 @@ def _judged(story: Story, row: Pair | Demonstration) -> Iterator[Edge]:
                 yield Edge(source=grade.grade_id, target=_id(row), relation="judged")
         return
     for critique in story.critiques:
-        if critique.candidate_id in sides and made_by(row.rule) != "top_reward":
+        if critique.candidate_id in sides and made_by(row.rule) not in BY_REWARD:
             yield Edge(source=critique.critique_id, target=_id(row), relation="judged")
 
 

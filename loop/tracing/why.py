@@ -13,6 +13,7 @@ from ...stores.records import (
     Preference,
     Yield,
 )
+from ..pairing import BY_REWARD, EXTREMES
 from ..training_rows import PREFERRED, made_by
 from .grades import UNGRADED, by_grades, why_binarised
 from .story import Story
@@ -41,12 +42,13 @@ def why_pair(story: Story, pair: Pair) -> str:
     if pair.chosen_reward is not None and pair.rejected_reward is not None:
         difference = pair.chosen_reward - pair.rejected_reward
         margin = f"margin {difference:+.3f} ({pair.chosen_reward:.3f} - {pair.rejected_reward:.3f})"
-    others = "the rest" if rule == "top_reward" else "the negatives"
+    others = "the rest" if rule in BY_REWARD else "the negatives"
+    drawn = "the lowest rewards first" if rule == EXTREMES else f"drawn at random from {others}"
     chosen = _because(story, pair.chosen_id, pair.chosen_ratings, rule)
     rejected = _because(story, pair.rejected_id, pair.rejected_ratings, rule)
     return (
         f"rule {pair.rule}, {_rank(story, pair)}, {margin}; chosen for {chosen}; "
-        f"rejected, drawn at random from {others}, for {rejected}"
+        f"rejected, {drawn}, for {rejected}"
     )
 
 
@@ -91,7 +93,7 @@ def judged_in(story: Story, iteration: int) -> list[Candidate]:
 
 def _rank(story: Story, row: Pair | Demonstration) -> str:
     """Return the place of a row among those of its prompt, the best by reward first."""
-    if made_by(row.rule) == "top_reward":
+    if made_by(row.rule) in BY_REWARD:
         of = "highest rewards first"
     else:
         usable = [c for c in judged_in(story, row.iteration) if c.usable]
@@ -101,7 +103,7 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
 
 def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str) -> str:
     """Return which ratings put a candidate on its side."""
-    if rule == "top_reward":
+    if rule in BY_REWARD:
         return "its reward alone"
     critique = _readable(story, candidate_id)
     if critique is None:
@@ -139,13 +141,14 @@ def _lack(story: Story, row: Yield) -> str:
         return f"every candidate is truncated or empty ({_counted(reasons)})"
     if row.outcome == "all_identical":
         return "all that could be chosen has the same text as all that could be rejected"
-    by_reward = row.rule == "top_reward"
+    by_reward = row.rule in BY_REWARD
     return _lack_of_reward(row, usable) if by_reward else _lack_of_critique(story, row, usable)
 
 
 def _lack_of_reward(row: Yield, usable: Sequence[Candidate]) -> str:
     if row.outcome == "no_negative":
-        return "every candidate with a reward is among the best, so nothing stands against them"
+        which = "as high as the best" if row.rule == EXTREMES else "among the best"
+        return f"every candidate with a reward is {which}, so nothing stands against them"
     return f"none of {len(usable)} usable candidates has a reward"
 
 

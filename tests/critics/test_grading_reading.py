@@ -67,7 +67,9 @@ def test_a_score_beyond_the_scale_is_no_score_nor_a_share_of_it(said):
     assert status(f"Hm.\nOverall score: {said}", "overall") == Status.OUT_OF_RANGE
 
 
-@pytest.mark.parametrize("said", ["8 of 10", "8/5", "8,5", "eight", "7 or 8", "8.5.1", "1e1", "٣"])
+@pytest.mark.parametrize(
+    "said", ["8 of 10", "8/5", "8,5", "eight", "7 or 8", "8.5.1", "1e1", ".5", "٣"]
+)
 def test_what_is_no_plain_number_is_malformed(said):
     assert status(f"Hm.\nOverall score: {said}", "overall") == Status.MALFORMED
 
@@ -100,7 +102,13 @@ def test_types_are_read_by_number_where_they_are_asked_for():
 
 @pytest.mark.parametrize(
     ("types", "why"),
-    [("4", "out_of_range"), ("0", "out_of_range"), ("1, 1", "duplicate"), ("facts", "malformed")],
+    [
+        ("4", "out_of_range"),
+        ("0", "out_of_range"),
+        ("1, 1", "duplicate"),
+        ("facts", "malformed"),
+        ("1, 01", "malformed"),
+    ],
 )
 def test_types_that_were_not_offered_are_none(types, why):
     assert status(block(1, 3, types=types), "truthfulness") == why

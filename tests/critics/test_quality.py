@@ -157,11 +157,20 @@ def test_a_taxonomy_that_is_none_is_refused_with_its_file_and_field(tmp_path, te
 
 
 @pytest.mark.parametrize(
-    "text", ["Rate this.", "{prompt} {classes}", "{prompt} {criteria}"], ids=["none", "more", "own"]
+    ("text", "told"),
+    [
+        ("Rate this.", r"the template lacks \{prompt\}"),
+        (
+            "{prompt} {classes}",
+            r"unknown placeholder \{classes\}; .* may use \{prompt\}",
+        ),
+        ("{prompt} {criteria}", r"unknown placeholder \{criteria\}"),
+    ],
+    ids=["none", "more", "own"],
 )
-def test_a_template_with_other_placeholders_is_refused(tmp_path: Path, text: str):
+def test_a_template_with_other_placeholders_is_refused(tmp_path: Path, text: str, told: str):
     (tmp_path / "review.txt").write_text(text)
-    with pytest.raises(ConfigError, match=r"review\.txt: the template must have \{prompt\}"):
+    with pytest.raises(ConfigError, match=rf"review\.txt: {told}"):
         Reviewer.from_config(PromptQuality(templates=str(tmp_path)))
 
 
@@ -170,3 +179,8 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path):
         load_taxonomy("nowhere.yaml")
     with pytest.raises(ConfigError, match="shipped sets are quality"):
         Reviewer.from_config(PromptQuality(templates="nowhere"))
+    with pytest.raises(ConfigError, match=r"review\.txt: the template can not be read"):
+        Reviewer.from_config(PromptQuality(templates=str(tmp_path)))
+    (tmp_path / "revue.txt").write_text("{prompt}")
+    with pytest.raises(ConfigError, match=r"revue\.txt: unknown template; a set has review\.txt"):
+        Reviewer.from_config(PromptQuality(templates=str(tmp_path)))

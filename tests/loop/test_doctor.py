@@ -83,7 +83,7 @@ def test_away_from_the_checkout_the_lock_is_named(tmp_path, monkeypatch) -> None
     lock.write_text("# First: torch==2.13.0\n", encoding="utf-8")
     monkeypatch.setattr(machine, "LOCK", lock)
     command = f"pip install torch==2.13.0 && pip install --no-deps -r {lock}"
-    assert doctor._install("trl") == command
+    assert machine.install_command("trl") == command
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,19 @@ def test_the_grader_is_looked_at_where_a_run_grades(tmp_path) -> None:
     assert (unknown.status, "shipped sets are tiny" in unknown.detail) == ("missing", True)
     scripted = ("grading.model=tiny", "grading.engine.kind=scripted")
     assert about(diagnose(tmp_path, *graded, *scripted), "grader").status == "ok"
+
+
+def test_the_judge_of_prompts_is_looked_at_where_there_is_one(tmp_path) -> None:
+    model = (f"prompts.quality.model={tmp_path / 'nothing'}", "prompts.quality.judge=model")
+    kind = "prompts.quality.engine.kind=transformers"
+    absent = about(diagnose(tmp_path, *SCRIPTED, *model, kind), "judge of prompts")
+    assert (absent.status, "no such model folder" in absent.detail) == ("missing", True)
+
+
+def test_files_to_mix_in_are_read(tmp_path) -> None:
+    mixed = ("recipe.name=ultrafeedback-dpo", f"recipe.mix=[{tmp_path / 'nothing.jsonl'}]")
+    finding = about(diagnose(tmp_path, *SCRIPTED, *mixed), "mix")
+    assert (finding.status, "can not be read" in finding.detail) == ("missing", True)
 
 
 def test_a_lake_on_a_file_is_refused(tmp_path) -> None:

@@ -373,6 +373,14 @@ def test_a_share_holds_the_least_of_each_class_as_far_as_there_are_any(
         assert max(have[name] for name in names) - min(lacking) <= 1
 
 
+def test_a_prompt_that_stood_back_for_a_rare_class_is_the_first_of_the_next_iteration():
+    prompts = [replace(PROMPT, prompt_id=name) for name in ("a0", "a1", "a2", "a3", "b0", "b1")]
+    classes = {p.prompt_id: p.prompt_id[0] for p in prompts}
+    left = Suitable(prompts=prompts, intentions=classes, least=1)
+    shares = [[p.prompt_id for p in left.share(number, 3)] for number in (1, 2, 3)]
+    assert shares == [["a0", "a1", "b0"], ["a2", "a3", "b1"], ["a0", "a1", "b0"]]
+
+
 @given(CLASSES, st.integers(1, 30), st.integers(1, 6))
 def test_without_a_least_number_iterations_take_turns_through_all_prompts(classes, size, number):
     prompts = [replace(PROMPT, prompt_id=str(n)) for n in range(len(classes))]

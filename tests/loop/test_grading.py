@@ -1,38 +1,25 @@
 """Candidates are graded in four aspects and as a whole; what can not be read is no number."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from examples import CANDIDATE, PROMPT
 from graders import rating_of
+from turns import rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, GradingConfig
 from lpfloop.critics.grading.aspects import FINE_GRAINED
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.loop.daemon import iteration, opened, ordered
 from lpfloop.loop.grading.inquiry import GradingInquiry
 from lpfloop.loop.iteration import Iteration
 from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import load_prompts
-from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.loop.stop import Stopped
 from lpfloop.policies.engine import Completion
 from lpfloop.policies.scripted_engine import ScriptedEngine
-from lpfloop.stores.records import SCORED, Candidate, Checkpoint, Grade
+from lpfloop.stores.records import SCORED, Candidate, Grade
 
-M0 = Checkpoint(
-    checkpoint_id="m0",
-    parent_id=None,
-    reference_id=None,
-    iteration=0,
-    recipe="initial",
-    path="tiny",
-    steps=0,
-    metrics="{}",
-)
 SETTINGS = (
     "policy.engine.kind=scripted",
     "policy.engine.script=scripts:policy",
@@ -49,47 +36,10 @@ SETTINGS = (
 )
 
 
-class Silence:
-    """A reporter that says nothing; after some commits it asks for a stop."""
-
-    def __init__(self, stop: StopSignal, after: int) -> None:
-        self._stop = stop
-        self._left = after
-
-    def begin(self, iteration, stage, *, planned, done):
-        pass
-
-    def advance(self, advance):
-        self._left -= 1
-        if self._left == 0:
-            self._stop.request()
-
-    def end(self):
-        pass
-
-    def note(self, text):
-        pass
-
-
 def job(folder: Path, *overrides: str, script: str = "by_figure", name: str = "a") -> Job:
     settings = (*SETTINGS, f"grading.engine.script=graders:{script}", *overrides)
     config = load_config("tiny", "ultrafeedback-dpo", settings, {})
     return Job(config=config, lake=folder, name=name)
-
-
-@contextmanager
-def turn(wanted: Job, stop_after: int = -1) -> Iterator[Iteration]:
-    """The verbs of an iteration of a run that is opened for it."""
-    stop = StopSignal()
-    prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
-    with opened(wanted, prompts, Silence(stop, stop_after), stop) as run:
-        train = ordered(prompts, "train", 0)[: wanted.config.prompts.per_iteration]
-        yield iteration(run, 1, M0, train)
-
-
-def rows(it: Iteration, handle) -> list:
-    it.run.store.flush()
-    return [row for chunk in range(handle.chunks) for row in it.chunk(handle, chunk)]
 
 
 def graded(it: Iteration, n: int = 4) -> tuple[dict[str, Candidate], list[Grade]]:
@@ -250,6 +200,18 @@ def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
         assert inquiry.inquiry_id == GradingInquiry(
             grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=(two, one, three)
         ).inquiry_id  # fmt: skip
+
+
+def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_called():
+    told = {**_plain(CANDIDATE), "principle": "honesty: Admit gaps."}
+    inquiry = GradingInquiry(
+        grader=Grader.from_config(GradingConfig(templates="tiny")),
+        seed=1,
+        aspect="overall",
+        prompt=PROMPT,
+        candidates=(Candidate(**told),),
+    )
+    assert "<note>Admit gaps.</note>" in inquiry.request(0).messages[0].content
 
 
 def _plain(candidate: Candidate) -> dict:

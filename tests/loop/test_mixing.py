@@ -53,6 +53,7 @@ def test_every_row_meets_one_fate(write: Write):
         pair("a?", "yes", "no"),
         pair("a?", "yes", "no"),
         pair("b?", "same  text", " same text"),
+        pair("b?", "same text", "same text"),
         pair("c?", "yes", "  "),
         pair("d?", "yes", "no"),
         pair("e?", "yes", "no", score_chosen=7, score_rejected=7),
@@ -62,7 +63,7 @@ def test_every_row_meets_one_fate(write: Write):
     assert fates(tables) == {
         "empty": 1,
         "held_out": 1,
-        "identical": 1,
+        "identical": 2,
         "kept": 2,
         "repeated": 1,
         "undecided": 1,
@@ -112,6 +113,7 @@ def test_rows_are_spread_over_as_many_chunks_as_the_pairs_have(write: Write):
     ("rows", "said"),
     [
         ([{"prompt": "a?"}], "holds rows of prompts; a mix takes rows of pairs"),
+        ([{"instruction": "a?", "completions": []}], "holds rows of ultrafeedback; a mix takes"),
         ([{"candidate_id": "c", "annotator": "a"}], "holds annotations of a run"),
         ([{"prompt": "a?", "chosen": "x", "rejected": 3}], "line 1: 'rejected' must be a text"),
         ([], "holds no rows"),

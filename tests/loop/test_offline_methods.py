@@ -138,7 +138,7 @@ def test_the_reward_model_tells_apart_what_a_policy_learns_from_its_samples(
     assert compared.max() == 3
     rules = set(rows(run, "pairs", 1)["rule"])
     assert {"preferred", "preferred/balanced"} <= rules
-    assert ("top_reward/balanced" in rules) == (variant == "chatglm-dpo")
+    assert ("reward_extremes/balanced" in rules) == (variant == "chatglm-dpo")
     filters = set(rows(run, "receipts", 1)["filter"].str.split("/").list.first())
     assert {"consistency", "balance_length"} <= filters
     (model,) = rows(run, "reward_models")["reward_model_id"]

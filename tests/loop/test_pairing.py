@@ -33,7 +33,7 @@ PROMPT = Prompt(
     checks=(),
     source="test",
 )
-PAIR_RULES = ["success_vs_failure", "top_reward"]
+PAIR_RULES = ["success_vs_failure", "top_reward", "reward_extremes"]
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,18 @@ def in_plain_words(rows, rule, top_k, seed):
         key=lambda r: (-math.inf if r.score is None else r.score, [-ord(c) for c in name(r)]),
         reverse=True,
     )
-    if rule == "top_reward":
+    if rule in ("top_reward", "reward_extremes"):
         rewarded = [r for r in ranked if r.score is not None]
         positives, negatives = rewarded[:top_k], rewarded[top_k:]
+        if rule == "reward_extremes":
+            negatives = [r for r in negatives if r.score < positives[-1].score]
     else:
         rated = [r for r in ranked if r.critique is not None and r.critique.status == "scored"]
         positives = [r for r in rated if all(rating == 1 for rating in r.ratings)][:top_k]
         negatives = [r for r in rated if any(rating < 1 for rating in r.ratings)]
     draw = random.Random(derive_seed(seed, "pair", 1, rule, "p"))
-    left = draw.sample(negatives, len(negatives))
+    random_order = draw.sample(negatives, len(negatives))
+    left = negatives[::-1] if rule == "reward_extremes" else random_order
     made = list[tuple[Judged, Judged]]()
     for chosen in positives:
         for rejected in left:
@@ -201,6 +204,7 @@ def test_pairs_obey_the_rules(rows, rule, top_k, seed, shuffle):
             assert chosen.score is not None
             assert rejected.score is not None
             assert chosen.score >= rejected.score
+            assert rule == "top_reward" or chosen.score > rejected.score
     assert len({(a.text, b.text) for a, b in sides}) == len(pairs)
     assert len({p.chosen_id for p in pairs}) == len(pairs) <= top_k
     assert len({p.rejected_id for p in pairs}) == len(pairs)
@@ -335,6 +339,15 @@ def test_no_pair_has_its_reason(rows, outcome):
     pairs, made = paired(rows)
     assert pairs == []
     assert (made.outcome, made.made) == (outcome.value, 0)
+
+
+def test_the_best_stands_against_the_worst_and_never_against_its_equal():
+    rows = [judged(n, None, reward) for n, reward in zip("abcd", (3.0, 2.0, 1.0, 0.0), strict=True)]
+    pairs, _ = paired(rows, "reward_extremes", top_k=2)
+    sides = [(p.chosen_id, p.rejected_id) for p in pairs]
+    assert sides == [("cand-a", "cand-d"), ("cand-b", "cand-c")]
+    equal = [judged("a", None, 1.0), judged("b", None, 1.0)]
+    assert paired(equal, "reward_extremes", top_k=1)[1].outcome == "no_negative"
 
 
 def test_reward_alone_reads_no_critique():

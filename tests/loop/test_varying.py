@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 
@@ -11,21 +10,19 @@ from crashing import Silent
 from hypothesis import given
 from hypothesis import strategies as st
 from reviews import GOOD, write_prompts
+from turns import turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.daemon import iteration, opened, ordered, run_loop
+from lpfloop.loop.daemon import run_loop
 from lpfloop.loop.filtering.filters import VARYING
 from lpfloop.loop.filtering.varying import fate
-from lpfloop.loop.iteration import Iteration
 from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import load_prompts
 from lpfloop.loop.reading import open_run, status
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.stop import StopSignal
 from lpfloop.loop.training import NothingToTrainOn
 from lpfloop.policies.engine import ScoreBatch, ScoreResult
-from lpfloop.stores.records import Checkpoint
 
 SETTINGS = (
     "policy.engine.kind=scripted",
@@ -37,16 +34,6 @@ SETTINGS = (
     "iterations=1",
     "recipe.n=2",
     "training.min_pairs=1000000",
-)
-CHECKPOINT = Checkpoint(
-    checkpoint_id="m0",
-    parent_id=None,
-    reference_id=None,
-    iteration=0,
-    recipe="initial",
-    path="tiny",
-    steps=0,
-    metrics="{}",
 )
 
 
@@ -81,13 +68,6 @@ def job(folder: Path, *overrides: str, texts=GOOD, name: str = "a") -> Job:
     source = f"prompts.source={write_prompts(folder, *texts)}"
     config = load_config("tiny", "reward-only", (*SETTINGS, source, *overrides), {})
     return Job(config=config, lake=folder, name=name)
-
-
-@contextmanager
-def turn(wanted: Job) -> Iterator[Iteration]:
-    prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
-    with opened(wanted, prompts, Silent(), StopSignal()) as run:
-        yield iteration(run, 1, CHECKPOINT, ordered(prompts, "train", 0))
 
 
 def numbers(prompts) -> set[int]:
@@ -132,6 +112,18 @@ def test_a_recipe_samples_only_the_prompts_that_are_left(tmp_path):
         "sample",
     ]
     assert stages["sample"].totals["rows"] == 2 * 5
+    reader.close()
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_recipe_draws_as_many_answers_as_were_measured_and_draws_them_anew(tmp_path):
+    with turn(job(tmp_path, "prompts.variance.margin=0.0001", texts=GOOD[:3:2])) as it:
+        left = it.varied(it.prompts(), None)
+        assert left == it.prompts()
+        it.sample(left, n=6)
+    reader = open_run(tmp_path, "a")
+    drawn = reader.scan("candidates", iteration=1).collect()
+    assert drawn["candidate_id"].n_unique() == drawn["seed"].n_unique() == 2 * 2 * 6
     reader.close()
 
 

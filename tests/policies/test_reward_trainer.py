@@ -86,6 +86,20 @@ def test_all_pairs_of_a_prompt_are_kept_aside_or_none(world: Path, tmp_path: Pat
     assert 10 < len(aside) <= 14
 
 
+def test_a_prompt_with_too_many_pairs_keeps_no_other_from_being_kept_aside(
+    world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    many = [write_pairs(tmp_path / f"many-{n}.parquet", 1, first=7) for n in range(30)]
+    job = reward_job(world, tmp_path / "work")
+    for seed in range(8):
+        aside = parted_pairs(replace(job, data=(*job.data, *many), seed=seed))[1]
+        assert len(aside) == (96 + 30) // 10
+        assert "Count from 7." not in {row["prompt"][0]["content"] for row in aside}
+    assert not caplog.records
+    assert parted_pairs(replace(job, data=tuple(many)))[1] == []
+    assert "no prompt has at most 3 pairs" in caplog.text
+
+
 def test_the_pairs_kept_aside_tell_of_accuracy_length_and_spread(
     trained: tuple[TrainJob, TrainResult],
 ):

@@ -11,8 +11,11 @@ from lpfloop.loop.plots import Lines, Series
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs
 
-WEIGHT = 0.05
+WEIGHT = 0.2
 METRICS = ("chosen/mean", "rejected/mean")
+SCALE = "chosen/sd"
+SETTLED = 4
+"""After this part of the steps the random head that training begins with is forgotten."""
 CLAIM = (
     "With the L2 term the spread of the mean reward over training falls by at least half, at equal "
     "accuracy."
@@ -41,10 +44,14 @@ def study(options: Options) -> Report:
         arm: [accuracy(pairs(answers(run))) for run in made.opened(options, arm)] for arm in arms
     }
     spreads = [[stdev(drift) for drift in seeds] for seeds in drifts.values()]
+    later = [[stdev(d[len(d) // SETTLED :]) for d in seeds] for seeds in drifts.values()]
     ends = [[drift[-1] for drift in seeds] for seeds in drifts.values()]
+    scales = [[_scale(run) for run in made.opened(options, arm)] for arm in arms]
     rows = [
         compared("spread of the mean reward over training", spreads),
+        compared("the same after the first quarter of the steps", later),
         compared("mean reward at the end", ends),
+        compared("standard deviation of the rewards at the end", scales),
         compared("agreement with people", list(right.values())),
     ]
     return Report(
@@ -65,6 +72,12 @@ def _drift(run: Run) -> list[float]:
         .collect()
     )
     return rows["value"].to_list()
+
+
+def _scale(run: Run) -> float:
+    """Return the standard deviation of the preferred answers' rewards in the last step."""
+    rows = run.statistics().filter(pl.col("method") == "reward", pl.col("metric") == SCALE)
+    return rows.sort("step").collect()["value"][-1]
 
 
 def _panel(drifts: dict[str, list[list[float]]]) -> Lines:

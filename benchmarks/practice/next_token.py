@@ -1,13 +1,17 @@
 """PPO without and with a next-token loss on people's answers (ChatGLM-RLHF, Section 3.4, Eq. 6).
 
 The policy has something to lose: it begins as M_0 fine-tuned on people's answers to all tasks, and
-is optimised on word problems alone, by what annotators like there. What they like elsewhere, such
-as JSON without a friendly word before it, the reward model has never seen.
+is optimised on word problems alone, at five times the usual rate, by what annotators like there.
+The reward model has seen nothing else. The next-token loss is that of careful answers to prompts of
+the other tasks, as the paper's supervised set is specific to particular tasks.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import sqrt
+from pathlib import Path
+from random import Random
 from statistics import fmean, stdev
 
 import polars as pl
@@ -36,7 +40,7 @@ SHARED = (
     "assessment.probes=tiny",
     "training.ppo.kl_coef=0",
     "training.ppo.max_steps=30",
-    "training.next_token.source=tiny",
+    "training.ppo.learning_rate=1e-3",
     "training.next_token.batch_size=16",
 )
 SUPERVISED = (
@@ -47,6 +51,7 @@ SUPERVISED = (
     "assessment.kl=false",
 )
 TASK = "math"
+DEMONSTRATIONS = 600
 OFF, ON = "without", "with"
 
 Lost = Mapping[str, Sequence[float]]
@@ -76,15 +81,36 @@ def _begun(options: Options) -> tuple[str, ...]:
     first = Options(lake=options.lake, seeds=options.seeds[:1], settings=options.settings)
     made = Arms(study="supervised", variant="sft", shared=SUPERVISED, arms={"policy": ()})
     made.make(first)
-    file = options.lake / "problems.jsonl"
-    rows = [
+    problems = options.lake / "problems.jsonl"
+    _write(problems, _problems())
+    supervised = options.lake / "supervised.jsonl"
+    _write(supervised, list(islice(_careful_answers(), DEMONSTRATIONS)))
+    return (
+        f"policy.model={made.checkpoint(first, 'policy')}",
+        f"prompts.source={problems.resolve()}",
+        f"training.next_token.source={supervised.resolve()}",
+    )
+
+
+def _problems() -> list[Mapping[str, str]]:
+    """Return the prompts that the policy is optimised on: word problems."""
+    return [
         {"prompt": p.text, "task": p.task, "split": split}
         for split in ("train", "held-out")
         for p in prompts(split)
         if p.task == TASK
     ]
+
+
+def _careful_answers() -> Iterator[Mapping[str, str]]:
+    """Give prompts of the other tasks with right answers: what the policy is to keep."""
+    for p in prompts("train"):
+        if p.task != TASK:
+            yield {"prompt": p.text, "task": p.task, "output": p.exercise.careful(Random(p.text))}
+
+
+def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return f"policy.model={made.checkpoint(first, 'policy')}", f"prompts.source={file.resolve()}"
 
 
 def _lost(run: Run) -> dict[str, list[float]]:

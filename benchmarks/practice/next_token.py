@@ -19,6 +19,7 @@ import polars as pl
 from lpfloop.loop.library import Run
 from lpfloop.loop.plots import Estimate, Intervals
 from lpfloop.loop.probing.falls import PASSED, PREFIX
+from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
 
 from .arms import Arms, Options, Report, Table
@@ -106,7 +107,9 @@ def _careful_answers() -> Iterator[Mapping[str, str]]:
     """Give prompts of the other tasks with right answers: what the policy is to keep."""
     for p in prompts("train"):
         if p.task != TASK:
-            yield {"prompt": p.text, "task": p.task, "output": p.exercise.careful(Random(p.text))}
+            rng = Random(p.text)
+            output = opened(p.exercise, p.exercise.careful(rng), rng)
+            yield {"prompt": p.text, "task": p.task, "output": output}
 
 
 def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:

@@ -107,39 +107,38 @@ class Quark(Section):
 Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
 
 
-class UltraFeedbackDPO(Section):
-    """Graded completions of a pool of models, binarised, then DPO (UltraFeedback)."""
+class Graded(Section):
+    """What UltraFeedback's recipes share: graded completions of a pool of models, binarised."""
 
-    name: Literal["ultrafeedback-dpo"] = semantic(
-        "ultrafeedback-dpo", "the variant; see `lpfloop variants`"
-    )
     n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
 
 
-class UltraFeedbackBoN(Section):
+class UltraFeedbackDPO(Graded):
+    """DPO on pairs of graded completions (UltraFeedback)."""
+
+    name: Literal["ultrafeedback-dpo"] = semantic(
+        "ultrafeedback-dpo", "the variant; see `lpfloop variants`"
+    )
+
+
+class UltraFeedbackBoN(Graded):
     """A reward model of graded completions, and its best of n answers (Section 3.2)."""
 
     name: Literal["ultrafeedback-bon"] = semantic(
         "ultrafeedback-bon", "the variant; see `lpfloop variants`"
     )
-    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
-    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
-    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
     most: int = semantic(16, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples", gt=0, le=1)
 
 
-class UltraFeedbackPPO(Section):
+class UltraFeedbackPPO(Graded):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
     name: Literal["ultrafeedback-ppo"] = semantic(
         "ultrafeedback-ppo", "the variant; see `lpfloop variants`"
     )
-    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
-    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
-    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
 
 
 class CritiqueModel(Section):

@@ -13,6 +13,9 @@ from commands import call
 from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
 
+from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.scripted_engine import ScriptedEngine
+
 ROOT = Path(__file__).parent.parent
 TOGETHER = {
     "tests/test_docs.py": "tests/loop/test_real.py",
@@ -87,6 +90,20 @@ def real_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert code == 0, stderr
     assert "M_2" in stdout
     return folder
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, Sampling]]:
+    """Every request that a scripted model gets from now on, with how it was to be sampled."""
+    requests: list[tuple[Request, Sampling]] = []
+    answer = ScriptedEngine._complete
+
+    def noting(self, request, sampling):
+        requests.append((request, sampling))
+        return answer(self, request, sampling)
+
+    monkeypatch.setattr(ScriptedEngine, "_complete", noting)
+    return requests
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,9 @@
 """What UltraFeedback's methods share: pairs of graded completions, and the reward made of them."""
 
-from ...configs.recipes import UltraFeedbackBoN, UltraFeedbackDPO, UltraFeedbackPPO
+from ...configs.recipes import Graded
 from ...stores.records import Pair, RewardModel
 from ..iteration import Iteration
 from ..rows import Rows
-
-Graded = UltraFeedbackDPO | UltraFeedbackBoN | UltraFeedbackPPO
 
 
 def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
@@ -22,7 +20,7 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     return it.mixed(pairs, cfg.mix)
 
 
-def graded_reward(it: Iteration, cfg: UltraFeedbackBoN | UltraFeedbackPPO) -> RewardModel | None:
+def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:
     """r: the configured reward model (None), or else one that is trained on graded pairs."""
     if it.has_reward:
         return None

@@ -17,7 +17,6 @@ from lpfloop.loop.drawing import _drawn
 from lpfloop.loop.iteration import Iteration
 from lpfloop.loop.job import Job
 from lpfloop.loop.stop import Stopped
-from lpfloop.policies.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -29,20 +28,6 @@ def annotated(it: Iteration, n: int = 2) -> tuple[dict[str, Candidate], list[Pre
     drafts = it.sample(it.prompts(), n=n)
     found = rows(it, it.annotate(drafts))
     return {c.candidate_id: c for c in rows(it, drafts)}, found
-
-
-@pytest.fixture
-def asked(monkeypatch) -> list:
-    """Every request that a scripted model gets from now on."""
-    requests = []
-    answer = ScriptedEngine._complete
-
-    def noting(self, request, sampling):
-        requests.append((request, sampling))
-        return answer(self, request, sampling)
-
-    monkeypatch.setattr(ScriptedEngine, "_complete", noting)
-    return requests
 
 
 def questions(asked: list) -> list:

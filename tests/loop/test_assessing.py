@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from crashing import Silent
 from safetensors.torch import load_file, save_file
 
 from lpfloop.configs.load import load_config
@@ -39,22 +40,6 @@ SCRIPTED = (
 )
 
 
-class Silence:
-    """A reporter that says nothing."""
-
-    def begin(self, iteration, stage, *, planned, done):
-        pass
-
-    def advance(self, advance):
-        pass
-
-    def end(self):
-        pass
-
-    def note(self, text):
-        pass
-
-
 def job(lake: Path, *overrides: str, name: str = "a") -> Job:
     return Job(
         config=load_config("tiny", "rlrf", (*SCRIPTED, *overrides), {}), lake=lake, name=name
@@ -62,7 +47,7 @@ def job(lake: Path, *overrides: str, name: str = "a") -> Job:
 
 
 def done(wanted: Job) -> Job:
-    run_loop(wanted, Silence(), StopSignal())
+    run_loop(wanted, Silent(), StopSignal())
     return wanted
 
 
@@ -230,7 +215,7 @@ def test_prompts_of_the_users_own_have_neither_reference_nor_oracle(tmp_path):
     done(job(tmp_path, *REFERRED, SCORED))
     own = tmp_path / "own.jsonl"
     own.write_text('{"prompt": "What do you think?"}\n')
-    found = evaluate_run(tmp_path, "a", None, own, Silence())
+    found = evaluate_run(tmp_path, "a", None, own, Silent())
     assert {number.metric for number in found} == {"mean_length"}
 
 
@@ -315,7 +300,7 @@ def test_m_0_has_no_divergence_from_itself_and_a_changed_policy_has_one(tmp_path
     other = Served(identity="changed", location=str(changed), engine=wanted.config.policy.engine)
     prompts = load_prompts(wanted.config.prompts, seed=0)
     asked = chunked([p for p in prompts if p.split == "held-out"][:8], 4)
-    with opened(wanted, prompts, Silence(), StopSignal()) as run:
+    with opened(wanted, prompts, Silent(), StopSignal()) as run:
         it = replace(iteration(run, 1, initial(run)), policy=other)
         handle = divergence(it, asked, "held-out")
         found = [score for chunk in range(2) for score in it.chunk(handle, chunk)]

@@ -25,7 +25,6 @@ from lpfloop.loop.stop import Stopped
 from lpfloop.loop.tracing.finding import Found
 from lpfloop.loop.tracing.page import story_page
 from lpfloop.loop.tracing.story import Story
-from lpfloop.policies.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import Candidate, Message, Prompt
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,20 +66,6 @@ def job(folder: Path, *overrides: str, pool: Path, name: str = "a", fork=None) -
 def completions(wanted: Job, n: int = 4, stop_after: int = -1) -> list[Candidate]:
     with turn(wanted, stop_after) as it:
         return rows(it, it.complete(it.prompts(), n=n))
-
-
-@pytest.fixture
-def asked(monkeypatch) -> list:
-    """Every request that a scripted model gets from now on, with how it was to be sampled."""
-    requests = []
-    answer = ScriptedEngine._complete
-
-    def noting(self, request, sampling):
-        requests.append((request, sampling))
-        return answer(self, request, sampling)
-
-    monkeypatch.setattr(ScriptedEngine, "_complete", noting)
-    return requests
 
 
 def prompt(number: int = 0, source: str = "tiny", *turns: Message) -> Prompt:

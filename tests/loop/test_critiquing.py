@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from crashing import Silent
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
@@ -37,25 +38,9 @@ SCRIPTED = (
 )
 
 
-class Silence:
-    """A reporter that says nothing."""
-
-    def begin(self, iteration, stage, *, planned, done):
-        pass
-
-    def advance(self, advance):
-        pass
-
-    def end(self):
-        pass
-
-    def note(self, text):
-        pass
-
-
 def turn(lake: Path, *overrides: str, name: str = "a") -> None:
     config = load_config("tiny", "critique-model", (*SMALL, *overrides), {})
-    run_loop(Job(config=config, lake=lake, name=name), Silence(), StopSignal())
+    run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
 
 
 def rows(lake: Path, table: str, iteration: int | None = None, name: str = "a") -> pl.DataFrame:

@@ -40,7 +40,7 @@ def main() -> None:
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     options = Options(lake=arguments.folder, seeds=seeds, settings=arguments.set)
     report = STUDIES[arguments.study](options)
-    print(report.claim)
+    print(f"Claim: {report.claim}")
     for table in report.tables:
         print(f"\n{table.markdown()}")
     if arguments.plots is not None and report.panels:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ..configs.recipes import UltraFeedbackBoN, UltraFeedbackDPO, UltraFeedbackPPO
+from ..configs.recipes import Graded
 from ..configs.schema import RunConfig
 from ..stores.keys import Json, digest
 from ..stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
@@ -40,7 +40,7 @@ Tables = dict[type[StoredRow], list[StoredRow]]
 def mix_of(config: RunConfig) -> tuple[Path, ...]:
     """Return the files that a run's recipe mixes in."""
     recipe = config.recipe
-    if isinstance(recipe, UltraFeedbackDPO | UltraFeedbackBoN | UltraFeedbackPPO):
+    if isinstance(recipe, Graded):
         return tuple(map(Path, recipe.mix))
     return ()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .loop.library import Run
+    from .loop.lake.library import Run
 
 __all__ = ["__version__", "open"]
 
@@ -27,6 +27,6 @@ def open(  # noqa: A001 -- `lpfloop.open` reads as what it does
     Raises:
         NoSuchRunError: if there is no such run, naming those that there are.
     """
-    from .loop.library import open_folder_or_name
+    from .loop.lake.library import open_folder_or_name
 
     return open_folder_or_name(run, lake)

@@ -1,5 +1,5 @@
 """`python -m lpfloop` is `lpfloop`."""
 
-from lpfloop.loop.cli import main
+from lpfloop.loop.cli.app import main
 
 main()

@@ -19,9 +19,9 @@ from statistics import fmean, stdev
 import polars as pl
 
 import lpfloop
-from lpfloop.loop.plots import Lines, Series, write_plot
-from lpfloop.loop.results import Measure, Result, by_method, results
-from lpfloop.loop.suite import chosen_variants
+from lpfloop.loop.daemon.suite import chosen_variants
+from lpfloop.loop.evaluation.compare_runs import Measure, Result, by_method, results
+from lpfloop.loop.evaluation.plots import Lines, Series, write_plot
 from lpfloop.loop.tiny.human import score
 
 NOISY, CLEAN = "farm", "clean"

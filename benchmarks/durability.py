@@ -62,10 +62,10 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds that sampling `count` units took."""
-    from lpfloop.loop.daemon import Job, iteration, opened, ordered
-    from lpfloop.loop.prompts import load_prompts
-    from lpfloop.loop.rows import chunked
-    from lpfloop.loop.stop import StopSignal
+    from lpfloop.loop.daemon.loop import Job, iteration, opened, ordered
+    from lpfloop.loop.data.prompts import load_prompts
+    from lpfloop.loop.run.handles import chunked
+    from lpfloop.loop.run.stop import StopSignal
 
     config = scripted("prompts.chunk=1")
     prompts = load_prompts(config.prompts, seed=config.seed)
@@ -122,7 +122,7 @@ class Clock:
 @contextmanager
 def accounted() -> Iterator[Clock]:
     """Count what the store takes: every call that writes, and its thread."""
-    from lpfloop.loop import training
+    from lpfloop.loop.stages import train as training
     from lpfloop.stores.committer import Committer
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.lake import RunWriter
@@ -149,8 +149,8 @@ def accounted() -> Iterator[Clock]:
 def run() -> None:
     """Print the share of a real iteration that went into durability."""
     from lpfloop.configs.load import load_config
-    from lpfloop.loop.daemon import Job, run_loop
-    from lpfloop.loop.stop import StopSignal
+    from lpfloop.loop.daemon.loop import Job, run_loop
+    from lpfloop.loop.run.stop import StopSignal
 
     with tempfile.TemporaryDirectory(dir=".") as folder, accounted() as clock:
         job = Job(
@@ -178,7 +178,7 @@ def write_prompts(path: Path, count: int) -> None:
 
 def big_job(folder: Path, iterations: int) -> Any:
     """A run of many small units."""
-    from lpfloop.loop.daemon import Job
+    from lpfloop.loop.daemon.loop import Job
 
     config = scripted(
         f"prompts.source={folder / 'prompts.jsonl'}",
@@ -191,9 +191,9 @@ def big_job(folder: Path, iterations: int) -> Any:
 
 def build(folder: Path) -> int:
     """Write a run whose stages are planned by the loop itself and marked done; count its units."""
-    from lpfloop.loop import training
-    from lpfloop.loop.daemon import run_loop
-    from lpfloop.loop.stop import StopSignal
+    from lpfloop.loop.daemon.loop import run_loop
+    from lpfloop.loop.run.stop import StopSignal
+    from lpfloop.loop.stages import train as training
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.journal_reader import Unit
     from lpfloop.stores.packs import part_folder
@@ -247,8 +247,8 @@ def patched(owner: Any, members: Mapping[str, object]) -> Iterator[None]:
 
 def continue_run(folder: Path) -> None:
     """Continue the big run; the first request ends this process."""
-    from lpfloop.loop.daemon import run_loop
-    from lpfloop.loop.stop import StopSignal
+    from lpfloop.loop.daemon.loop import run_loop
+    from lpfloop.loop.run.stop import StopSignal
 
     run_loop(big_job(folder, BIG["iterations"] + 1), Silent(), StopSignal())
 

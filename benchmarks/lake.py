@@ -113,7 +113,7 @@ def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
     """Pair by the same rule with a pandas group-by, the straightforward way."""
     import pandas as pd
 
-    from lpfloop.loop.reading import open_run
+    from lpfloop.loop.lake.query.runs import open_run
 
     started = time.perf_counter()
     run = open_run(lake, run_name(prompts))
@@ -154,9 +154,9 @@ def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
 
 def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
     """Pair in memory, as `rederive` does."""
-    from lpfloop.loop.deriving.rederiving import derive
-    from lpfloop.loop.pairing import Pairing
-    from lpfloop.loop.reading import open_run
+    from lpfloop.loop.data.pairs import Pairing
+    from lpfloop.loop.lake.derive.rederive import derive
+    from lpfloop.loop.lake.query.runs import open_run
     from lpfloop.stores.records import Pair
 
     started = time.perf_counter()
@@ -184,7 +184,7 @@ def in_session(lake: Path, prompts: int) -> dict[str, float]:
 
 def searches(lake: Path, prompts: int) -> dict[str, float]:
     """Search critiques of this run in one open process."""
-    from lpfloop.loop.search.searching import Search, search
+    from lpfloop.loop.lake.search.text_search import Search, search
 
     words = sorted(set(text_source().split()), key=len)[-200:]
     draw = random.Random(1)

@@ -28,9 +28,9 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.loop.tiny import world
-from lpfloop.policies.trainer_job import OnlineJob, TrainJob
-from lpfloop.policies.trainer_preflight import parameters
-from lpfloop.policies.training import train
+from lpfloop.policies.trainers.preflight import parameters
+from lpfloop.policies.trainers.train_model import train
+from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
 
 TINY = Path(world.__file__).parent / "models"
 MAIN = ("generation", "scoring", "logprobs", "optimisation")

@@ -13,7 +13,7 @@ from pathlib import Path
 from practice import fine_grained, l2, length, next_token, published, reference
 from practice.arms import Options, Report
 
-from lpfloop.loop.plots import write_plot
+from lpfloop.loop.evaluation.plots import write_plot
 
 STUDIES: Mapping[str, Callable[[Options], Report]] = {
     "length": length.study,

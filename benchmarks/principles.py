@@ -16,15 +16,15 @@ from tempfile import TemporaryDirectory
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import SamplingConfig
-from lpfloop.loop.completing.assigning import Slot, principle_of, told
-from lpfloop.loop.completing.pool import OwnSampling, PoolModel, load_pool
-from lpfloop.loop.completing.principles import Mix, load_mix
-from lpfloop.loop.models import located
-from lpfloop.loop.prompts import tiny_prompts
-from lpfloop.loop.sampling import engine_sampling
+from lpfloop.loop.data.principles import Mix, load_mix
+from lpfloop.loop.data.prompts import tiny_prompts
+from lpfloop.loop.run.model_pool import OwnSampling, PoolModel, load_pool
+from lpfloop.loop.run.models import located
+from lpfloop.loop.stages.draw_candidates import engine_sampling
+from lpfloop.loop.stages.model_assignment import Slot, principle_of, told
 from lpfloop.loop.tiny.human import score
-from lpfloop.policies.engine import Batch, Engine, Request
-from lpfloop.policies.open import open_engine
+from lpfloop.policies.engines.engine import Batch, Engine, Request
+from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Prompt
 

@@ -27,14 +27,14 @@ from statistics import median
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon import Job, iteration, opened, ordered
-from lpfloop.loop.prompts import load_prompts
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.rows import Rows, chunked
-from lpfloop.loop.run import Run
-from lpfloop.loop.stop import StopSignal
-from lpfloop.policies.vllm_engine import engine_arguments
-from lpfloop.policies.worker import FIXED, worker_environment
+from lpfloop.loop.daemon.loop import Job, iteration, opened, ordered
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.run.handles import Rows, chunked
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.run import Run
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.policies.engines.vllm_engine import engine_arguments
+from lpfloop.policies.workers.worker import FIXED, worker_environment
 from lpfloop.stores.records import Candidate, Checkpoint
 
 SIDES = ("bare", "bare+logprobs", "lpfloop")

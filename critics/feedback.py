@@ -13,7 +13,7 @@ from ..configs.schema import ConfigError, CriticConfig
 from ..stores.keys import digest
 from ..stores.records import FinishReason, Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
-from .reply import Expected, Reading, read_reply
+from .critique_reply import Expected, Reading, read_reply
 from .templating import Templates, load_templates, render
 
 SELECTED = 3

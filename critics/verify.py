@@ -14,9 +14,9 @@ from ..stores.keys import canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
 from .claims import check_claims
+from .critique_reply import Reading, Status
 from .math_answers import Final, final_answer, quick_equal
 from .math_pool import MathPool
-from .reply import Reading, Status
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"

@@ -1,1 +1,1 @@
-"""The top floor: command line, daemon, the verbs of an iteration, the recipes and evaluation."""
+"""The top floor: the loop, in rooms that each import only those below them."""

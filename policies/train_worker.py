@@ -39,29 +39,29 @@ from transformers import (
 from ..stores.durable import write_file
 from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
-from .canary import CANARY, write_canary
-from .online.training import train_online
-from .reward_trainer import make_reward_trainer, measured_scores
-from .trained_model import (
+from .engines.canary import CANARY, write_canary
+from .online.online_training import train_online
+from .trainers.reward_trainer import make_reward_trainer, measured_scores
+from .trainers.train_model import RESULT
+from .trainers.trained_model import (
     Trained,
     assemble_model,
     check_weights,
     measure_canary,
     release_memory,
 )
-from .trainer_checkpoints import (
+from .trainers.trainer_checkpoints import (
     PREFIX,
     checkpoint_step,
     describe_files,
     keep,
     newest_whole,
 )
-from .trainer_faults import FAULT, TrainingError
-from .trainer_job import ONLINE, TrainJob, read_job
-from .trainer_process import alone
-from .trainer_steps import append_row
-from .training import RESULT
-from .trl_trainer import make_trainer
+from .trainers.trainer_faults import FAULT, TrainingError
+from .trainers.trainer_job import ONLINE, TrainJob, read_job
+from .trainers.trainer_process import alone
+from .trainers.trainer_steps import append_row
+from .trainers.trl_trainer import make_trainer
 
 logger = logging.getLogger(__name__)
 

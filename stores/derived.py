@@ -17,7 +17,14 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 
-from .durable import TEMPORARY, make_folder, publish_folder, remove, sweep, write_file
+from .durable import (
+    TEMPORARY,
+    make_folder,
+    publish_folder,
+    remove,
+    sweep,
+    write_file,
+)
 from .keys import Json, digest
 from .lock import acquire, release
 from .schemas import ROW_TYPES, SCHEMAS, Batch, to_table

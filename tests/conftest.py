@@ -13,8 +13,8 @@ from commands import call
 from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
 
-from lpfloop.policies.engine import Request, Sampling
-from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.engine import Request, Sampling
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 
 ROOT = Path(__file__).parent.parent
 TOGETHER = {

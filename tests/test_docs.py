@@ -8,7 +8,7 @@ import pytest
 from commands import call
 from operated import EVALUATED, Operated
 
-from lpfloop.loop.cli import COMMANDS
+from lpfloop.loop.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -11,8 +11,8 @@ import pytest
 from told import M1, PAIRED, candidate, critique, prompt, told_run, write_run
 
 import lpfloop
-from lpfloop.loop.reading import NoSuchRunError
-from lpfloop.loop.tracing.finding import NoSuchIdError
+from lpfloop.loop.lake.query.runs import NoSuchRunError
+from lpfloop.loop.lake.trace.find_row import NoSuchIdError
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Prompt

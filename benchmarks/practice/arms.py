@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import lpfloop
-from lpfloop.loop.library import Run
-from lpfloop.loop.plots import Panel
+from lpfloop.loop.evaluation.plots import Panel
+from lpfloop.loop.lake.library import Run
 
 DIFFERENCE = "difference, seed by seed"
 

@@ -13,10 +13,10 @@ from statistics import fmean
 
 import polars as pl
 
-from lpfloop.loop.library import Run
+from lpfloop.loop.lake.library import Run
 from lpfloop.loop.tiny.annotators import TASTES, appeal
 from lpfloop.loop.tiny.human import score
-from lpfloop.policies.length_bias import Bucket, Ranked, length_correlations
+from lpfloop.policies.trainers.length_bias import Bucket, Ranked, length_correlations
 
 NEUTRAL = 1
 """Pairs whose answers differ by at most so many tokens tell nothing about length."""

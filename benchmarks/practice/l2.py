@@ -5,8 +5,8 @@ from statistics import stdev
 
 import polars as pl
 
-from lpfloop.loop.library import Run
-from lpfloop.loop.plots import Lines, Series
+from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.lake.library import Run
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from lpfloop.loop.plots import Lines, Series
-from lpfloop.policies.length_bias import Bucket
+from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.policies.trainers.length_bias import Bucket
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import NEUTRAL, Two, accuracy, answers, correlations, neutral, pairs

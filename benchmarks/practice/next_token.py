@@ -16,9 +16,9 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from lpfloop.loop.library import Run
-from lpfloop.loop.plots import Estimate, Intervals
-from lpfloop.loop.probing.falls import PASSED, PREFIX
+from lpfloop.loop.evaluation.plots import Estimate, Intervals
+from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 import lpfloop
-from lpfloop.loop.binarising import Binarising, binarised_pairs, graded
-from lpfloop.loop.library import Run
+from lpfloop.loop.data.binarize import Binarising, binarised_pairs, graded
+from lpfloop.loop.lake.library import Run
 
 from .arms import Options, Report, Table
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lpfloop.loop.library import Run
-from lpfloop.loop.plots import Lines, Series
+from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.lake.library import Run
 
 from .arms import Arms, Mean, Options, Report, Table
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
-from .pool import Annotator, Pool
-from .reading import Verdict
+from .annotator_pool import Annotator, Pool
+from .comparison_reply import Verdict
 
 MOST_FLIPS = 0.5
 """At this rate of turned labels the coin decides everything."""

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import cast
 
 from ...stores.records import SCORED, Preferred
-from .asking import Expected
-from .pool import MOST_PAIRS
+from .annotator_pool import MOST_PAIRS
+from .comparison import Expected
 
 MOST_DIGITS = 4
 

@@ -13,9 +13,9 @@ from ...configs.schema import GradingConfig
 from ...stores.keys import digest
 from ...stores.records import FinishReason, GradedAspect, Message, Prompt
 from ..templating import render
-from .aspects import SCALES
-from .reading import Expected, Verdict, read
-from .templates import GradingTemplates, form_text, load_gradings
+from .grade_reply import Expected, Verdict, read
+from .grade_templates import GradingTemplates, form_text, load_gradings
+from .graded_aspects import SCALES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

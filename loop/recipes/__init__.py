@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
 from . import (
     best_of_n,
     chatglm_dpo,
@@ -26,6 +25,7 @@ from . import (
     ultrafeedback_dpo,
     ultrafeedback_ppo,
 )
+from .iteration import Iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ Nothing but the reward model is trained. Its curve shows how far the reward can 
 
 from ...configs.recipes import BestOfN
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
+from .annotated_pairs import surrogate
+from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "give the best of n samples by reward, for n = 1, 2, 4, ..."

@@ -2,9 +2,9 @@
 
 from ...configs.recipes import ChatGLMDPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
-from .samples import rewarded
+from .annotated_pairs import surrogate
+from .iteration import Iteration
+from .rewarded_samples import rewarded
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
 SUMMARY = "make pairs of samples by a debiased reward model, train on them by DPO"

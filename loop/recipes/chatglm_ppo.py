@@ -5,8 +5,8 @@ Its practices are switches that every recipe has; the presets named after it tur
 
 from ...configs.recipes import ChatGLMPPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
+from .annotated_pairs import surrogate
+from .iteration import Iteration
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
 SUMMARY = "compare every two answers, train a debiased reward model, optimise it by PPO"

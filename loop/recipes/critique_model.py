@@ -2,7 +2,7 @@
 
 from ...configs.recipes import CritiqueModel
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
+from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "supervised fine-tuning on critiques: the policy becomes a critic for --critic"

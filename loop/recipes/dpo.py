@@ -2,8 +2,8 @@
 
 from ...configs.recipes import DPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import annotated
+from .annotated_pairs import annotated
+from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "annotate pairs of answers, train on them by DPO"

@@ -2,9 +2,9 @@
 
 from ...configs.recipes import ExpertIteration
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
-from .samples import rewarded
+from .annotated_pairs import surrogate
+from .iteration import Iteration
+from .rewarded_samples import rewarded
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"

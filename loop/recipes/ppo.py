@@ -2,8 +2,8 @@
 
 from ...configs.recipes import PPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
+from .annotated_pairs import surrogate
+from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023), PPO"
 SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty to M_0"

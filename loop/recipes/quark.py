@@ -2,8 +2,8 @@
 
 from ...configs.recipes import Quark
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .preferences import surrogate
+from .annotated_pairs import surrogate
+from .iteration import Iteration
 
 PAPER = "Quark (Lu et al., 2022), as in AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the best-rewarded quarter of own samples, with a KL penalty to M_0"

@@ -5,7 +5,7 @@ AlpacaFarm, Section 2.2. The checkpoint is sampled behind the positive control t
 
 from ...configs.recipes import RewardConditioning
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
+from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on both answers of a pair, each behind a control text"

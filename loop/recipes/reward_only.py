@@ -2,8 +2,8 @@
 
 from ...configs.recipes import RewardOnly
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from ..rows import JudgedRows
+from ..run.handles import JudgedRows
+from .iteration import Iteration
 
 PAPER = "RLRF (Lee et al., 2024), baseline"
 SUMMARY = "pair the highest rewards with random others, no critique, train"

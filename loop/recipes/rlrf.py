@@ -2,8 +2,8 @@
 
 from ...configs.recipes import RLRF
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from ..rows import JudgedRows
+from ..run.handles import JudgedRows
+from .iteration import Iteration
 
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "critique drafts, refine the promising one, pair successes with failures, train"

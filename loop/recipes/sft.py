@@ -2,7 +2,7 @@
 
 from ...configs.recipes import SFT
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
+from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on people's demonstrations"

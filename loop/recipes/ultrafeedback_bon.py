@@ -5,8 +5,8 @@ Nothing but the reward model is trained; the paper's curve has n in 1, 2, 4, 8, 
 
 from ...configs.recipes import UltraFeedbackBoN
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .grades import graded_reward
+from .graded_pairs import graded_reward
+from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "train a reward model on graded completions, give the best of n samples by it"

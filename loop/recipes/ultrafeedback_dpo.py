@@ -2,8 +2,8 @@
 
 from ...configs.recipes import UltraFeedbackDPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .grades import graded_pairs
+from .graded_pairs import graded_pairs
+from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "grade completions of several models, binarise the grades, train on the pairs by DPO"

@@ -2,8 +2,8 @@
 
 from ...configs.recipes import UltraFeedbackPPO
 from ...stores.records import Checkpoint
-from ..iteration import Iteration
-from .grades import graded_reward
+from .graded_pairs import graded_reward
+from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "train a reward model on graded completions, optimise it by PPO"

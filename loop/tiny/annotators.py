@@ -13,13 +13,21 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...configs.annotation import Role
-from ...critics.annotators.asking import reply_of
-from ...critics.annotators.pool import load_pool
-from ...critics.annotators.templates import Form, form_text, persona_text
+from ...critics.annotators.annotator_pool import load_pool
+from ...critics.annotators.annotator_templates import Form, form_text, persona_text
+from ...critics.annotators.comparison import reply_of
 from ...critics.templating import PLACEHOLDER
-from ...policies.engine import Request, Sampling
+from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
-from .human import KIND, LISTED, WHOLE, correctness, exercise_of, is_list, lengthening
+from .human import (
+    KIND,
+    LISTED,
+    WHOLE,
+    correctness,
+    exercise_of,
+    is_list,
+    lengthening,
+)
 from .nouns import FRIENDLY
 
 POOL = "tiny"

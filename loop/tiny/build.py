@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .measuring import Measurements, measure
 from .nouns import TASKS
 from .tokens import train_tokenizer
-from .training import BATCH, Progress, train_policy, train_reward
+from .training_loops import BATCH, Progress, train_policy, train_reward
 from .world import SEED, prompts
 
 if TYPE_CHECKING:

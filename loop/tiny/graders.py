@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ...critics.grading.aspects import LOWEST, SCALES
-from ...critics.grading.templates import load_gradings, shipped_gradings
+from ...critics.grading.grade_templates import load_gradings, shipped_gradings
+from ...critics.grading.graded_aspects import LOWEST, SCALES
 from ...critics.templating import WORD_JOINER
-from ...policies.engine import Request, Sampling
+from ...policies.engines.engine import Request, Sampling
 from ...stores.records import GradedAspect
 from .human import (
     ELABORATE,

@@ -11,7 +11,7 @@ from .lessons import Judgement, critique_prompt, judgement, reflection_prompt
 from .nouns import DRY, FRIENDLY, TASKS, Exercise, TinyPrompt, opener
 from .people import Biography
 from .tokens import END, chat
-from .training import score
+from .training_loops import score
 
 if TYPE_CHECKING:
     from transformers import (

@@ -9,8 +9,8 @@ template and answers in its form, so that all around it is what real models get.
 import json
 import re
 
-from ...critics.quality.reviewing import ASPECTS
-from ...policies.engine import Request, Sampling
+from ...critics.quality.prompt_review import ASPECTS
+from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Rating
 from .human import UnknownExerciseError, exercise_of
 from .instructions import Instruction

@@ -17,16 +17,12 @@ from transformers import AutoTokenizer
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
-from ..chat import ChatTokenizer
-from ..control import conditioned
-from ..engine import Completion, ScoreBatch, ScoreRequest
-from ..reward_scorer import RewardScorer
-from ..trainer_faults import TrainingError
-from ..trainer_job import OnlineJob, TrainJob
-from ..trainer_process import PULSE
-from .sampler import RolloutSampler
-from .sequences import Spoken
-from .steps import (
+from ..engines.chat import ChatTokenizer
+from ..engines.control_text import conditioned
+from ..engines.engine import Completion, ScoreBatch, ScoreRequest
+from ..engines.reward_scorer import RewardScorer
+from ..trainers.sequences import Spoken
+from ..trainers.step_files import (
     Drawn,
     ReferenceReward,
     candidate_row,
@@ -35,6 +31,10 @@ from .steps import (
     reward_row,
     visited,
 )
+from ..trainers.trainer_faults import TrainingError
+from ..trainers.trainer_job import OnlineJob, TrainJob
+from ..trainers.trainer_process import PULSE
+from .sampler import RolloutSampler
 
 SCORED_TOGETHER = 256
 NOTHING = ReferenceReward(score=0.0, ended=True)

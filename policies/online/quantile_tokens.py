@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 from ...configs.methods import QuarkTraining
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, remove
 from ...stores.keys import derive_seed
-from ..trained_model import copy_tokenizer
-from ..trainer_job import TrainJob
-from ..trl_trainer import load_model
+from ..trainers.trained_model import copy_tokenizer
+from ..trainers.trainer_job import TrainJob
+from ..trainers.trl_trainer import load_model
 from .quantiles import quantile_token
 
 EXTENDED = "extended"

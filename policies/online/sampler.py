@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from ...configs.engines import EngineConfig, SamplingConfig
-from ..canary import AGREEMENT, StaleWeightsError
-from ..engine import Batch, Completion, EngineError, Request, Sampling
-from ..open import engine_kind
-from ..supervised import WorkerEngine
-from .steps import Drawn
+from ..engines.canary import AGREEMENT, StaleWeightsError
+from ..engines.engine import Batch, Completion, EngineError, Request, Sampling
+from ..trainers.step_files import Drawn
+from ..workers.open import engine_kind
+from ..workers.supervised import WorkerEngine
 
 NEVER = -100.0
 """What is added to the logit of a token that is not to be drawn."""

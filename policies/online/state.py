@@ -19,9 +19,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ...stores.durable import make_folder, remove
-from ..trainer_checkpoints import PREFIX, checkpoint_step
+from ..trainers.step_files import StepRows
+from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
 from .environment import Clock
-from .steps import StepRows
 
 RNG = "rng_state.pth"
 STATE = "trainer_state.json"

@@ -9,7 +9,7 @@ from lpfloop.configs.describe import fields
 from lpfloop.configs.load import load_config
 from lpfloop.configs.mode import MODES, modes
 from lpfloop.configs.schema import PRESETS, ConfigError, RunConfig
-from lpfloop.loop.control import resolved_at
+from lpfloop.loop.daemon.control import resolved_at
 
 
 def leaves(values, prefix=""):

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.annotators import pool
-from lpfloop.critics.annotators.asking import Comparison, ask
-from lpfloop.critics.annotators.pool import Annotator, load_pool, shipped_pools
-from lpfloop.critics.annotators.reading import read
-from lpfloop.critics.annotators.templates import persona_text, shipped_sets
+from lpfloop.critics.annotators import annotator_pool as pool
+from lpfloop.critics.annotators.annotator_pool import Annotator, load_pool, shipped_pools
+from lpfloop.critics.annotators.annotator_templates import persona_text, shipped_sets
+from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.comparison_reply import read
 
 PAPER = load_pool("alpacafarm")
 EVERYONE = [

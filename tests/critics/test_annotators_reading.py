@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.annotators.asking import Comparison, Question, ask, reply_of
-from lpfloop.critics.annotators.pool import load_pool
-from lpfloop.critics.annotators.reading import Status, Verdict, read
-from lpfloop.critics.reply import MAX_REPLY
+from lpfloop.critics.annotators.annotator_pool import load_pool
+from lpfloop.critics.annotators.comparison import Comparison, Question, ask, reply_of
+from lpfloop.critics.annotators.comparison_reply import Status, Verdict, read
+from lpfloop.critics.critique_reply import MAX_REPLY
 from lpfloop.stores.records import Preferred
 
 POOL = load_pool("alpacafarm")

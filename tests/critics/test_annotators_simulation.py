@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.annotators.pool import load_pool
-from lpfloop.critics.annotators.reading import Verdict
+from lpfloop.critics.annotators.annotator_pool import load_pool
+from lpfloop.critics.annotators.comparison_reply import Verdict
 from lpfloop.critics.annotators.simulate import (
     assign,
     coin,

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.aspects import FINE_GRAINED, SCALES
+from lpfloop.critics.grading.grade_reply import Status
+from lpfloop.critics.grading.grade_templates import form_text
+from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import Grader
 from lpfloop.critics.grading.labels import FIELD, HEADING, OVERALL, without_labels
-from lpfloop.critics.grading.reading import Status
-from lpfloop.critics.grading.templates import form_text
 
 GRADER = Grader.from_config(GradingConfig())
 

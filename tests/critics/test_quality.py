@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.filters import PromptQuality
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.quality.reviewing import ASPECTS, NO_CLASS, TEMPLATES, Reviewer
+from lpfloop.critics.quality.prompt_review import ASPECTS, NO_CLASS, TEMPLATES, Reviewer
 from lpfloop.critics.quality.taxonomy import load_taxonomy, shipped_taxonomies
 from lpfloop.stores.records import SCORED
 

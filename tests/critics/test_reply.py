@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.reply import MAX_REPLY, Expected, Reading, Status, read_reply
+from lpfloop.critics.critique_reply import MAX_REPLY, Expected, Reading, Status, read_reply
 from lpfloop.stores.records import SCORED
 
 NAMES = (

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.critics import math_pool
+from lpfloop.critics.critique_reply import Expected, read_reply
 from lpfloop.critics.math_answers import final_answer, quick_equal
 from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
-from lpfloop.critics.reply import Expected, read_reply
 from lpfloop.critics.verify import Verifier, VerifierCritic
 from lpfloop.stores.records import Check, Message, Prompt
 

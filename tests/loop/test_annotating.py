@@ -12,11 +12,11 @@ from judges import judged_config
 from turns import rows, turn
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.annotation.comparing import drawn_pairs
-from lpfloop.loop.drawing import _drawn
-from lpfloop.loop.iteration import Iteration
-from lpfloop.loop.job import Job
-from lpfloop.loop.stop import Stopped
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.compare import drawn_pairs
+from lpfloop.loop.stages.sample import _drawn
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 

@@ -14,19 +14,19 @@ from safetensors.torch import load_file, save_file
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.assessment.assessing import load_oracle
-from lpfloop.loop.assessment.divergence import divergence
-from lpfloop.loop.assessment.reference import read_outputs
-from lpfloop.loop.benchmarking import evaluate_run
-from lpfloop.loop.daemon import iteration, opened, run_loop
-from lpfloop.loop.files import InputError
-from lpfloop.loop.job import Job
-from lpfloop.loop.models import Served
-from lpfloop.loop.prompts import load_prompts, tiny_prompts
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.rows import chunked
-from lpfloop.loop.stop import StopSignal
-from lpfloop.loop.winning.win_rate import standard_error
+from lpfloop.loop.daemon.evaluate_run import evaluate_run
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import iteration, opened, run_loop
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
+from lpfloop.loop.evaluation.assess import load_oracle
+from lpfloop.loop.evaluation.kl_divergence import divergence
+from lpfloop.loop.evaluation.reference_outputs import read_outputs
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.lake.statistics.win_rate import standard_error
+from lpfloop.loop.run.handles import chunked
+from lpfloop.loop.run.models import Served
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint
 
 SCRIPTED = (

@@ -6,8 +6,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.balancing import fates
-from lpfloop.policies.length_bias import bucket_of
+from lpfloop.loop.stages.balance_length import fates
+from lpfloop.policies.trainers.length_bias import bucket_of
 
 LONGER = st.lists(st.integers(-20, 20), max_size=60)
 

@@ -11,7 +11,7 @@ from examples import CANDIDATE, REWARD
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.assessment.best_of import counts, expectations, ranked, weights
+from lpfloop.loop.evaluation.best_of_curve import counts, expectations, ranked, weights
 
 
 def test_the_curve_doubles_up_to_the_most():

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.configs.recipes import Binarisation
-from lpfloop.critics.grading.aspects import FINE_GRAINED
-from lpfloop.loop.binarising import (
+from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
+from lpfloop.loop.data.binarize import (
     BINARISATIONS,
     Binarising,
     binarisation_receipts,
     binarised_pairs,
     graded,
 )
-from lpfloop.loop.judged import READ
-from lpfloop.loop.training_rows import Made
+from lpfloop.loop.data.judged_candidates import READ
+from lpfloop.loop.data.training_rows import Made
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yield
 

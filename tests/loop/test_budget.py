@@ -26,9 +26,9 @@ from crashing import (
 from waiting import wait_until
 
 from lpfloop.configs.schema import BudgetConfig, PriceConfig, RunConfig
-from lpfloop.loop.budget import BudgetReachedError
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.run.budget import BudgetReachedError
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.failpoints import armed
 from lpfloop.stores.journal_reader import Cost, Reader
 from lpfloop.stores.lake import run_folder

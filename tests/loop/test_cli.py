@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.recipes import RECIPES
 
 SCRIPTED = """

@@ -10,14 +10,14 @@ import pytest
 from judges import judged_config, words
 from turns import rows, turn
 
-from lpfloop.loop.iteration import Iteration
-from lpfloop.loop.job import Job
-from lpfloop.loop.recipes.preferences import annotated
-from lpfloop.loop.rows import Rows
-from lpfloop.loop.stop import Stopped
-from lpfloop.loop.training import NothingToTrainOn
-from lpfloop.loop.training_rows import in_use
-from lpfloop.policies.length_bias import bucket_of
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.data.training_rows import in_use
+from lpfloop.loop.recipes.annotated_pairs import annotated
+from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.handles import Rows
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import Stopped
+from lpfloop.policies.trainers.length_bias import bucket_of
 from lpfloop.stores.records import Candidate, Pair, Receipt
 
 EVERY = (

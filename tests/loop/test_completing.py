@@ -15,16 +15,16 @@ from turns import rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, SamplingConfig
-from lpfloop.loop.completing.assigning import principle_of, slots, told
-from lpfloop.loop.completing.completers import completers_of
-from lpfloop.loop.completing.pool import POOLS, PoolModel, load_pool
-from lpfloop.loop.completing.principles import Principle, load_mix
-from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import read_prompts
-from lpfloop.loop.stop import Stopped
-from lpfloop.loop.tracing.finding import Found
-from lpfloop.loop.tracing.page import story_page
-from lpfloop.loop.tracing.story import Story
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.data.principles import Principle, load_mix
+from lpfloop.loop.data.prompts import read_prompts
+from lpfloop.loop.lake.trace.find_row import Found
+from lpfloop.loop.lake.trace.page import story_page
+from lpfloop.loop.lake.trace.story import Story
+from lpfloop.loop.run.completers import completers_of
+from lpfloop.loop.run.model_pool import POOLS, PoolModel, load_pool
+from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.model_assignment import principle_of, slots, told
 from lpfloop.stores.records import Candidate, Message, Prompt
 
 ROOT = Path(__file__).parent.parent.parent

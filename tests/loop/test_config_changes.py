@@ -19,7 +19,7 @@ from lpfloop.configs.describe import ConfigField, fields
 from lpfloop.configs.load import Override, load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.configs.variants import variants
-from lpfloop.loop.control import resolved_at
+from lpfloop.loop.daemon.control import resolved_at
 
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from lpfloop.configs.annotation import AnnotationConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.annotation.comparing import all_pairs, drawn_pairs
-from lpfloop.loop.annotation.panel import Panels
-from lpfloop.loop.consistency import contradicting, sifted
-from lpfloop.loop.judged import READ
+from lpfloop.loop.data.cycles import contradicting, sifted
+from lpfloop.loop.data.judged_candidates import READ
+from lpfloop.loop.run.panel import Panels
+from lpfloop.loop.stages.compare import all_pairs, drawn_pairs
 from lpfloop.stores.frames import rows_frame
 from lpfloop.stores.records import Preference
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from lpfloop.configs.load import fields, load_config, resolved
-from lpfloop.loop import control
-from lpfloop.loop.control import (
+from lpfloop.loop.daemon import control
+from lpfloop.loop.daemon.control import (
     Command,
     ControlError,
     ControlServer,
@@ -27,7 +27,7 @@ from lpfloop.loop.control import (
     ask,
     resolved_at,
 )
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.keys import canonical_json
 

@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
 from lpfloop.critics.feedback import FeedbackCritic
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.critiquing import UNREADABLE, lessons
-from lpfloop.loop.daemon import run_loop
-from lpfloop.loop.job import Job
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.receipts import KEPT
-from lpfloop.loop.stop import StopSignal
-from lpfloop.loop.training import NothingToTrainOn
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.critique_sft import UNREADABLE, lessons
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.records import AspectRating, Candidate, Critique, Message, Prompt
 

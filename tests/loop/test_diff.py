@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from told import HELD_OUT, told_run, write_run
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import app
-from lpfloop.loop.tracing.paired import change, mcnemar
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.statistics.paired import change, mcnemar
 from lpfloop.stores.records import Prompt
 
 

@@ -5,8 +5,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop import doctor, machine
-from lpfloop.loop.diagnosis import Diagnosis, Finding
+from lpfloop.loop.daemon import doctor
+from lpfloop.loop.daemon import hardware as machine
+from lpfloop.loop.daemon.diagnosis import Diagnosis, Finding
 
 SCRIPTED = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
 

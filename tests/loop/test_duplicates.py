@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import candidates, commit, prompts
 
-from lpfloop.loop.reading import open_run, status
-from lpfloop.loop.search.duplicates import duplicates, noted, worst
-from lpfloop.loop.search.resemblance import GRAM, MINIMA, alike, overlaps, signatures, similarity
+from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.search.duplicates import duplicates, noted, worst
+from lpfloop.loop.lake.search.resemblance import (
+    GRAM,
+    MINIMA,
+    alike,
+    overlaps,
+    signatures,
+    similarity,
+)
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
@@ -176,7 +183,7 @@ def test_a_run_notes_each_iteration_once_and_keeps_its_digest(tmp_path, monkeypa
         lake.mkdir()
         with stand_ins(lake), monkeypatch.context() as patch:
             if lake is plain:
-                patch.setattr("lpfloop.loop.daemon.note_duplicates", lambda *_: None)
+                patch.setattr("lpfloop.loop.daemon.loop.note_duplicates", lambda *_: None)
             config = small_config(write_prompts(tmp_path))
             loop(lake, config=config)
             loop(lake, config=config)
@@ -194,7 +201,7 @@ def test_a_run_notes_each_iteration_once_and_keeps_its_digest(tmp_path, monkeypa
 
 
 def test_a_large_iteration_is_sampled_by_whole_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("lpfloop.loop.search.duplicates.SAMPLE", 6)
+    monkeypatch.setattr("lpfloop.loop.lake.search.duplicates.SAMPLE", 6)
     with stand_ins(tmp_path):
         loop(tmp_path, config=small_config(write_prompts(tmp_path)))
     reader = Reader(run_folder(tmp_path, RUN))

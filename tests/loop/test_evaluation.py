@@ -6,7 +6,7 @@ from dataclasses import replace
 from examples import CANDIDATE, CRITIQUE, SCORE
 
 from lpfloop.critics.verify import Verdict
-from lpfloop.loop.evaluation import Measured, prompt_scores, summarise
+from lpfloop.loop.evaluation.metrics import Measured, prompt_scores, summarise
 from lpfloop.stores.records import AspectRating
 
 

@@ -13,16 +13,24 @@ from hypothesis import strategies as st
 from loaders import loader
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.exports import exporting, grouping, inspect_logs
-from lpfloop.loop.exports.exporting import Export, export_table
-from lpfloop.loop.exports.feedback import ultrafeedback
-from lpfloop.loop.exports.grouping import Group, Judged
-from lpfloop.loop.imports.formats import FORMATS
-from lpfloop.loop.imports.importing import Import, import_files
-from lpfloop.loop.imports.rows import Maker
-from lpfloop.loop.imports.scale import SCALES
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.rating_scale import SCALES
+from lpfloop.loop.lake.exports import (
+    candidate_groups as grouping,
+)
+from lpfloop.loop.lake.exports import (
+    export as exporting,
+)
+from lpfloop.loop.lake.exports import (
+    inspect_logs,
+)
+from lpfloop.loop.lake.exports.candidate_groups import Group, Judged
+from lpfloop.loop.lake.exports.export import Export, export_table
+from lpfloop.loop.lake.exports.feedback_rows import ultrafeedback
+from lpfloop.loop.lake.imports.import_files import Import, import_files
+from lpfloop.loop.lake.imports.import_formats import FORMATS
+from lpfloop.loop.lake.imports.imported_rows import Maker
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter
 from lpfloop.stores.records import (

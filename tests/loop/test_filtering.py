@@ -19,18 +19,18 @@ from reviews import BAD, GOOD, write_prompts
 from lpfloop.configs.filters import RuleFilters
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.daemon import opened, ordered, run_loop
-from lpfloop.loop.filtering.rules import Rules
-from lpfloop.loop.filtering.selecting import Suitable, suitable
-from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import load_prompts
-from lpfloop.loop.reading import open_run, status
-from lpfloop.loop.run import Run
-from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import opened, ordered, run_loop
+from lpfloop.loop.data.prompt_rules import Rules
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.run import Run
+from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.stages.select_prompts import Suitable, suitable
 from lpfloop.loop.tiny.reviewer import reviewer
 from lpfloop.loop.tiny.world import prompts as tiny_world
-from lpfloop.loop.training import NothingToTrainOn
-from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import SCORED, Message, Prompt, PromptReview
 
 SETTINGS = (
@@ -414,8 +414,8 @@ def test_a_run_works_on_what_is_left_and_status_tells_what_was_dropped(tmp_path)
 
 def test_the_tiny_reviewer_finds_the_prompts_of_its_world_good_and_knows_their_classes():
     from lpfloop.configs.filters import PromptQuality
-    from lpfloop.critics.quality.reviewing import Reviewer
-    from lpfloop.policies.engine import Request, Sampling
+    from lpfloop.critics.quality.prompt_review import Reviewer
+    from lpfloop.policies.engines.engine import Request, Sampling
 
     asking = Reviewer.from_config(PromptQuality(intentions="tiny"))
     classes = {

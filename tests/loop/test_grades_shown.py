@@ -8,10 +8,10 @@ from examples import GRADE, PAIR
 from told import BAD, GOOD, LACKING, PAIRED, made, write_run
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import app
-from lpfloop.loop.tracing.finding import Found
-from lpfloop.loop.tracing.story import Story
-from lpfloop.loop.tracing.why import why_pair, why_yield
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.trace.find_row import Found
+from lpfloop.loop.lake.trace.story import Story
+from lpfloop.loop.lake.trace.why import why_pair, why_yield
 from lpfloop.stores.records import Candidate, Grade, Pair, Prompt
 
 

@@ -10,14 +10,14 @@ from turns import rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, GradingConfig
-from lpfloop.critics.grading.aspects import FINE_GRAINED
+from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.loop.grading.inquiry import GradingInquiry
-from lpfloop.loop.iteration import Iteration
-from lpfloop.loop.job import Job
-from lpfloop.loop.stop import Stopped
-from lpfloop.policies.engine import Completion
-from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.grade_request import GradingInquiry
+from lpfloop.policies.engines.engine import Completion
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import SCORED, Candidate, Grade
 
 SETTINGS = (

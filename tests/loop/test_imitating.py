@@ -9,14 +9,21 @@ from examples import CANDIDATE, CHECKPOINT, PREFERENCE, PROMPT
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import PromptsConfig
-from lpfloop.loop.conditioning import conditioned, control_of
-from lpfloop.loop.demonstrations import answers_of_people, demonstrated
-from lpfloop.loop.files import InputError
-from lpfloop.loop.imitating import conditioned_demonstrations, preferred_demonstrations
-from lpfloop.loop.judged import READ
-from lpfloop.loop.prompts import read_prompts
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.judged_candidates import READ
+from lpfloop.loop.data.prompts import read_prompts
+from lpfloop.loop.run.conditioning import conditioned, control_of
+from lpfloop.loop.stages.human_sft import answers_of_people, demonstrated
+from lpfloop.loop.stages.imitate import conditioned_demonstrations, preferred_demonstrations
 from lpfloop.stores.frames import frame_rows, rows_frame
-from lpfloop.stores.records import Candidate, Demonstration, Message, Preference, Preferred, Yield
+from lpfloop.stores.records import (
+    Candidate,
+    Demonstration,
+    Message,
+    Preference,
+    Preferred,
+    Yield,
+)
 
 PROMPTS = [
     replace(PROMPT, prompt_id=name, messages=(Message(role="user", content=f"{name}?"),))
@@ -109,7 +116,7 @@ def test_people_answer_in_the_field_output_of_the_prompts_file(tmp_path: Path):
 
 
 def test_the_tiny_worlds_people_answer_every_prompt():
-    from lpfloop.loop.prompts import tiny_prompts
+    from lpfloop.loop.data.prompts import tiny_prompts
 
     prompts = tiny_prompts()[:20]
     answers = answers_of_people(PromptsConfig(), prompts)

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.files import placed_rows
-from lpfloop.loop.imports import importing
-from lpfloop.loop.imports.fields import vote_of
-from lpfloop.loop.imports.importing import Import, import_files
-from lpfloop.loop.imports.scale import SCALES, number
-from lpfloop.loop.prompts import read_prompts
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.files import placed_rows
+from lpfloop.loop.data.prompts import read_prompts
+from lpfloop.loop.data.rating_scale import SCALES, number
+from lpfloop.loop.data.row_fields import vote_of
+from lpfloop.loop.lake.imports import import_files as importing
+from lpfloop.loop.lake.imports.import_files import Import, import_files
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_names
 from lpfloop.stores.lock import acquire, release

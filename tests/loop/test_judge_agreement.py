@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.files import InputError
-from lpfloop.loop.judge_check.agreement import Question, agreements
-from lpfloop.loop.judge_check.checking import Settings
-from lpfloop.loop.judge_check.formats import PEOPLE
-from lpfloop.loop.judge_check.judgments import collect
-from lpfloop.loop.judge_check.sources import judgments_of
-from lpfloop.loop.judge_check.statistics import single_agreement
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.evaluation.judge_agreement import Question, agreements
+from lpfloop.loop.evaluation.judge_check import Settings
+from lpfloop.loop.evaluation.judge_statistics import single_agreement
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgments import collect
 
 FEW = Settings(draws=100)
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.judge_check.checking import Settings, check
-from lpfloop.loop.judge_check.formats import PEOPLE
-from lpfloop.loop.judge_check.judgments import Judgment, Output, Pair, collect, has_list
-from lpfloop.loop.judge_check.sources import judgments_of, preference
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import judgments_of, preference
+from lpfloop.loop.evaluation.judgments import Judgment, Output, Pair, collect, has_list
 
 LONG, SHORT = "a long answer " * 5, "short"
 LIST = "- one\n- two\n"

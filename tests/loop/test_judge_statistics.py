@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.judge_check.resampling import estimates
-from lpfloop.loop.judge_check.statistics import (
+from lpfloop.loop.evaluation.cluster_bootstrap import estimates
+from lpfloop.loop.evaluation.judge_statistics import (
     Ratio,
     agreement,
     agreement_in_place,

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.stores.failpoints import FAILPOINTS
 
 pytestmark = pytest.mark.crash

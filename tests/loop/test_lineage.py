@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from told import M0, M1, MADE_PAIR, told_run
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import app
-from lpfloop.loop.tracing.graph import Edge, reached
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.trace.graph import Edge, reached
 from lpfloop.stores.derived import deriving
 from lpfloop.stores.records import Pair
 from lpfloop.stores.schemas import to_table

@@ -7,11 +7,11 @@ import pytest
 from asked import PROMPTS, RUNS, SAMPLES, make_lake
 from typer.testing import CliRunner
 
-from lpfloop.loop.asking.failing import counted, failures
-from lpfloop.loop.asking.forms import By
-from lpfloop.loop.asking.listing import ListError, Wanted, candidates, critiques, pairs
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.lake.query.failures import counted, failures
+from lpfloop.loop.lake.query.forms import By
+from lpfloop.loop.lake.query.row_lists import ListError, Wanted, candidates, critiques, pairs
+from lpfloop.loop.lake.query.runs import open_run
 
 ROWS = PROMPTS * SAMPLES * 2
 EACH = PROMPTS * 2

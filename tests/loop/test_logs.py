@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop import logs, secrecy
-from lpfloop.loop.logs import LogReporter, Tee, bound_logs, logging_to
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.secrecy import hide, hide_environment, hide_secrets_of, redacted
-from lpfloop.loop.talk import Unbreakable
+from lpfloop.loop.daemon import logs
+from lpfloop.loop.daemon.logs import LogReporter, Tee, bound_logs, logging_to
+from lpfloop.loop.run import secrecy
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.secrecy import hide, hide_environment, hide_secrets_of, redacted
+from lpfloop.loop.run.terminal import Unbreakable
 
 KEY = "sk-live-0123456789abcdef"
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.asking.listing import Wanted, critiques
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.reading import open_run, status
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.stop import Stopped, StopSignal
-from lpfloop.loop.training import NothingToTrainOn
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.lake.query.row_lists import Wanted, critiques
+from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.stores.lake import RunReader, run_folder
 
 SCRIPTED = (

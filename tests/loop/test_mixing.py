@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.files import InputError
-from lpfloop.loop.mixing import Tables, Taking, comparisons, in_chunks, mix_of, require_mix
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.stages.mix import Tables, Taking, comparisons, in_chunks, mix_of, require_mix
 from lpfloop.stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
 
 Write = Callable[..., Path]

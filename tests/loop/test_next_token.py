@@ -11,15 +11,15 @@ from crashing import train as train_quickly
 from online_steps import online_config
 from online_steps import train as train_online
 
-import lpfloop.loop.publishing
+import lpfloop.loop.stages.publish
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.files import InputError
-from lpfloop.loop.next_token import HELD_OUT, UNANSWERED, read_supervised
-from lpfloop.loop.prompts import TINY, load_prompts
-from lpfloop.loop.receipts import KEPT
-from lpfloop.loop.stop import StopSignal
-from lpfloop.policies.training import TrainJob, TrainResult
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.prompts import TINY, load_prompts
+from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.supervised_set import HELD_OUT, UNANSWERED, read_supervised
+from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
 from lpfloop.stores.lake import RunReader, run_folder
 
 WEIGHT = "training.next_token.weight=0.25"
@@ -35,7 +35,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrainJob]:
         made.append(job)
         return train_quickly(job)
 
-    monkeypatch.setattr(lpfloop.loop.publishing, "train", train)
+    monkeypatch.setattr(lpfloop.loop.stages.publish, "train", train)
     return made
 
 
@@ -116,7 +116,7 @@ def test_another_weight_trains_again_and_nothing_else(
 def test_online_methods_read_it_too(tmp_path: Path, answers: Path, monkeypatch: pytest.MonkeyPatch):
     made: list[TrainJob] = []
     note = partial(train_online, before=lambda job, _: made.append(job))
-    monkeypatch.setattr(lpfloop.loop.publishing, "train", note)
+    monkeypatch.setattr(lpfloop.loop.stages.publish, "train", note)
     prompts = tmp_path / "prompts.jsonl"
     named = f"training.next_token.source={answers}"
     run(tmp_path, online_config(prompts, named, WEIGHT)).close()

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon import run_loop
-from lpfloop.loop.job import Job
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.garbage import garbage
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.lake import RunReader

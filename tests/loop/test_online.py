@@ -16,20 +16,20 @@ from online_steps import (
     turned,
 )
 
-import lpfloop.loop.publishing
 import lpfloop.loop.recipes.ppo
+import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.recipes import PPO
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.loop.budget import BudgetReachedError
-from lpfloop.loop.conditioning import control_of
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.iteration import Iteration
-from lpfloop.loop.progress import progress
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.stop import Stopped, StopSignal
-from lpfloop.loop.training import NothingToTrainOn
-from lpfloop.policies.training import TrainJob
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.daemon.progress import progress
+from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.budget import BudgetReachedError
+from lpfloop.loop.run.conditioning import control_of
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.policies.trainers.train_model import TrainJob
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.records import Checkpoint
@@ -51,7 +51,7 @@ def stood_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def note(_job: TrainJob, step: int) -> None:
         made.append(step)
 
-    monkeypatch.setattr(lpfloop.loop.publishing, "train", partial(train, before=note))
+    monkeypatch.setattr(lpfloop.loop.stages.publish, "train", partial(train, before=note))
     return made
 
 
@@ -139,7 +139,7 @@ def test_a_run_that_trains_in_many_processes_samples_and_trains_in_one(
     def note(job: TrainJob, _step: int) -> None:
         jobs.append(job)
 
-    monkeypatch.setattr(lpfloop.loop.publishing, "train", partial(train, before=note))
+    monkeypatch.setattr(lpfloop.loop.stages.publish, "train", partial(train, before=note))
     many = ("training.processes=8", "training.accelerate_config=launch.yaml")
     run(tmp_path, online_config(prompts, *many))
     assert {(job.processes, job.accelerate_config) for job in jobs} == {(1, None)}

@@ -11,9 +11,9 @@ import pytest
 from operated import CONFIG, EVALUATED, FREE, SAMPLED, Operated
 from waiting import ended, wait_until
 
-from lpfloop.loop import control
-from lpfloop.loop.cli import Exit
-from lpfloop.loop.operation import stop_run
+from lpfloop.loop.cli.app import Exit
+from lpfloop.loop.daemon import control
+from lpfloop.loop.daemon.status import stop_run
 
 pytestmark = pytest.mark.crash
 

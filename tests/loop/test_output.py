@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.asking.forms import Form, FormError, OutputError
-from lpfloop.loop.asking.output import BATCH, TABLE_ROWS, write_frame, write_objects
+from lpfloop.loop.lake.query.forms import Form, FormError, OutputError
+from lpfloop.loop.lake.query.row_output import BATCH, TABLE_ROWS, write_frame, write_objects
 from lpfloop.stores.records import Message
 
 HOSTILE = '\x1b[2J"quoted",\n\u202e\x9b\x7f=1+1 é 数'

@@ -6,7 +6,7 @@ import pytest
 from servers import KEY, wait_until_served
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.cli.app import Exit, app
 
 pytestmark = pytest.mark.model
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.judged import judge, verdicts
-from lpfloop.loop.pairing import RULES, Outcome, Pairing, demonstrate, pair
+from lpfloop.loop.data.judged_candidates import judge, verdicts
+from lpfloop.loop.data.pairs import RULES, Outcome, Pairing, demonstrate, pair
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import (

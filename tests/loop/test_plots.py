@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from lpfloop.loop.asking.forms import FormError
-from lpfloop.loop.plots import Estimate, Intervals, Lines, Series, write_plot
+from lpfloop.loop.evaluation.plots import Estimate, Intervals, Lines, Series, write_plot
+from lpfloop.loop.lake.query.forms import FormError
 from lpfloop.stores.outputs import TargetError
 
 CURVE = Series(label="proxy", x=[1, 2, 4], y=[0.1, 0.2, 0.4], low=[0, 0.1, 0.3], high=[0.2, 0.3, 1])

@@ -7,9 +7,9 @@ from examples import CANDIDATE, PREFERENCE, PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.annotation.preferring import preferred_pairs
-from lpfloop.loop.judged import READ
-from lpfloop.loop.training_rows import PREFERRED, Origin, Outcome
+from lpfloop.loop.data.judged_candidates import READ
+from lpfloop.loop.data.training_rows import PREFERRED, Origin, Outcome
+from lpfloop.loop.stages.prefer import preferred_pairs
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.records import Candidate, Pair, Preference, Prompt, Yield
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import ConfigError, EngineConfig
-from lpfloop.loop.completing.generating import generate, listed, question
-from lpfloop.loop.completing.principles import as_yaml, read_texts, shipped_texts
-from lpfloop.policies.engine import EngineError, Request, Sampling
-from lpfloop.policies.scripted_engine import Script, ScriptedEngine
+from lpfloop.loop.data.principles import as_yaml, read_texts, shipped_texts
+from lpfloop.loop.stages.write_principles import generate, listed, question
+from lpfloop.policies.engines.engine import EngineError, Request, Sampling
+from lpfloop.policies.engines.scripted_engine import Script, ScriptedEngine
 
 KNOWN = shipped_texts("honesty")
 

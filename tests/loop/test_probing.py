@@ -14,17 +14,17 @@ from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.verify import Verdict
-from lpfloop.loop.daemon import iteration, opened, run_loop
-from lpfloop.loop.display import results_tables
-from lpfloop.loop.files import InputError
-from lpfloop.loop.job import Job
-from lpfloop.loop.models import Served
-from lpfloop.loop.probing.falls import FALL, FALL_OVERALL, PASSED, alarming, falls
-from lpfloop.loop.probing.probes import load_probes, read_probes, require_probes
-from lpfloop.loop.probing.probing import passed, probe
-from lpfloop.loop.prompts import load_prompts, tiny_prompts
-from lpfloop.loop.reading import evaluations, open_run, status
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.cli.display import results_tables
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import iteration, opened, run_loop
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
+from lpfloop.loop.evaluation.probe import passed, probe
+from lpfloop.loop.evaluation.probe_sets import load_probes, read_probes, require_probes
+from lpfloop.loop.lake.query.forgetting import FALL, FALL_OVERALL, PASSED, alarming, falls
+from lpfloop.loop.lake.query.runs import evaluations, open_run, status
+from lpfloop.loop.run.models import Served
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint, Evaluation, Score
 
 SCRIPTED = (

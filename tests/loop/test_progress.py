@@ -5,7 +5,7 @@ import time
 import pytest
 
 from lpfloop.configs.schema import BudgetConfig
-from lpfloop.loop.progress import Progress, progress, spend
+from lpfloop.loop.daemon.progress import Progress, progress, spend
 from lpfloop.stores.journal import Done, Journal
 
 UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, "unscored": 1}

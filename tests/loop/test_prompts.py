@@ -4,14 +4,9 @@ import logging
 import pytest
 
 from lpfloop.configs.schema import PromptsConfig
-from lpfloop.loop.files import LONGEST_LINE, InputError
-from lpfloop.loop.prompt_rows import content_id
-from lpfloop.loop.prompts import (
-    load_prompts,
-    read_prompts,
-    split_prompts,
-    tiny_prompts,
-)
+from lpfloop.loop.data.files import LONGEST_LINE, InputError
+from lpfloop.loop.data.prompt_rows import content_id
+from lpfloop.loop.data.prompts import load_prompts, read_prompts, split_prompts, tiny_prompts
 from lpfloop.stores.records import Check, Message
 
 

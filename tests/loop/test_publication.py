@@ -9,8 +9,8 @@ import pytest
 from trainings import plain_job, scripted
 
 from lpfloop.configs.schema import TrainingConfig
-from lpfloop.loop.publishing import Publishing
-from lpfloop.policies.canary import CANARY
+from lpfloop.loop.stages.publish import Publishing
+from lpfloop.policies.engines.canary import CANARY
 from lpfloop.stores import committer
 from lpfloop.stores.durable import check_folder, make_folder
 from lpfloop.stores.failpoints import armed

@@ -10,7 +10,7 @@ import pytest
 from commands import call, start
 from waiting import wait_until
 
-from lpfloop.loop.reading import open_run, status
+from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model

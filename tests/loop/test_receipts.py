@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.receipts import EXAMPLES, KEPT, accounts, keeps, receipts
+from lpfloop.loop.data.receipts import EXAMPLES, KEPT, accounts, keeps, receipts
 
 FATES = st.dictionaries(
     st.sampled_from([KEPT, f"{KEPT}: unjudged", "too_short", "low_semantics", "keptish"]),

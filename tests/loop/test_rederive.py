@@ -26,17 +26,17 @@ from crashing import (
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.critics import reply
-from lpfloop.loop.cli import app
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.deriving import reparsing
-from lpfloop.loop.deriving.derivation import derived_rows
-from lpfloop.loop.deriving.rederiving import Wanted, rederive
-from lpfloop.loop.deriving.reparsing import reparse
-from lpfloop.loop.given import given_by
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.stop import StopSignal
-from lpfloop.loop.training import NothingToTrainOn
+from lpfloop.critics import critique_reply as reply
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon.derived_run import given_by
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.lake.derive import reparse as reparsing
+from lpfloop.loop.lake.derive.derivation import derived_rows
+from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.derive.reparse import reparse
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.derived import DerivedError, derived_names, scan_derived
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Journal
@@ -139,7 +139,7 @@ def test_demonstrations_are_derived_too(made):
 
 def test_blocks_do_not_matter(made, monkeypatch):
     derive(made, name="whole")
-    monkeypatch.setattr("lpfloop.loop.deriving.blocks.CANDIDATES_A_BLOCK", 1)
+    monkeypatch.setattr("lpfloop.loop.lake.derive.judged_blocks.CANDIDATES_A_BLOCK", 1)
     derive(made, name="pieces")
     assert rows(made, "pairs", "whole") == rows(made, "pairs", "pieces")
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from online_steps import STEPS, online_config, train
 
-import lpfloop.loop.publishing
+import lpfloop.loop.stages.publish
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.progress import progress
-from lpfloop.loop.receipts import KEPT
-from lpfloop.loop.reference_reward import FAILED, UNSCORED, fates_of, reference_rewards
-from lpfloop.loop.stop import StopSignal
-from lpfloop.policies.online.steps import ReferenceReward, read_prompts
-from lpfloop.policies.training import TrainJob
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.daemon.progress import progress
+from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.reference_reward import FAILED, UNSCORED, fates_of, reference_rewards
+from lpfloop.policies.trainers.step_files import ReferenceReward, read_prompts
+from lpfloop.policies.trainers.train_model import TrainJob
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.records import Candidate, FinishReason, Reward
 
@@ -84,7 +84,7 @@ def test_a_run_draws_scores_and_counts_them_once_and_hands_them_over(
     def note(job: TrainJob, _step: int) -> None:
         jobs.append({a.prompt_id: a.reference for a in read_prompts(job.data)})
 
-    monkeypatch.setattr(lpfloop.loop.publishing, "train", partial(train, before=note))
+    monkeypatch.setattr(lpfloop.loop.stages.publish, "train", partial(train, before=note))
     config = online_config(write_prompts(tmp_path), RELATIVE)
     job = Job(config=config, lake=tmp_path, name="a")
     for _ in range(2):

@@ -9,10 +9,10 @@ import pytest
 from commands import call
 from examples import PROMPT, SCORE
 
-from lpfloop.loop.commands.comparing import write_comparison
-from lpfloop.loop.evaluation import summarise
-from lpfloop.loop.reading import NoSuchRunError
-from lpfloop.loop.results import by_method, results
+from lpfloop.loop.cli.compare_commands import write_comparison
+from lpfloop.loop.evaluation.compare_runs import by_method, results
+from lpfloop.loop.evaluation.metrics import summarise
+from lpfloop.loop.lake.query.runs import NoSuchRunError
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import Evaluation, Prompt, Score

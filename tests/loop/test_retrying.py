@@ -10,13 +10,13 @@ from judges import judged_config
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.loop.annotation.retrying import to_retry
-from lpfloop.loop.cli import app
-from lpfloop.loop.commands.common import Exit
-from lpfloop.loop.daemon import run_loop
-from lpfloop.loop.job import Job
-from lpfloop.loop.stop import StopSignal
-from lpfloop.loop.training import NothingToTrainOn
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.cli.common import Exit
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.retry_unscored import to_retry
 from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.journal import AMENDED, Done, Journal
 from lpfloop.stores.journal_reader import Reader

@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.files import InputError
-from lpfloop.loop.judge_check.formats import PEOPLE
-from lpfloop.loop.reward_check.checking import accuracies, scores_of
-from lpfloop.loop.reward_check.reading import Choice, read_preferences
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.preference_sets import Choice, read_preferences
+from lpfloop.loop.evaluation.reward_accuracy import accuracies, scores_of
 from lpfloop.stores.records import Message
 
 

@@ -16,10 +16,10 @@ pytest.importorskip("lancedb", reason="the extra `lake` is not installed")
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.files import InputError
-from lpfloop.loop.search import searching
-from lpfloop.loop.search.embedding import configured, opened
-from lpfloop.loop.search.searching import (
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.lake.search import text_search as searching
+from lpfloop.loop.lake.search.embedding import configured, opened
+from lpfloop.loop.lake.search.text_search import (
     SNIPPET,
     Search,
     parsed,
@@ -28,7 +28,13 @@ from lpfloop.loop.search.searching import (
     search,
     snippet,
 )
-from lpfloop.stores.index import Index, IndexUnusableError, IndexWriter, index_folder, writing
+from lpfloop.stores.index import (
+    Index,
+    IndexUnusableError,
+    IndexWriter,
+    index_folder,
+    writing,
+)
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.sealed import DamagedError

@@ -12,7 +12,7 @@ import pytest
 from operated import CONFIG, EVALUATED, FREE, Operated
 from waiting import ended, wait_until
 
-from lpfloop.loop.cli import Exit
+from lpfloop.loop.cli.app import Exit
 
 pytestmark = pytest.mark.crash
 

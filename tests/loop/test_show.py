@@ -27,14 +27,14 @@ from told import (
 )
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import app
-from lpfloop.loop.shown import HIDDEN
-from lpfloop.loop.tracing.finding import Found
-from lpfloop.loop.tracing.html import page_html
-from lpfloop.loop.tracing.page import story_page
-from lpfloop.loop.tracing.story import Story
-from lpfloop.loop.tracing.telling import page_text
-from lpfloop.loop.tracing.why import why_pair, why_yield
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.data.sanitize import HIDDEN
+from lpfloop.loop.lake.trace.find_row import Found
+from lpfloop.loop.lake.trace.html_page import page_html
+from lpfloop.loop.lake.trace.page import story_page
+from lpfloop.loop.lake.trace.story import Story
+from lpfloop.loop.lake.trace.terminal_page import page_text
+from lpfloop.loop.lake.trace.why import why_pair, why_yield
 from lpfloop.stores.records import Pair, Prompt
 
 

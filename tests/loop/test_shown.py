@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.shown import HIDDEN, one_line, visible
+from lpfloop.loop.data.sanitize import HIDDEN, one_line, visible
 
 
 @given(st.text())

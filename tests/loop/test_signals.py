@@ -13,8 +13,8 @@ from operated import CONFIG as CONFIG_THAT_WAITS
 from operated import EVALUATED, FREE, SAMPLED, Operated
 from waiting import wait_until
 
-from lpfloop.loop.cli import Exit
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.cli.app import Exit
+from lpfloop.loop.lake.query.runs import open_run
 
 pytestmark = pytest.mark.crash
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.cli.app import Exit, app
 
 SCHEDULER = {
     "srun": 'printf "%s\\n" "$@" > "$TOLD/srun"; exit "$CODE"',

@@ -7,8 +7,8 @@ import pytest
 from asked import PROMPTS, SAMPLES, make_lake
 from examples import CANDIDATE
 
-from lpfloop.loop.asking.sql import COLUMNS, SqlError, answer, query
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.lake.query.sql import COLUMNS, SqlError, answer, query
 from lpfloop.stores.derived import deriving
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder

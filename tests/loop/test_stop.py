@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 from waiting import ended, wait_until
 
-from lpfloop.loop.processes import children, kill_children, start_ticks
-from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.loop.run.processes import children, kill_children, start_ticks
+from lpfloop.loop.run.stop import Stopped, StopSignal
 
 SOON_S = 0.01
 

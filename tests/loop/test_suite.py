@@ -12,8 +12,8 @@ import pytest
 
 import lpfloop
 from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.daemon.suite import chosen_variants
 from lpfloop.loop.recipes import RECIPES
-from lpfloop.loop.suite import chosen_variants
 from lpfloop.stores.lake import RunReader, run_folder
 
 ROOT = Path(__file__).parent.parent.parent

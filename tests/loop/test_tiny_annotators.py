@@ -5,15 +5,15 @@ import statistics
 
 import pytest
 
-from lpfloop.critics.annotators.asking import Comparison, ask
-from lpfloop.critics.annotators.pool import load_pool
-from lpfloop.critics.annotators.reading import read
+from lpfloop.critics.annotators.annotator_pool import load_pool
+from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.comparison_reply import read
 from lpfloop.loop.tiny import annotators
 from lpfloop.loop.tiny.annotators import TASTES, pairs_in
 from lpfloop.loop.tiny.human import score
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 
 POOL = load_pool(annotators.POOL)
 PROMPTS = prompts("held-out", size=120)

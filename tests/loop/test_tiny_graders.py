@@ -8,14 +8,14 @@ from itertools import combinations
 import pytest
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.aspects import FINE_GRAINED, SCALES
+from lpfloop.critics.grading.grade_templates import shipped_gradings
+from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.critics.grading.templates import shipped_gradings
 from lpfloop.loop.tiny.graders import aspect_of, grader
 from lpfloop.loop.tiny.human import score
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.records import Message, Prompt
 
 SAMPLING = Sampling(temperature=0.0, top_p=0.6, max_tokens=1024)

@@ -12,13 +12,16 @@ import lpfloop.loop.tiny
 from lpfloop.critics.checks import fulfils
 from lpfloop.critics.templating import placeholders
 from lpfloop.loop.tiny.instructions import Instruction
-from lpfloop.loop.tiny.lessons import (
-    TEMPLATES,
-    critique_text,
-    judgement,
-    lesson,
+from lpfloop.loop.tiny.lessons import TEMPLATES, critique_text, judgement, lesson
+from lpfloop.loop.tiny.nouns import (
+    DRY,
+    FRIENDLY,
+    OPENERS,
+    TASKS,
+    TinyPrompt,
+    opened,
+    strip_opener,
 )
-from lpfloop.loop.tiny.nouns import DRY, FRIENDLY, OPENERS, TASKS, TinyPrompt, opened, strip_opener
 from lpfloop.loop.tiny.people import Biography
 from lpfloop.loop.tiny.world import prompts
 

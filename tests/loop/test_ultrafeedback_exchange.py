@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
-from lpfloop.loop.deriving.rederiving import Wanted, rederive
-from lpfloop.loop.exports.exporting import Export, export_table
-from lpfloop.loop.imports.importing import Import, import_files
-from lpfloop.loop.reading import open_run
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.exports.export import Export, export_table
+from lpfloop.loop.lake.imports.import_files import Import, import_files
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.derived import DerivedError, scan_derived
 
 Row = dict[str, Any]

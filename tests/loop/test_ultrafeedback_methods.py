@@ -8,13 +8,13 @@ import pytest
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.daemon import run_loop
-from lpfloop.loop.deriving.rederiving import Wanted, rederive
-from lpfloop.loop.files import InputError
-from lpfloop.loop.job import Job
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.derived import scan_derived
 from lpfloop.stores.lake import RunReader
 

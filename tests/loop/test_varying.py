@@ -14,15 +14,15 @@ from turns import turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.daemon import run_loop
-from lpfloop.loop.filtering.filters import VARYING
-from lpfloop.loop.filtering.varying import fate
-from lpfloop.loop.job import Job
-from lpfloop.loop.reading import open_run, status
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.recipes import RECIPES
-from lpfloop.loop.stop import StopSignal
-from lpfloop.loop.training import NothingToTrainOn
-from lpfloop.policies.engine import ScoreBatch, ScoreResult
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.prompt_filters import VARYING
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.variance_filter import fate
+from lpfloop.policies.engines.engine import ScoreBatch, ScoreResult
 
 SETTINGS = (
     "policy.engine.kind=scripted",
@@ -61,7 +61,7 @@ class Digits:
 def scored(monkeypatch) -> None:
     """Let a stand-in score that reads everything but what is said about the number 3."""
     digits = Digits(lambda prompt: "number 3." in prompt)
-    monkeypatch.setattr("lpfloop.loop.models.open_scorer", lambda *_, **__: digits)
+    monkeypatch.setattr("lpfloop.loop.run.models.open_scorer", lambda *_, **__: digits)
 
 
 def job(folder: Path, *overrides: str, texts=GOOD, name: str = "a") -> Job:

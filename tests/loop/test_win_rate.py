@@ -11,12 +11,12 @@ from commands import call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.files import InputError
-from lpfloop.loop.winning.annotations import read_annotations
-from lpfloop.loop.winning.length_control import fit, length_controlled
-from lpfloop.loop.winning.report import lead, standings
-from lpfloop.loop.winning.resampling import mean_interval
-from lpfloop.loop.winning.win_rate import difference, win_rate
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.evaluation.alpaca_eval import read_annotations
+from lpfloop.loop.evaluation.length_control import fit, length_controlled
+from lpfloop.loop.evaluation.win_rate_report import lead, standings
+from lpfloop.loop.lake.statistics.bootstrap import mean_interval
+from lpfloop.loop.lake.statistics.win_rate import difference, win_rate
 
 PREFERENCES = st.none() | st.sampled_from([0, 1, 1.5, 2]) | st.floats(1, 2)
 

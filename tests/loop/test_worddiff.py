@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.tracing.worddiff import word_diff
+from lpfloop.loop.lake.trace.word_diff import word_diff
 
 
 @given(st.text(), st.text())

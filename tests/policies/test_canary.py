@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.canary import (
+from lpfloop.policies.engines.canary import (
     AGREEMENT,
     APART,
     CANARY,
@@ -19,8 +19,8 @@ from lpfloop.policies.canary import (
     read_canary,
     write_canary,
 )
-from lpfloop.policies.chat import ChatTokenizer
-from lpfloop.policies.engine import (
+from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.engines.engine import (
     AnswerLogprob,
     Batch,
     Engine,
@@ -28,8 +28,8 @@ from lpfloop.policies.engine import (
     Request,
     Sampling,
 )
-from lpfloop.policies.open import open_engine
-from lpfloop.policies.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Message
 
 QUESTIONS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lpfloop.policies.chat import ChatTokenizer
+from lpfloop.policies.engines.chat import ChatTokenizer
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lpfloop.configs.schema import EmbedderConfig
-from lpfloop.policies import endpoint_embedder
-from lpfloop.policies.endpoint_embedder import EndpointEmbedder
-from lpfloop.policies.engine import EngineError
-from lpfloop.policies.open import open_embedder
+from lpfloop.policies.endpoint import endpoint_embedder
+from lpfloop.policies.endpoint.endpoint_embedder import EndpointEmbedder
+from lpfloop.policies.engines.engine import EngineError
+from lpfloop.policies.workers.open import open_embedder
 
 Answers = list[tuple[int, object]]
 

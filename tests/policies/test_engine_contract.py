@@ -14,10 +14,17 @@ import pytest
 from servers import KEY, Endpoint, wait_until_served
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.chat import ChatTokenizer
-from lpfloop.policies.endpoint import probe
-from lpfloop.policies.engine import Batch, Completion, Engine, EngineError, Request, Sampling
-from lpfloop.policies.open import open_engine
+from lpfloop.policies.endpoint.endpoint import probe
+from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.engines.engine import (
+    Batch,
+    Completion,
+    Engine,
+    EngineError,
+    Request,
+    Sampling,
+)
+from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

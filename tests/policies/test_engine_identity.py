@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies import open as opening
-from lpfloop.policies.engine import EngineError, Request, Sampling
-from lpfloop.policies.identity import model_digest
-from lpfloop.policies.open import engine_kind
-from lpfloop.policies.scripted_engine import echo, load_script
+from lpfloop.policies.engines.engine import EngineError, Request, Sampling
+from lpfloop.policies.engines.scripted_engine import echo, load_script
+from lpfloop.policies.workers import open as opening
+from lpfloop.policies.workers.identity import model_digest
+from lpfloop.policies.workers.open import engine_kind
 from lpfloop.stores.records import Message
 
 AUTO = EngineConfig()
@@ -108,5 +108,5 @@ def test_a_script_that_is_none(path: str) -> None:
 def test_a_script_is_any_function_of_a_request() -> None:
     request = Request(request_id="r", messages=(Message(role="user", content="hi"),), seed=1234)
     warm = Sampling(temperature=1.0, top_p=1.0, max_tokens=9)
-    assert load_script("lpfloop.policies.scripted_engine:echo") is echo
+    assert load_script("lpfloop.policies.engines.scripted_engine:echo") is echo
     assert echo(request, warm) == "Indeed 234: hi"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.endpoint import addresses, probe
-from lpfloop.policies.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.openai_engine import OpenAIEngine
+from lpfloop.policies.endpoint.endpoint import addresses, probe
+from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)

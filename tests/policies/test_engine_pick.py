@@ -10,7 +10,7 @@ PROBABILITIES = (0.05, 0.5, 0.15, 0.3)
 def picked(points: list[float], *, temperature: float = 1.0, top_p: float = 1.0) -> list[int]:
     import torch
 
-    from lpfloop.policies.transformers_engine import pick
+    from lpfloop.policies.engines.transformers_engine import pick
 
     logits = torch.tensor([PROBABILITIES]).log().repeat(len(points), 1)
     uniform = torch.tensor(points, dtype=torch.float64)

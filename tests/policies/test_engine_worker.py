@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies import wire
-from lpfloop.policies.engine import (
+from lpfloop.policies.engines.engine import (
     AnswerLogprob,
     Batch,
     BatchResult,
@@ -26,9 +25,10 @@ from lpfloop.policies.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from lpfloop.policies.feed import Feed
-from lpfloop.policies.supervised import WorkerEngine
-from lpfloop.policies.worker import worker_environment
+from lpfloop.policies.engines.feed import Feed
+from lpfloop.policies.workers import wire
+from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker import worker_environment
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash

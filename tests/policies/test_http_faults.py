@@ -18,11 +18,19 @@ from scripted_http import Asked, Reply, Script, Stage, answer, as_json, failure
 from waiting import wait_until
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies import endpoint_retry, endpoint_traffic
-from lpfloop.policies.endpoint_faults import LONGEST_PAUSE_S, asked_pause
-from lpfloop.policies.engine import Batch, BatchResult, Completion, EngineError, Request, Sampling
-from lpfloop.policies.feed import Feed
-from lpfloop.policies.openai_engine import REFUSED, OpenAIEngine
+from lpfloop.policies.endpoint import retry as endpoint_retry
+from lpfloop.policies.endpoint import traffic as endpoint_traffic
+from lpfloop.policies.endpoint.faults import LONGEST_PAUSE_S, asked_pause
+from lpfloop.policies.endpoint.openai_engine import REFUSED, OpenAIEngine
+from lpfloop.policies.engines.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+from lpfloop.policies.engines.feed import Feed
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)

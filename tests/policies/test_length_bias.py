@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.policies.length_bias import (
+from lpfloop.policies.trainers.length_bias import (
     Ranked,
     bucket_of,
     length_correlation,

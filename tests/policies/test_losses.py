@@ -17,9 +17,9 @@ from trainings import dpo_job, make_model, make_world, sft_job
 from transformers import AutoTokenizer
 
 from lpfloop.configs.methods import RewardTraining
-from lpfloop.policies.reward_trainer import make_reward_trainer
-from lpfloop.policies.trainer_job import TrainJob
-from lpfloop.policies.trl_trainer import load_model, make_trainer
+from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
+from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = pytest.mark.model
 

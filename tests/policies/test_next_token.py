@@ -16,13 +16,19 @@ from accelerate import Accelerator
 from trainings import dpo_job, killed_at, make_model, make_world, same, sft_job
 from transformers import AutoTokenizer
 
-from lpfloop.policies.chat import ChatTokenizer
-from lpfloop.policies.next_token import METRIC, NextTokenLoss, read_supervised
-from lpfloop.policies.online.sequences import Spoken
-from lpfloop.policies.trainer_faults import TrainingError
-from lpfloop.policies.trainer_job import SupervisedSet, TrainJob, job_json, read_job, write_job
-from lpfloop.policies.training import train
-from lpfloop.policies.trl_trainer import load_model, make_trainer
+from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.trainers.next_token import METRIC, NextTokenLoss, read_supervised
+from lpfloop.policies.trainers.sequences import Spoken
+from lpfloop.policies.trainers.train_model import train
+from lpfloop.policies.trainers.trainer_faults import TrainingError
+from lpfloop.policies.trainers.trainer_job import (
+    SupervisedSet,
+    TrainJob,
+    job_json,
+    read_job,
+    write_job,
+)
+from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = pytest.mark.model
 

@@ -6,9 +6,9 @@ from faulty import ordered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.policies.engine import Batch, BatchResult, Completion
-from lpfloop.policies.poison import CONVICTING, MOST_DEATHS, Search
-from lpfloop.policies.work import GENERATE
+from lpfloop.policies.engines.engine import Batch, BatchResult, Completion
+from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, Search
+from lpfloop.policies.workers.work import GENERATE
 
 GOOD = ordered("good", "x")
 

@@ -15,11 +15,17 @@ from trainings import make_world, sha256, starts, write_pairs
 
 from lpfloop.configs.methods import RewardTraining
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.engine import ScoreBatch, ScoreRequest
-from lpfloop.policies.open import open_scorer
-from lpfloop.policies.reward_trainer import parted_pairs
-from lpfloop.policies.trainer_steps import STEPS, parse_row, read_steps
-from lpfloop.policies.training import Progress, TrainingError, TrainJob, TrainResult, train
+from lpfloop.policies.engines.engine import ScoreBatch, ScoreRequest
+from lpfloop.policies.trainers.reward_trainer import parted_pairs
+from lpfloop.policies.trainers.train_model import (
+    Progress,
+    TrainingError,
+    TrainJob,
+    TrainResult,
+    train,
+)
+from lpfloop.policies.trainers.trainer_steps import STEPS, parse_row, read_steps
+from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model

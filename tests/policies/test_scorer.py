@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.engine import EngineError, ScoreBatch, Scorer, ScoreRequest, ScoreResult
-from lpfloop.policies.open import open_scorer
+from lpfloop.policies.engines.engine import (
+    EngineError,
+    ScoreBatch,
+    Scorer,
+    ScoreRequest,
+    ScoreResult,
+)
+from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 
 ANSWERS = ("Yes.", "7 - 2 = 5. 5 + 1 = 6. The answer is 6.", "No, he has 12 apples.", "Gladly!")

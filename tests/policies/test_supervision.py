@@ -12,8 +12,7 @@ from faulty import ordered
 from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
-from lpfloop.policies import supervised
-from lpfloop.policies.engine import (
+from lpfloop.policies.engines.engine import (
     Batch,
     BatchResult,
     Completion,
@@ -23,9 +22,10 @@ from lpfloop.policies.engine import (
     ScoreBatch,
     ScoreRequest,
 )
-from lpfloop.policies.feed import Feed
-from lpfloop.policies.scripted_engine import ScriptedEngine
-from lpfloop.policies.supervised import WorkerEngine, WorkerScorer
+from lpfloop.policies.engines.feed import Feed
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers.supervised import WorkerEngine, WorkerScorer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

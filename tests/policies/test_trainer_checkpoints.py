@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainings import FILES, dpo_job, make_world, sha256, write_checkpoint
 
-from lpfloop.policies.trainer_checkpoints import (
+from lpfloop.policies.trainers.train_model import train
+from lpfloop.policies.trainers.trainer_checkpoints import (
     KEPT,
     MANIFEST,
     UnfitCheckpointError,
@@ -22,7 +23,6 @@ from lpfloop.policies.trainer_checkpoints import (
     retain,
     seal_checkpoint,
 )
-from lpfloop.policies.training import train
 from lpfloop.stores.durable import sweep
 from lpfloop.stores.failpoints import armed, observed
 

@@ -16,9 +16,9 @@ import pytest
 from trainings import DIE, SFT, plain_job, safetensors, scripted, stand_in
 from waiting import ended, wait_until
 
-from lpfloop.policies.trainer_preflight import needed_bytes, parameters
-from lpfloop.policies.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
-from lpfloop.policies.training import Progress, TrainingError, prepare, train
+from lpfloop.policies.trainers.preflight import needed_bytes, parameters
+from lpfloop.policies.trainers.train_model import Progress, TrainingError, prepare, train
+from lpfloop.policies.trainers.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
 
 pytestmark = pytest.mark.crash
 

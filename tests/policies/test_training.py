@@ -25,16 +25,8 @@ from trainings import (
     write_pairs,
 )
 
-from lpfloop.policies.canary import CANARY, read_canary
-from lpfloop.policies.trainer_checkpoints import describe_files, newest_whole, seal_checkpoint
-from lpfloop.policies.trainer_job import read_job
-from lpfloop.policies.trainer_process import (
-    accelerate_settings,
-    child_environment,
-    launch_argv,
-)
-from lpfloop.policies.trainer_steps import parse_row, read_steps
-from lpfloop.policies.training import (
+from lpfloop.policies.engines.canary import CANARY, read_canary
+from lpfloop.policies.trainers.train_model import (
     Progress,
     TrainingError,
     TrainJob,
@@ -43,6 +35,18 @@ from lpfloop.policies.training import (
     read_result,
     train,
 )
+from lpfloop.policies.trainers.trainer_checkpoints import (
+    describe_files,
+    newest_whole,
+    seal_checkpoint,
+)
+from lpfloop.policies.trainers.trainer_job import read_job
+from lpfloop.policies.trainers.trainer_process import (
+    accelerate_settings,
+    child_environment,
+    launch_argv,
+)
+from lpfloop.policies.trainers.trainer_steps import parse_row, read_steps
 
 
 @pytest.fixture(scope="module")

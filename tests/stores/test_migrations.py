@@ -11,7 +11,7 @@ from crash_scenarios import migrate
 from crashing import KILLED, RUN, Attempt, loop, small_config, stand_ins, whole
 from typer.testing import CliRunner
 
-from lpfloop.loop.cli import Exit, app
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.stores import migrations, packing
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Journal, migrated

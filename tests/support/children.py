@@ -5,10 +5,10 @@ from pathlib import Path
 from crashing import RUN, Silent
 
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.given import given_by
-from lpfloop.loop.reading import open_run
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.daemon.derived_run import given_by
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.lake import run_folder
 

@@ -25,16 +25,16 @@ from typing import Any
 import pyarrow as pa
 import scripts
 
-import lpfloop.loop.publishing
+import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.control import SOCKET
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.reporter import Advance
-from lpfloop.loop.stop import StopSignal
-from lpfloop.policies.canary import write_canary
-from lpfloop.policies.engine import Request, Sampling
-from lpfloop.policies.training import TrainJob, TrainResult
+from lpfloop.loop.daemon.control import SOCKET
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.policies.engines.canary import write_canary
+from lpfloop.policies.engines.engine import Request, Sampling
+from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.inspection import check_journal, damages
@@ -205,7 +205,7 @@ class Attempt:
 
 def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", "lpfloop.loop.daemon", *HEAVY])
+    context.set_forkserver_preload(["__main__", "lpfloop.loop.daemon.loop", *HEAVY])
     return context
 
 
@@ -226,11 +226,11 @@ def stand_ins(lake: Path) -> Generator[None]:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     handle = os.open(lake / "calls", flags, 0o600)
     _calls.append(handle)
-    trainer, lpfloop.loop.publishing.train = lpfloop.loop.publishing.train, train
+    trainer, lpfloop.loop.stages.publish.train = lpfloop.loop.stages.publish.train, train
     try:
         yield
     finally:
-        lpfloop.loop.publishing.train = trainer
+        lpfloop.loop.stages.publish.train = trainer
         _calls.remove(handle)
         os.close(handle)
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from lpfloop.policies.engine import Batch, EngineError, Request, Sampling
+from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
 from lpfloop.stores.records import Message
 
 FOREVER_S = 3600

@@ -9,8 +9,8 @@ from pathlib import Path
 from crashing import RUN, Silent
 
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon import Job, run_loop
-from lpfloop.loop.stop import Stopped, StopSignal
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.stores import committer
 from lpfloop.stores.failpoints import armed
 

@@ -2,7 +2,7 @@
 
 import re
 
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 
 TEXT = re.compile(r'<text number="(\d+)">(.*?)</text>', re.DOTALL)
 ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.critics.annotators.asking import reply_of
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.critics.annotators.comparison import reply_of
+from lpfloop.policies.engines.engine import Request, Sampling
 
 PAIR = re.compile(
     r'<pair number="(\d+)">.*?<output_1>(.*?)</output_1>\s*<output_2>(.*?)</output_2>', re.DOTALL

@@ -9,7 +9,7 @@ from trainings import TURN, make_model, turn
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import QuarkTraining
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
 
 
 def make_online_world(folder: Path) -> Path:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from crashing import look, loop
 
-import lpfloop.loop.publishing
+import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.methods import PPOTraining, QuarkTraining
 from lpfloop.configs.schema import RunConfig
-from lpfloop.policies.canary import write_canary
-from lpfloop.policies.online.steps import (
+from lpfloop.policies.engines.canary import write_canary
+from lpfloop.policies.trainers.step_files import (
     Asked,
     Drawn,
     StepRows,
@@ -30,8 +30,8 @@ from lpfloop.policies.online.steps import (
     visited,
     write_step,
 )
-from lpfloop.policies.trainer_job import OnlineJob
-from lpfloop.policies.training import Progress, TrainJob, TrainResult
+from lpfloop.policies.trainers.train_model import Progress, TrainJob, TrainResult
+from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
 
@@ -183,6 +183,6 @@ def die_once(job: TrainJob, step: int, *, at: int) -> None:
 
 def turned(lake: Path, *, config: RunConfig, dies_at: int = 0, fork: str | None = None) -> None:
     """Turn the loop with the stand-in in this process, and look through what it made."""
-    lpfloop.loop.publishing.train = partial(train, before=partial(die_once, at=dies_at))
+    lpfloop.loop.stages.publish.train = partial(train, before=partial(die_once, at=dies_at))
     loop(lake, config=config, name="b" if fork else "a", fork=fork)
     look(lake, name="b" if fork else "a")

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Reader
 
 SUPPORT = Path(__file__).parent

@@ -1,6 +1,6 @@
 """Scripted policies that are able to do what probes ask for, or have forgotten it."""
 
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 
 
 def able(request: Request, sampling: Sampling) -> str:

@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from lpfloop.critics.quality.reviewing import ASPECTS
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.critics.quality.prompt_review import ASPECTS
+from lpfloop.policies.engines.engine import Request, Sampling
 
 GOOD = tuple(f"Tell me about the number {n}." for n in range(8))
 BAD = {

@@ -2,7 +2,7 @@
 
 import time
 
-from lpfloop.policies.engine import Request, Sampling
+from lpfloop.policies.engines.engine import Request, Sampling
 
 ASPECTS = ("Logical Correctness", "Factuality")
 THREE = ("Comprehension", "Completeness", "Readability")

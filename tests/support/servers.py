@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lpfloop.policies.endpoint import probe
-from lpfloop.policies.engine import EngineError
-from lpfloop.policies.worker import worker_environment
+from lpfloop.policies.endpoint.endpoint import probe
+from lpfloop.policies.engines.engine import EngineError
+from lpfloop.policies.workers.worker import worker_environment
 
 KEY = "made-up-key"
 START_S = 120

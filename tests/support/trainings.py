@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lpfloop.configs.methods import DPOTraining, SFTTraining
-from lpfloop.policies import trainer_process
-from lpfloop.policies.canary import CANARY
-from lpfloop.policies.trainer_job import TrainJob
-from lpfloop.policies.trainer_steps import parse_row
-from lpfloop.policies.training import TrainingError, TrainResult, train
+from lpfloop.policies.engines.canary import CANARY
+from lpfloop.policies.trainers import trainer_process
+from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
+from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.trainer_steps import parse_row
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
@@ -170,7 +170,8 @@ def safetensors(shapes: dict[str, list[int]]) -> bytes:
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run `code` in place of the launcher."""
     monkeypatch.setattr(
-        "lpfloop.policies.trainer_process.launch_argv", lambda job: [sys.executable, "-c", code]
+        "lpfloop.policies.trainers.trainer_process.launch_argv",
+        lambda job: [sys.executable, "-c", code],
     )
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lpfloop.loop.daemon import iteration, opened, ordered
-from lpfloop.loop.iteration import Iteration
-from lpfloop.loop.job import Job
-from lpfloop.loop.prompts import load_prompts
-from lpfloop.loop.stop import StopSignal
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import iteration, opened, ordered
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint
 
 CHECKPOINT = Checkpoint(

@@ -10,9 +10,15 @@ import pytest
 from rollouts import PPO, ppo_job, told_steps
 from trainings import sha256, starts
 
-from lpfloop.policies.canary import read_canary
-from lpfloop.policies.online.steps import drawn, read_prompts, read_step, step_folder, visited
-from lpfloop.policies.training import TrainingError, TrainResult, train
+from lpfloop.policies.engines.canary import read_canary
+from lpfloop.policies.trainers.step_files import (
+    drawn,
+    read_prompts,
+    read_step,
+    step_folder,
+    visited,
+)
+from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
 from lpfloop.stores.records import Candidate, Reward, Rollout, Statistic
 from lpfloop.stores.schemas import from_table
 

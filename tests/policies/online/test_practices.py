@@ -9,10 +9,15 @@ from online_jobs import make_online_world, quark_job
 from rollouts import PPO, ppo_job, referenced, told_steps, write_prompts
 from trainings import sha256, starts, write_demonstrations
 
-from lpfloop.policies.next_token import METRIC
-from lpfloop.policies.online.steps import ReferenceReward, read_prompts, read_step, step_folder
-from lpfloop.policies.trainer_job import SupervisedSet, TrainJob
-from lpfloop.policies.training import TrainingError, TrainResult, train
+from lpfloop.policies.trainers.next_token import METRIC
+from lpfloop.policies.trainers.step_files import (
+    ReferenceReward,
+    read_prompts,
+    read_step,
+    step_folder,
+)
+from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
+from lpfloop.policies.trainers.trainer_job import SupervisedSet, TrainJob
 from lpfloop.stores.records import Reward, Rollout
 from lpfloop.stores.schemas import from_table
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.policies.control import conditioned
+from lpfloop.policies.engines.control_text import conditioned
 from lpfloop.policies.online.quantiles import Pool, Sample, quantile_token, quantiles_of
 from lpfloop.stores.records import Message
 

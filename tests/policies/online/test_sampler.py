@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
-from lpfloop.policies.canary import StaleWeightsError
-from lpfloop.policies.engine import EngineError
+from lpfloop.policies.engines.canary import StaleWeightsError
+from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.online.sampler import RolloutSampler, agreement, refuse_stale
-from lpfloop.policies.online.steps import Asked, Drawn
+from lpfloop.policies.trainers.step_files import Asked, Drawn
 from lpfloop.stores.records import Message
 
 ROLLOUTS = [

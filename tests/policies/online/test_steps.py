@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.online.steps import (
+from lpfloop.policies.trainers.step_files import (
     Asked,
     StepRows,
     drawn,
@@ -21,7 +21,7 @@ from lpfloop.policies.online.steps import (
     visited,
     write_step,
 )
-from lpfloop.policies.trainer_job import OnlineJob
+from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message, Statistic
 from lpfloop.stores.schemas import from_table

@@ -1,0 +1,1 @@
+"""The command line: commands by topic, tables and the live display."""

@@ -1,0 +1,117 @@
+"""The command line: which commands there are.
+
+Data goes to stdout, talk to stderr. Heavy modules are imported inside the commands, so that
+`--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly, resumable;
+4 nothing to train on.
+"""
+
+from collections.abc import Callable, Mapping
+
+import typer
+
+from . import (
+    compare_commands as comparing,
+)
+from . import (
+    derive_commands as deriving,
+)
+from . import (
+    exchange_commands as exchange,
+)
+from . import (
+    judge_commands as judging,
+)
+from . import (
+    list_commands as listing,
+)
+from . import (
+    machine_commands as machine,
+)
+from . import (
+    operate_commands as operating,
+)
+from . import (
+    principle_commands as completing,
+)
+from . import (
+    query_commands as reading,
+)
+from . import (
+    run_commands as running,
+)
+from . import (
+    search_commands as searching,
+)
+from . import (
+    store_commands as keeping,
+)
+from . import (
+    trace_commands as tracing,
+)
+from .common import Exit
+
+__all__ = ["Exit", "app", "main"]
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "run": running.run,
+    "resume": running.resume,
+    "status": operating.status,
+    "watch": operating.watch,
+    "pause": operating.pause,
+    "stop": operating.stop,
+    "ctl": operating.ctl,
+    "launch": running.launch,
+    "show": tracing.show,
+    "lineage": tracing.lineage,
+    "diff": tracing.diff,
+    "sql": reading.sql,
+    "critiques": listing.critiques,
+    "candidates": listing.candidates,
+    "grades": listing.grades,
+    "pairs": listing.pairs,
+    "failures": listing.failures,
+    "search": searching.search,
+    "reindex": searching.reindex,
+    "duplicates": searching.duplicates,
+    "rederive": deriving.rederive,
+    "reparse": deriving.reparse,
+    "derived": deriving.derived,
+    "train": deriving.train,
+    "eval": reading.evaluate,
+    "judge-check": judging.judge_check,
+    "compare": comparing.compare,
+    "variants": reading.variants,
+    "principles": completing.principles,
+    "import": exchange.import_,
+    "export": exchange.export,
+    "digest": keeping.digest,
+    "verify": keeping.verify,
+    "repair": keeping.repair,
+    "gc": keeping.gc,
+    "compact": keeping.compact,
+    "migrate": keeping.migrate,
+    "failpoints": keeping.failpoints,
+    "doctor": machine.doctor,
+}
+
+app = typer.Typer(
+    name="lpfloop",
+    help="Improve a language model by its own feedback, and keep every sentence of evidence.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+tiny = typer.Typer(help="The embedded tiny world.", no_args_is_help=True)
+tiny.command("build")(machine.build)
+app.add_typer(tiny, name="tiny")
+
+
+def main() -> None:
+    """Run the command line."""
+    from ..run.terminal import guard_streams
+
+    guard_streams()
+    app()

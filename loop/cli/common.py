@@ -1,0 +1,161 @@
+"""What all commands share: exit codes, options, and how an error is told."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...stores.address import AddressError, bucket_of, lake_folder
+from ..lake.query.forms import Form, FormError, OutputError
+
+DEFAULT_LAKE = Path("lake")
+
+
+class Exit(IntEnum):
+    """What the exit code of a command means."""
+
+    DONE = 0
+    FAULT = 1
+    BAD_INPUT = 2
+    STOPPED = 3
+    NOTHING_TO_TRAIN_ON = 4
+
+
+def _lake(place: str | Path) -> Path:
+    try:
+        return lake_folder(str(place))
+    except AddressError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Lake = Annotated[
+    Path,
+    typer.Option(
+        "--lake",
+        envvar="LPFLOOP_LAKE",
+        parser=_lake,
+        metavar="PLACE",
+        help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+AsForm = Annotated[
+    Form,
+    typer.Option(
+        "--format", help="How rows are written; auto: table on a terminal, jsonl in a pipe."
+    ),
+]
+OneIteration = Annotated[int | None, typer.Option("--iteration", min=0, help="Only iteration T.")]
+OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows.")]
+RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RUN")]
+AnyRun = Annotated[
+    str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
+]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: section.key=value.")]
+
+
+def in_lake(lake: Path) -> str:
+    """Return the option that a command needs to find `lake`, with the space before it."""
+    return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
+
+
+def folder_of(lake: Path, name: str) -> Path:
+    """Return the folder of a run that is there.
+
+    Raises:
+        NoSuchRunError: if it is not.
+    """
+    from ..lake.query.runs import open_run
+
+    reader = open_run(lake, name)
+    reader.close()
+    return reader.folder
+
+
+@contextmanager
+def exit_codes() -> Generator[None]:
+    """Turn what can go wrong into one sentence and its exit code; anything else is a fault."""
+    from ..run.terminal import say
+
+    try:
+        yield
+    except Exception as error:
+        told = _told(error)
+        if told is None:
+            raise
+        say(told[1])
+        raise typer.Exit(told[0]) from error
+
+
+def _told(error: Exception) -> tuple[Exit, str] | None:
+    """Return what an error means and its sentence; imports much, so only when there is one."""
+    from ...configs.schema import ConfigError
+    from ...policies.engines.engine import EngineError
+    from ...policies.trainers.train_model import TrainingError
+    from ...stores.bucket import BucketError
+    from ...stores.derived import DerivedError
+    from ...stores.index import IndexUnusableError
+    from ...stores.inspection import DamagedJournalError
+    from ...stores.journal import FencedError
+    from ...stores.journal_reader import JournalError
+    from ...stores.lake import OwedAgainError, RunNameError
+    from ...stores.lock import LockedError
+    from ...stores.outputs import TargetError
+    from ...stores.sealed import DamagedError
+    from ..daemon.control import ControlError, NoDaemonError, RefusedError
+    from ..data.files import InputError
+    from ..lake.query.row_lists import ListError
+    from ..lake.query.runs import NoSuchRunError
+    from ..lake.query.sql import SqlError
+    from ..lake.trace.diff import DiffError
+    from ..lake.trace.find_row import NoSuchIdError
+    from ..run.outcomes import NothingToTrainOn
+    from ..run.stop import Stopped
+
+    if isinstance(
+        error,
+        (
+            ConfigError,
+            DerivedError,
+            FormError,
+            IndexUnusableError,
+            InputError,
+            ListError,
+            SqlError,
+            TargetError,
+            RunNameError,
+            NoSuchRunError,
+            NoSuchIdError,
+            DiffError,
+            NoDaemonError,
+            RefusedError,
+            JournalError,
+            LockedError,
+        ),
+    ):
+        return Exit.BAD_INPUT, f"error: {error}"
+    if isinstance(
+        error,
+        (
+            BucketError,
+            EngineError,
+            OutputError,
+            TrainingError,
+            DamagedError,
+            DamagedJournalError,
+            OwedAgainError,
+            FencedError,
+            ControlError,
+        ),
+    ):
+        return Exit.FAULT, f"error: {error}"
+    if isinstance(error, Stopped):
+        said = "stopped cleanly; `lpfloop resume` continues where it stopped"
+        return Exit.STOPPED, str(error) or said
+    if isinstance(error, NothingToTrainOn):
+        return Exit.NOTHING_TO_TRAIN_ON, f"nothing to train on: {error}"
+    return None

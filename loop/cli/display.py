@@ -1,0 +1,220 @@
+"""Showing a run to a person: live on a terminal, in plain lines elsewhere, a table at the end."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from ...stores.records import Evaluation
+from ..data.sanitize import one_line, visible
+from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
+from ..run.reporter import Advance
+
+LONGEST_STAGE = 80
+Column = tuple[str, str, float, int]
+"""A metric, its heading, by what it is multiplied, and how many decimals are shown."""
+VERIFIED: tuple[Column, ...] = (
+    ("math_accuracy", "Math", 100.0, 1),
+    ("fact_score", "Facts", 100.0, 1),
+    ("general_fulfilled", "General", 100.0, 1),
+    ("json_valid", "JSON", 100.0, 1),
+    ("self_identified", "Identity", 100.0, 1),
+    ("mean_length", "Length", 1.0, 1),
+)
+ASSESSED: tuple[Column, ...] = (
+    ("win_rate", "Win-rate", 100.0, 1),
+    ("length_controlled_win_rate", "LC", 100.0, 1),
+    ("true_score", "True", 1.0, 3),
+    ("reward", "Reward", 1.0, 3),
+    ("kl", "KL to M_0", 1.0, 2),
+)
+
+
+@dataclass(kw_only=True)
+class _Tally:
+    """What the current stage has done since it began in this process."""
+
+    title: str
+    planned: int
+    done: int
+    before: int
+    started: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    tokens: int = 0
+    unscored: int = 0
+
+    def add(self, advance: Advance) -> None:
+        self.done += 1
+        self.rows += advance.rows
+        self.tokens += advance.tokens
+        self.unscored += advance.unscored
+
+    @property
+    def summary(self) -> str:
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        parts = [f"{self.rows:,} rows"]
+        if self.tokens:
+            parts.append(f"{self.tokens / seconds:,.0f} tokens/s")
+        if self.unscored:
+            parts.append(f"unscored {self.unscored / max(self.rows, 1):.1%}")
+        if self.before:
+            parts.append(f"{self.before} units re-used")
+        return ", ".join(parts)
+
+
+class LiveReporter:
+    """A bar for each stage, with rows, tokens/s, the unscored share and the time to go."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:<34}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[summary]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+        )
+        self._tally: _Tally | None = None
+        self._task: TaskID | None = None
+        self._progress.start()
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Add a bar for the stage."""
+        title = _title(iteration, stage)
+        self._tally = _Tally(title=title, planned=planned, done=done, before=done)
+        self._task = self._progress.add_task(
+            escape(title), total=planned, completed=done, summary=self._tally.summary
+        )
+
+    def advance(self, advance: Advance) -> None:
+        """Move the stage's bar by one unit."""
+        if self._tally is not None and self._task is not None:
+            self._tally.add(advance)
+            self._progress.update(self._task, advance=1, summary=self._tally.summary)
+
+    def end(self) -> None:
+        """Leave the stage's bar as it is."""
+        self._tally = self._task = None
+
+    def note(self, text: str) -> None:
+        """Print a sentence above the bars."""
+        self._progress.console.print(visible(text), markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Stop redrawing."""
+        self._progress.stop()
+
+
+class PlainReporter:
+    """One line when a stage is over: for logs, pipes and CI."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tally: _Tally | None = None
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Remember the stage."""
+        title = _title(iteration, stage)
+        self._tally = _Tally(title=title, planned=planned, done=done, before=done)
+
+    def advance(self, advance: Advance) -> None:
+        """Count a unit."""
+        if self._tally is not None:
+            self._tally.add(advance)
+
+    def end(self) -> None:
+        """Print what the stage did."""
+        if self._tally is not None:
+            tally = self._tally
+            seconds = time.monotonic() - tally.started
+            counts = f"{tally.done}/{tally.planned} units"
+            self.note(f"{tally.title:<34} {counts}, {tally.summary}, {seconds:.1f} s")
+        self._tally = None
+
+    def note(self, text: str) -> None:
+        """Print a sentence."""
+        self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def _title(iteration: int, stage: str) -> str:
+    return f"iteration {iteration}  {one_line(stage, limit=LONGEST_STAGE)}"
+
+
+def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
+    """Return the tables of M_0, M_1, ...: what is verified, what was assessed, what was probed."""
+    measured = [e for e in evaluations if not is_probe(e.benchmark)]
+    probed = [e for e in evaluations if is_probe(e.benchmark)]
+    assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in measured}
+    tables = [_results_table(measured, VERIFIED, "Held-out results (mean ± standard error)")]
+    if assessed:
+        tables.append(_results_table(measured, ASSESSED, "Assessed"))
+    if probed:
+        tables.append(_probes_table(probed))
+    return tables
+
+
+def _probes_table(probed: Sequence[Evaluation]) -> Table:
+    """Return a table of what was passed of each probe; falls are told where they alarm."""
+    table = Table(
+        title="Probes passed, in percent (fell: alarm, by more than its standard error)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
+    probes = sorted({e.benchmark for e in probed})
+    table.add_column("Model", no_wrap=True)
+    for probe in probes:
+        table.add_column(escape(probe.removeprefix(PREFIX)), justify="right")
+    for iteration in sorted({e.iteration for e in probed}):
+        cells = list[str]()
+        for probe in probes:
+            lost = [by_name.get((iteration, probe, metric)) for metric in (FALL, FALL_OVERALL)]
+            alarms = [e for e in lost if e is not None and alarming(e)]
+            fell = f", fell {_cell(alarms[-1], 100.0, 1)}" if alarms else ""
+            cells.append(_cell(by_name.get((iteration, probe, PASSED)), 100.0, 1) + fell)
+        table.add_row(f"M_{iteration}", *cells)
+    return table
+
+
+def _results_table(evaluations: Sequence[Evaluation], named: Sequence[Column], title: str) -> Table:
+    """Return a table of some metrics in the form of the paper's Table 2, with their errors."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    table.add_column("Model", no_wrap=True)
+    by_name = {(e.iteration, e.metric): e for e in evaluations}
+    metrics = {e.metric for e in evaluations}
+    columns = [column for column in named if column[0] in metrics]
+    for _, heading, *_ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for iteration in sorted({e.iteration for e in evaluations}):
+        cells = [
+            _cell(by_name.get((iteration, name)), scale, decimals)
+            for name, _, scale, decimals in columns
+        ]
+        table.add_row(f"M_{iteration}", *cells)
+    return table
+
+
+def _cell(evaluation: Evaluation | None, scale: float, decimals: int) -> str:
+    if evaluation is None:
+        return "-"
+    error = "" if evaluation.stderr is None else f" ±{evaluation.stderr * scale:.{decimals}f}"
+    return f"{evaluation.value * scale:.{decimals}f}{error}"

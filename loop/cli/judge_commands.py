@@ -1,0 +1,70 @@
+"""The command that checks judges against people: `judge-check`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import DEFAULT_LAKE, AsJson, Lake, exit_codes
+
+
+def judge_check(
+    sources: Annotated[
+        list[str], typer.Argument(help="Files of judgments, or names of runs.", metavar="SOURCE...")
+    ],
+    *,
+    human: Annotated[
+        list[str] | None,
+        typer.Option("--human", help="Annotators whose names begin like this are people."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Also agreement by this field, such as task of a run's prompts."),
+    ] = None,
+    second: Annotated[
+        str | None, typer.Option(help="Also agreement with this judge, in wins, ties and losses.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Also how often this model's outputs win, tie and lose.")
+    ] = None,
+    panel: Annotated[int, typer.Option(min=2, help="Most verdicts that make a majority.")] = 4,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it, too: an .svg, .png or .pdf file.")
+    ] = None,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Check judges: agreement with people, bias and variance, tastes, consistency."""
+    from ..data.files import InputError
+    from ..evaluation.judge_agreement import Question, agreements
+    from ..evaluation.judge_check import Settings, check
+    from ..evaluation.judge_report import document, plot_check, print_agreements, print_check
+    from ..evaluation.judgment_formats import PEOPLE
+    from ..evaluation.judgment_sources import judgments_of
+    from ..evaluation.judgments import collect
+    from ..evaluation.plots import check_plot
+    from .tables import print_json
+
+    with exit_codes():
+        if plot is not None:
+            check_plot(plot)
+        judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
+        if not len(judgments.instructions):
+            raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
+        if by is not None and not any(judgments.tasks):
+            raise InputError(f"--by {by}: no judgment has a field of this name")
+        settings = Settings(panel=panel, draws=draws, seed=seed)
+        question = Question(second=second, model=model)
+        asked = by is not None or question != Question()
+        agreed = agreements(judgments, question, settings) if asked else []
+        checked = check(judgments, settings)
+        if plot is not None:
+            plot_check(plot, checked)
+        if as_json:
+            print_json(document(judgments, checked, agreed, settings))
+        else:
+            print_check(judgments, checked)
+            if agreed:
+                print_agreements(agreed)

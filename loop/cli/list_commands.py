@@ -1,0 +1,294 @@
+"""Commands that list a run's rows with filters: critiques, candidates, grades, pairs, failures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import By, Form
+from .common import (
+    DEFAULT_LAKE,
+    AsForm,
+    AsJson,
+    Lake,
+    Limit,
+    OneIteration,
+    OneTask,
+    RunArgument,
+    exit_codes,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ...stores.lake import RunReader
+
+OneAspect = Annotated[str | None, typer.Option("--aspect", help="Only where this is rated.")]
+OneRating = Annotated[
+    int | None, typer.Option("--rating", min=-1, max=1, help="Only with this rating.")
+]
+OneKind = Annotated[
+    str | None, typer.Option("--kind", help="Only of sample, refinement, greedy, or external.")
+]
+MinReward = Annotated[float | None, typer.Option("--min-reward", help="Reward at least this.")]
+MaxReward = Annotated[float | None, typer.Option("--max-reward", help="Reward at most this.")]
+MinTokens = Annotated[int | None, typer.Option("--min-length", help="At least so many tokens.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-length", help="At most so many tokens.")]
+MinLength = Annotated[int | None, typer.Option("--min-length", help="At least so many characters.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="At most so many characters.")]
+Text = Annotated[
+    str | None, typer.Option("--text", help="Only with this in it, in any case; or /REGEX/.")
+]
+Unscored = Annotated[bool, typer.Option("--unscored", help="Only with an unread reply.")]
+Sort = Annotated[
+    str | None, typer.Option("--sort", help="By this column; -COLUMN: the greatest first.")
+]
+
+
+def critiques(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    kind: OneKind = None,
+    aspect: OneAspect = None,
+    rating: OneRating = None,
+    unscored: Unscored = False,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the critiques of a run."""
+    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import critiques as listed
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        kind=kind,
+        aspect=aspect,
+        rating=rating,
+        unscored=unscored,
+        min_reward=min_reward,
+        max_reward=max_reward,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+    columns = ("iteration", "prompt_id", "status", "aspects", "text")
+    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+
+
+def candidates(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    kind: OneKind = None,
+    aspect: OneAspect = None,
+    rating: OneRating = None,
+    unscored: Unscored = False,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    min_length: MinTokens = None,
+    max_length: MaxTokens = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the candidates of a run with their rewards; ratings are those of their critiques."""
+    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import candidates as listed
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        kind=kind,
+        aspect=aspect,
+        rating=rating,
+        unscored=unscored,
+        min_reward=min_reward,
+        max_reward=max_reward,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+    columns = ("iteration", "candidate_id", "task", "kind", "completion_tokens", "reward", "text")
+    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+
+
+def grades(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    aspect: Annotated[str | None, typer.Option("--aspect", help="Only in this aspect.")] = None,
+    rating: Annotated[
+        int | None, typer.Option("--rating", min=1, max=10, help="Only with this rating.")
+    ] = None,
+    unscored: Unscored = False,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the grades of a run: of each candidate its ratings in four aspects, or as a whole."""
+    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import grades as listed
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        aspect=aspect,
+        rating=rating,
+        unscored=unscored,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+    columns = ("iteration", "candidate_id", "aspect", "rating", "status", "rationale")
+    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+
+
+def pairs(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    derived: Annotated[
+        str | None, typer.Option("--name", help="Of this derived table instead.")
+    ] = None,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    rule: Annotated[str | None, typer.Option(help="Only made by this rule.")] = None,
+    aspect: Annotated[
+        str | None, typer.Option(help="Only where this is rated of the rejected answer.")
+    ] = None,
+    rating: Annotated[
+        int | None, typer.Option(min=-1, max=1, help="Only with this rating of the rejected.")
+    ] = None,
+    min_margin: Annotated[
+        float | None, typer.Option(help="Reward of chosen less rejected at least this.")
+    ] = None,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the pairs of a run, chosen beside rejected; reward and length are of the chosen."""
+    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import pairs as listed
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        rule=rule,
+        aspect=aspect,
+        rating=rating,
+        min_margin=min_margin,
+        min_reward=min_reward,
+        max_reward=max_reward,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+    columns = ("iteration", "prompt_id", "rank", "prompt", "chosen", "rejected")
+    _list(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
+
+
+def failures(
+    name: RunArgument,
+    *,
+    by: Annotated[By | None, typer.Option(help="Count them by this instead.")] = None,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    kind: OneKind = None,
+    aspect: OneAspect = None,
+    rating: OneRating = None,
+    unscored: Unscored = False,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    min_length: MinTokens = None,
+    max_length: MaxTokens = None,
+    text: Text = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List what went wrong with candidates: aspects rated -1 or 0, unread replies, cut answers."""
+    from ..lake.query.failures import counted
+    from ..lake.query.failures import failures as listed
+    from ..lake.query.row_lists import Wanted
+
+    wanted = Wanted(
+        iteration=iteration,
+        task=task,
+        kind=kind,
+        aspect=aspect,
+        rating=rating,
+        unscored=unscored,
+        min_reward=min_reward,
+        max_reward=max_reward,
+        min_length=min_length,
+        max_length=max_length,
+        text=text,
+        sort=sort,
+        limit=limit,
+    )
+
+    def found(run: "RunReader") -> "pl.LazyFrame":
+        rows = listed(run, wanted)
+        return rows if by is None else counted(rows, by)
+
+    columns = () if by else ("iteration", "prompt_id", "status", "aspect", "reward", "text")
+    _list(lake, name, found, columns, form, as_json=as_json)
+
+
+def _list(
+    lake: Path,
+    name: str,
+    listed: "Callable[[RunReader], pl.LazyFrame]",
+    columns: Sequence[str],
+    form: Form,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the rows of a run; it stays open until they are written."""
+    from ..lake.query.row_output import write_frame
+    from ..lake.query.runs import open_run
+
+    with exit_codes():
+        reader = open_run(lake, name)
+        try:
+            write_frame(listed(reader), form, columns, as_json=as_json)
+        finally:
+            reader.close()

@@ -1,0 +1,130 @@
+"""Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`."""
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..lake.query.forms import Form
+from .common import (
+    DEFAULT_LAKE,
+    AnyRun,
+    AsForm,
+    AsJson,
+    Lake,
+    OneIteration,
+    RunArgument,
+    exit_codes,
+    folder_of,
+    in_lake,
+)
+from .session import reporting
+
+
+class Action(StrEnum):
+    """What `ctl` can do."""
+
+    SET = "set"
+    GET = "get"
+
+
+def status(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run has done, stage by stage, what it has spent, and who works on it."""
+    from ..daemon.status import overview, stage_rows
+    from ..lake.query.row_output import is_table, write_frame
+    from ..lake.query.runs import evaluations, open_run
+    from .tables import print_json, print_status
+
+    with exit_codes():
+        table = is_table(form, as_json=as_json) or form is Form.AUTO
+        reader = open_run(lake, name)
+        found = overview(reader, iteration)
+        if as_json:
+            print_json(found)
+        elif table:
+            print_status(found, evaluations(reader))
+        else:
+            write_frame(stage_rows(found), form)
+        reader.close()
+
+
+def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Show the display of a run that goes on elsewhere, until it ends or Ctrl-C."""
+    from ..data.sanitize import visible
+    from ..lake.query.runs import open_run
+    from ..run.terminal import say
+    from .watch import Watcher
+
+    with exit_codes(), reporting() as reporter:
+        reader = open_run(lake, name)
+        try:
+            typer.echo(visible(Watcher(reader=reader.journal, reporter=reporter).watch()))
+        except KeyboardInterrupt:
+            say(f"run {reader.folder.name} goes on")
+        finally:
+            reader.close()
+
+
+def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Let a run begin no new unit until `resume`; what is in flight is finished and kept."""
+    from ..daemon.control import Pause, ask
+    from ..run.terminal import say
+
+    with exit_codes():
+        state = ask(folder_of(lake, name), Pause())
+    typer.echo(f"{state.pid} paused")
+    say(f"`lpfloop resume {name}{in_lake(lake)}` lets it go on")
+
+
+def stop(
+    name: RunArgument,
+    *,
+    now: Annotated[bool, typer.Option("--now", help="Wait for nothing in flight.")] = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Stop a run cleanly, and wait until its process is gone."""
+    from ..daemon.status import stop_run
+    from ..run.terminal import say
+
+    with exit_codes():
+        pid = stop_run(folder_of(lake, name), now=now, say=say)
+    typer.echo(f"{pid} stopped")
+    say(f"`lpfloop resume {name}{in_lake(lake)}` continues where it stopped")
+
+
+def ctl(
+    name: RunArgument,
+    action: Annotated[Action, typer.Argument(help="set PATH=VALUE, or get [PATH].")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...")] = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Change live settings of a running loop from its next unit on, or read them."""
+    from ...configs.load import parse_set
+    from ...configs.schema import ConfigError
+    from ..daemon.control import Look, Set, ask
+
+    with exit_codes():
+        folder = folder_of(lake, name)
+        if action is Action.SET:
+            changes = [parse_set(word) for word in words or ()]
+            if not changes:
+                raise ConfigError(f"ctl {name} set: say what, as PATH=VALUE")
+            for change in changes:
+                state = ask(folder, Set(path=change.path, value=change.value))
+                typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
+            return
+        live = ask(folder, Look()).live
+        unknown = [path for path in words or () if path not in live]
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is no live field; there are: {', '.join(live)}")
+        for path in words or live:
+            typer.echo(f"{path}={json.dumps(live[path])}")

@@ -1,0 +1,76 @@
+"""`lpfloop principles`: the shipped ones, and more that a model writes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..lake.query.forms import Form
+from .common import AsForm, AsJson, exit_codes
+
+COUNT = 10
+"""How many principles a model writes, unless told: as many as the paper's did."""
+
+
+def principles(
+    *,
+    aspect: Annotated[str | None, typer.Option(help="Only of this aspect.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or URL of a model that writes more of the aspect.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=100, help=f"How many it writes; default {COUNT}.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of what it writes; default 0.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write them to this YAML file, the shipped ones first.")
+    ] = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the principles that completions are written under, or let a model write more."""
+    import polars as pl
+
+    from ...configs.schema import ConfigError
+    from ...stores.outputs import output_file
+    from ..data.principles import as_yaml, shipped_aspects, shipped_texts
+    from ..lake.query.row_output import write_frame
+
+    with exit_codes():
+        aspects = shipped_aspects() if aspect is None else (aspect,)
+        found = {name: list(shipped_texts(name)) for name in aspects}
+        if aspect is None and (model is not None or out is not None):
+            raise ConfigError(f"say which aspect, with --aspect: {', '.join(aspects)}")
+        if model is None and (count is not None or seed is not None):
+            raise ConfigError("--count and --seed are for what a model writes; say which: --model")
+        written: list[str] = []
+        if aspect is not None and model is not None:
+            written = _written(model, aspect, found[aspect], count or COUNT, seed or 0)
+        if aspect is not None and out is not None:
+            output_file(out, as_yaml([*found[aspect], *written]).encode())
+        rows = [
+            {"aspect": name, "by": by, "principle": text}
+            for name, texts in found.items()
+            for by, group in (("lpfloop", texts), (model, written))
+            for text in group
+        ]
+        write_frame(pl.DataFrame(rows), form, as_json=as_json)
+
+
+def _written(model: str, aspect: str, examples: list[str], count: int, seed: int) -> list[str]:
+    """Open the model, and let it write principles."""
+    import tempfile
+
+    from ...configs.engines import EngineConfig
+    from ...policies.workers.open import open_engine
+    from ..run.models import located
+    from ..stages.write_principles import generate
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_engine(located(model), EngineConfig(), log=Path(folder) / "engine.log")
+        try:
+            return generate(engine, aspect, examples, count, seed=seed)
+        finally:
+            engine.close()

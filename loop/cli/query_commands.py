@@ -1,0 +1,128 @@
+"""Commands that ask a lake: `sql`; and `eval`, `variants`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..lake.query.forms import Form, FormError
+from .common import (
+    DEFAULT_LAKE,
+    AsForm,
+    AsJson,
+    Lake,
+    OneIteration,
+    Settings,
+    exit_codes,
+)
+from .reward_commands import REWARD, RewardCheck, check_reward
+from .session import reporting
+from .win_rate_commands import WINRATE, winrate
+
+
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(help="One SELECT; without it: what there is.")
+    ] = None,
+    *,
+    run: Annotated[list[str] | None, typer.Option("--run", help="Only this run.")] = None,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Ask runs in SQL (DuckDB), read-only: all runs of the lake, each table with a column `run`."""
+    from ..lake.query.row_output import write_frame
+    from ..lake.query.sql import COLUMNS, answer
+
+    with exit_codes(), answer(lake, query or COLUMNS, run or ()) as found:
+        write_frame(found, form, as_json=as_json)
+
+
+def variants(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
+    """List the recipes."""
+    import polars as pl
+
+    from ..lake.query.row_output import write_frame
+    from ..recipes import RECIPES
+
+    rows = [{"name": n, "paper": v.paper, "summary": v.summary} for n, v in RECIPES.items()]
+    with exit_codes():
+        write_frame(pl.DataFrame(rows), form, as_json=as_json)
+
+
+def evaluate(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the run; or winrate, of a file; or reward, of a reward model.",
+            metavar="RUN|winrate|reward",
+        ),
+    ],
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Evaluate on these prompts instead (JSONL).")
+    ] = None,
+    preferences: Annotated[
+        list[Path] | None,
+        typer.Option(help="winrate: annotations in AlpacaEval's format; reward: people's."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="winrate, reward: also by this field of the file.")
+    ] = None,
+    versus: Annotated[
+        Path | None, typer.Option(help="winrate: also the lead over the model of this file.")
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="reward: the reward model's folder, or tiny.")
+    ] = None,
+    human: Annotated[
+        list[str] | None,
+        typer.Option("--human", help="reward: annotators whose names begin like this are people."),
+    ] = None,
+    settings: Settings = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a run's checkpoints; or recompute a win-rate; or check a reward model on people."""
+    from ...stores.frames import rows_frame
+    from ...stores.records import Evaluation
+    from ..daemon.evaluate_run import evaluate_run
+    from ..lake.query.row_output import is_table, write_frame
+    from .tables import print_results
+
+    with exit_codes():
+        if name != REWARD:
+            _refuse_elsewhere(REWARD, {"reward": reward, "human": human, "set": settings})
+        if name == REWARD:
+            _refuse_elsewhere(WINRATE, {"versus": versus})
+            check = RewardCheck(model=reward, files=preferences or (), by=by, human=human or ())
+            check_reward(check, settings or (), form, as_json=as_json)
+            return
+        if name == WINRATE:
+            winrate(_only(preferences), by, versus, form, as_json=as_json)
+            return
+        _refuse_elsewhere(WINRATE, {"preferences": preferences, "by": by, "versus": versus})
+        table = is_table(form, as_json=as_json)
+        with reporting() as reporter:
+            found = evaluate_run(lake, name, iteration, prompts, reporter)
+        if table:
+            print_results(found)
+        else:
+            write_frame(rows_frame(Evaluation, found), form, as_json=as_json)
+
+
+def _refuse_elsewhere(word: str, options: Mapping[str, object]) -> None:
+    """Refuse options that belong to another use of `eval`."""
+    for option, given in options.items():
+        if given is not None:
+            raise FormError(f"--{option} is about a file: `lpfloop eval {word} ...`")
+
+
+def _only(files: Sequence[Path] | None) -> Path | None:
+    """Return the one file of a win-rate."""
+    if files is not None and len(files) > 1:
+        raise FormError(f"eval {WINRATE}: one file of one model; give --preferences once")
+    return files[0] if files else None

@@ -1,0 +1,317 @@
+"""Commands that run the loop: `run`, `resume`, and `launch slurm` for a cluster."""
+
+import json
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import (
+    DEFAULT_LAKE,
+    Exit,
+    Lake,
+    RunArgument,
+    Settings,
+    exit_codes,
+    in_lake,
+)
+from .session import compare_variants, stop_signal, work_on
+
+if TYPE_CHECKING:
+    from ...configs.load import Override
+    from ...configs.schema import RunConfig
+    from ...stores.lake import RunReader
+    from ..daemon.job import Job
+
+ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
+Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
+Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
+RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: JSONL or Parquet.")]
+Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
+Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Go on as a daemon; see `status`.")]
+ForkOf = Annotated[
+    str | None, typer.Option("--fork", help="Re-use the units of this run that still hold.")
+]
+Variants = Annotated[
+    str | None,
+    typer.Option(help="Compare recipes from the same start: all, or names with commas."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="With --variants: so many seeds, from --seed on.")]
+Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
+
+
+def run(
+    *,
+    config: ConfigName = None,
+    variant: Variant = None,
+    variants: Variants = None,
+    seeds: Seeds = 1,
+    iterations: Iterations = None,
+    name: RunName = None,
+    lake: Lake = DEFAULT_LAKE,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    fork: ForkOf = None,
+    detach: Detach = False,
+    announce: Announce = None,
+) -> None:
+    """Run the loop; the same run name again continues where it stopped."""
+    from ...configs.load import Override, load_config
+    from ..daemon.suite import Suite, chosen_variants
+
+    given = (
+        Override(source="--iterations", path="iterations", value=iterations),
+        Override(source="--prompts", path="prompts.source", value=prompts),
+        Override(source="--policy", path="policy.model", value=policy),
+        Override(source="--critic", path="critic.model", value=critic),
+        Override(source="--seed", path="seed", value=seed),
+    )
+    with exit_codes():
+        _refuse_secrets(settings or ())
+        own = config is None and any(v is not None for v in (prompts, policy, critic))
+        chosen = "own" if own else config
+        overrides = [override for override in given if override.value is not None]
+        if variants is not None:
+            alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            _refuse_beside_variants(alone)
+            first = seed or 0
+            suite = Suite(
+                config=chosen,
+                variants=chosen_variants(variants),
+                seeds=tuple(range(first, first + seeds)),
+                lake=lake,
+                prefix=name or Path(chosen or "tiny").stem,
+                overrides=(*overrides, *(settings or ())),
+                env=os.environ,
+            )
+            compare_variants(suite)
+            return
+        loaded = load_config(chosen, variant, [*overrides, *(settings or ())], os.environ)
+        name = name or f"{Path(chosen or 'tiny').stem}-{loaded.recipe.name}"
+        if detach:
+            words = [f"--set={item}" for item in settings or ()]
+            options = {"config": chosen, "variant": variant, "run": name, "lake": lake}
+            options |= {"prompts": prompts, "policy": policy, "critic": critic}
+            options |= {"iterations": iterations, "seed": seed, "fork": fork}
+            _detached(["run", *_given(options), *words], name, lake)
+        else:
+            work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
+
+
+def _refuse_beside_variants(options: Mapping[str, object]) -> None:
+    from ...configs.schema import ConfigError
+
+    for option, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"--variants runs several recipes here, one by one: leave out {option}"
+            )
+
+
+def resume(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iterations: Iterations = None,
+    max_tokens: Annotated[int | None, typer.Option(min=0, help="Raise budget.tokens.")] = None,
+    max_judge_calls: Annotated[
+        int | None, typer.Option(min=0, help="Raise budget.judge_calls.")
+    ] = None,
+    max_money: Annotated[float | None, typer.Option(min=0, help="Raise budget.money.")] = None,
+    max_hours: Annotated[float | None, typer.Option(min=0, help="Raise budget.hours.")] = None,
+    max_disk_gib: Annotated[
+        float | None, typer.Option(min=0, help="Raise budget.disk_gib.")
+    ] = None,
+    retry_unscored: Annotated[
+        bool, typer.Option("--retry-unscored", help="Ask again about comparisons not read.")
+    ] = False,
+    detach: Detach = False,
+    announce: Announce = None,
+) -> None:
+    """Let a paused run go on, or continue an interrupted one from its stored configuration."""
+    from ...configs.load import Override, stored_config
+    from ...stores.journal import migrated
+    from ...stores.lake import run_folder
+    from ..daemon.control import alive
+    from ..lake.imports import require_loop
+    from ..lake.query.runs import open_run
+    from ..run.terminal import say
+
+    limits = {
+        "max-tokens": ("budget.tokens", max_tokens),
+        "max-judge-calls": ("budget.judge_calls", max_judge_calls),
+        "max-money": ("budget.money", max_money),
+        "max-hours": ("budget.hours", max_hours),
+        "max-disk-gib": ("budget.disk_gib", max_disk_gib),
+        "iterations": ("iterations", iterations),
+    }
+    raised = [
+        Override(source=f"--{option}", path=path, value=value)
+        for option, (path, value) in limits.items()
+        if value is not None
+    ]
+    with exit_codes():
+        migrated(run_folder(lake, name))
+        reader = open_run(lake, name)
+        require_loop(reader.journal)
+        stored = json.loads(reader.journal.meta("config") or "{}")
+        if alive(run_folder(lake, name)):
+            reader.close()
+            _lift_pause(run_folder(lake, name), raised, retry_unscored=retry_unscored)
+            return
+        config = stored_config(stored, raised, os.environ)
+        again = list(_to_ask_again(reader)) if retry_unscored else []
+        if detach:
+            options = {"lake": lake} | {option: value for option, (_, value) in limits.items()}
+            flag = ["--retry-unscored"] if retry_unscored else []
+            _detached(["resume", name, *_given(options), *flag], name, lake)
+            return
+        for line in (*_outlook(reader, config), *again):
+            say(line)
+        reader.close()
+        job = replace(_job(config, lake, name), retry_unscored=retry_unscored)
+        work_on(job, stop_signal(config, lift_pause=True), announce)
+
+
+def _lift_pause(
+    folder: Path, raised: "Sequence[Override]", *, retry_unscored: bool = False
+) -> None:
+    """Tell the daemon that works on the run to go on, with what was raised."""
+    from ...configs.schema import ConfigError
+    from ..daemon.control import Resume, Set, ask
+    from ..run.terminal import say
+
+    if retry_unscored:
+        raise ConfigError(
+            f"--retry-unscored: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
+            "first"
+        )
+    if any(override.path == "iterations" for override in raised):
+        raise ConfigError(
+            f"--iterations: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
+            "first, then resume it with more iterations"
+        )
+    for override in raised:
+        ask(folder, Set(path=override.path, value=override.value))
+        say(f"{override.path} is {override.value} from the next unit on")
+    state = ask(folder, Resume())
+    typer.echo(f"{state.pid} running")
+
+
+def _to_ask_again(reader: "RunReader") -> Generator[str]:
+    """Say which comparisons are asked about again, and which it is too late for."""
+    from ..stages.retry_unscored import to_retry, unscored
+
+    asked = to_retry(reader.journal)
+    for stage in asked:
+        where = f"iteration {stage.iteration}, {stage.stage}"
+        yield f"asks again about {stage.rows:,} comparisons of {where}"
+    late = sum(stage.rows for stage in unscored(reader.journal) if stage.trained)
+    if late:
+        yield f"{late:,} comparisons stay without a verdict: models learned from the others already"
+    if not asked:
+        yield "every comparison has its verdict: nothing is asked again"
+
+
+def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
+    """Say what a resumed run has, which it will not make again, and what it is about to do."""
+    from ..daemon.progress import progress
+
+    stages = progress(reader.journal, running=False)
+    done = [stage for stage in stages if stage.done]
+    if done:
+        yield f"re-uses {sum(stage.done for stage in done):,} units:"
+    for number in sorted({stage.iteration for stage in done}):
+        parts = ", ".join(f"{s.stage} {s.done}/{s.planned}" for s in done if s.iteration == number)
+        yield f"  iteration {number}: {parts}"
+    owed = [stage for stage in stages if stage.owed]
+    last = max((stage.iteration for stage in stages), default=0)
+    for stage in owed:
+        yield f"will make {stage.owed:,} units of iteration {stage.iteration}, {stage.stage}"
+    if last < config.iterations or owed or not stages:
+        yield f"will go on to iteration {config.iterations}"
+    else:
+        yield f"all {config.iterations} iterations were begun; will make what is missing"
+
+
+def launch(
+    where: Annotated[str, typer.Argument(help="The scheduler: slurm.", metavar="slurm")],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="Options of `lpfloop run`, after --.")
+    ] = None,
+    *,
+    printed: Annotated[bool, typer.Option("--print", help="Print the file (sbatch reads it).")],
+    name: Annotated[str, typer.Option("--run", help="Name of the run.")],
+    lake: Lake = DEFAULT_LAKE,
+    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account.")] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs.")] = 1,
+    cpus: Annotated[int, typer.Option(min=1, help="CPU cores.")] = 8,
+    mem: Annotated[str, typer.Option(help="Memory, as Slurm says it.")] = "64G",
+    time: Annotated[str, typer.Option(help="Time limit, as Slurm says it.")] = "24:00:00",
+) -> None:
+    """Print a batch file that runs the loop on a cluster, stops it in time and goes on."""
+    from ...configs.schema import ConfigError
+    from ..daemon.slurm import Allocation, batch_file
+
+    del printed
+    with exit_codes():
+        if where != "slurm":
+            raise ConfigError(f"launch {where}: only `lpfloop launch slurm` is known")
+        words = list(options or ())
+        _refuse_secrets(words)
+        allocation = Allocation(
+            partition=partition, account=account, gpus=gpus, cpus=cpus, mem=mem, time=time
+        )
+        typer.echo(batch_file(name, lake, words, allocation, resumable=Exit.STOPPED), nl=False)
+
+
+def _refuse_secrets(settings: "Sequence[str]") -> None:
+    """Refuse a key on the command line, which every user of the machine can read."""
+    from ...configs.load import fields
+    from ...configs.schema import ConfigError
+
+    secret = {field.path for field in fields() if field.secret}
+    for text in settings:
+        path = text.removeprefix("--set=").partition("=")[0].strip()
+        if path in secret:
+            raise ConfigError(
+                f"--set {path}: a command line can be read by every user of this machine; set the "
+                "environment variable LPFLOOP_API_KEY instead"
+            )
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+
+def _job(config: "RunConfig", lake: Path, name: str, fork: str | None = None) -> "Job":
+    from ..daemon.job import Job
+
+    return Job(config=config, lake=lake, name=name, fork=fork)
+
+
+def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
+    """Start a daemon; return when it holds the run, or exit as it did."""
+    from ..daemon.detach import start
+    from ..run.terminal import say
+
+    started = start(arguments)
+    if started.talk:
+        say(started.talk)
+    if started.code is not None:
+        raise typer.Exit(started.code)
+    typer.echo(f"{started.pid} {name}")
+    say(
+        f"run {name} goes on as process {started.pid}; `lpfloop watch {name}{in_lake(lake)}` shows "
+        f"it, `lpfloop stop {name}{in_lake(lake)}` ends it"
+    )

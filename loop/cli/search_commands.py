@@ -1,0 +1,113 @@
+"""Commands over all texts of a lake: `search`, `reindex`, `duplicates`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..lake.query.forms import Form
+from .common import (
+    DEFAULT_LAKE,
+    AnyRun,
+    AsForm,
+    AsJson,
+    Lake,
+    OneIteration,
+    OneTask,
+    RunArgument,
+    Settings,
+    exit_codes,
+)
+
+COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
+"""What a table of findings has room for."""
+
+
+class Searched(StrEnum):
+    """What can be searched."""
+
+    CRITIQUES = "critiques"
+    CANDIDATES = "candidates"
+    PROMPTS = "prompts"
+
+
+def search(
+    text: Annotated[str, typer.Argument(help='Words, and "phrases" in quotes.', metavar="QUERY")],
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    table: Annotated[Searched, typer.Option(help="What is searched.")] = Searched.CRITIQUES,
+    vector: Annotated[bool, typer.Option("--vector", help="By meaning, not by words.")] = False,
+    hybrid: Annotated[bool, typer.Option("--hybrid", help="By words and by meaning.")] = False,
+    run: Annotated[str | None, typer.Option("--run", help="Only this run.")] = None,
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many rows.")] = 20,
+    as_json: AsJson = False,
+    form: AsForm = Form.AUTO,
+) -> None:
+    """Find critiques, candidates or prompts by their words, or by what they mean."""
+    from ..data.files import InputError
+    from ..lake.query.row_output import write_frame
+    from ..lake.search.text_search import Search
+    from ..lake.search.text_search import search as found
+
+    with exit_codes():
+        if vector and hybrid:
+            raise InputError("--vector and --hybrid exclude each other: give one of them")
+        wanted = Search(
+            text=text,
+            by_words=not vector,
+            by_meaning=vector or hybrid,
+            table=table.value,
+            run=run,
+            iteration=iteration,
+            task=task,
+            limit=limit,
+        )
+        write_frame(found(lake, wanted), form, COLUMNS, as_json=as_json)
+
+
+def reindex(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    full: Annotated[bool, typer.Option("--full", help="Delete the index, make it anew.")] = False,
+    embed: Annotated[bool, typer.Option("--embed", help="Make vectors, for --hybrid.")] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the search index up to date with all runs of the lake, or with RUN alone."""
+    from ..lake.search.text_search import reindexed
+    from .tables import print_json
+
+    with exit_codes():
+        done = reindexed(lake, name, settings or (), full=full, embed=embed)
+    if as_json:
+        print_json(done)
+    else:
+        rows = ", ".join(f"{count:,} {table}" for table, count in done["rows"].items())
+        typer.echo(f"{done['added']:,} rows added; the index holds {rows}")
+
+
+def duplicates(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    show: Annotated[
+        int | None, typer.Option("--show", min=1, help="List so many of the worst of each kind.")
+    ] = None,
+    as_json: AsJson = False,
+    form: AsForm = Form.AUTO,
+) -> None:
+    """Count copies and near copies among candidates and prompts, and held-out prompts in train."""
+    from ..lake.query.row_output import write_frame
+    from ..lake.query.runs import open_run
+    from ..lake.search.duplicates import duplicates as count
+    from ..lake.search.duplicates import worst
+
+    with exit_codes():
+        reader = open_run(lake, name)
+        found = count(reader, iteration) if show is None else worst(reader, iteration, show)
+        reader.close()
+        write_frame(found, form, as_json=as_json)

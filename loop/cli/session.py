@@ -1,0 +1,110 @@
+"""Working on a run in the foreground: its display, its log, its files, its end."""
+
+import os
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import in_lake
+from .compare_commands import print_comparison
+
+if TYPE_CHECKING:
+    from ...configs.schema import RunConfig
+    from ..daemon.job import Job
+    from ..daemon.suite import Suite
+    from ..run.reporter import Reporter
+    from ..run.stop import StopSignal
+
+PRIVATE = 0o077
+
+
+def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal":
+    """Return what asks the loop to stop, on a signal or by a command."""
+    from ..run.stop import StopSignal
+
+    return StopSignal(drain_s=config.drain_s, lift_pause=lift_pause)
+
+
+def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
+    """Work on a run, then print the table and where to look."""
+    from ..lake.query.runs import evaluations, open_run
+    from ..run.terminal import say
+    from .tables import print_results
+
+    where = in_lake(job.lake)
+    turn(job, stop, announce)
+    reader = open_run(job.lake, job.name)
+    print_results(evaluations(reader))
+    reader.close()
+    say(
+        f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
+        f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"
+    )
+
+
+def compare_variants(suite: "Suite") -> None:
+    """Work on the runs of a suite, one after another, then print the table that compares them."""
+    from ..daemon.suite import run_suite
+    from ..run.terminal import say
+
+    def work(job: "Job") -> None:
+        turn(job, stop_signal(job.config, lift_pause=True))
+
+    empty = run_suite(suite, work, say)
+    for name, reason in empty.items():
+        say(f"{name}: nothing to train on: {reason}")
+    print_comparison(suite.lake, [name for name in suite.names if name not in empty])
+
+
+def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
+    """Run the loop under a display and its log."""
+    from ..daemon.detach import settle
+    from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
+    from ..daemon.loop import run_loop
+    from ..run.secrecy import hide_environment, hide_secrets_of
+
+    hide_environment()
+    hide_secrets_of(job.config)
+    where = in_lake(job.lake)
+    with ExitStack() as ending:
+        ending.enter_context(_private_files())
+        reporter = Tee([ending.enter_context(reporting()), LogReporter()])
+
+        def on_open(folder: Path) -> None:
+            bound_logs(folder)
+            ending.enter_context(logging_to(folder))
+            if announce is not None:
+                settle(folder, announce)
+            if stop.paused:
+                reporter.note(
+                    f"run {job.name} is paused; `lpfloop resume {job.name}{where}` lets it go on"
+                )
+
+        ending.enter_context(stop.on_signals())
+        run_loop(job, reporter, stop, on_open=on_open)
+
+
+@contextmanager
+def reporting() -> "Generator[Reporter]":
+    """Show progress on stderr: live on a terminal, in plain lines elsewhere."""
+    from rich.console import Console
+
+    from .display import LiveReporter, PlainReporter
+
+    console = Console(stderr=True)
+    reporter = LiveReporter(console) if console.is_terminal else PlainReporter(console)
+    try:
+        yield reporter
+    finally:
+        reporter.close()
+
+
+@contextmanager
+def _private_files() -> Generator[None]:
+    """Let nobody but the user read what the loop and its children make."""
+    before = os.umask(PRIVATE)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,188 @@
+"""Commands that keep a run whole: `digest`, `verify`, `repair`, `gc`, `compact`, `migrate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import Form
+from .common import (
+    DEFAULT_LAKE,
+    AsForm,
+    AsJson,
+    Exit,
+    Lake,
+    RunArgument,
+    exit_codes,
+    folder_of,
+    in_lake,
+)
+
+if TYPE_CHECKING:
+    from ...stores.garbage import Garbage
+    from ...stores.inspection import Damage
+
+
+def digest(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Print the hash of all that a run has made, the same for every way in which it was made."""
+    from ...stores.digest import run_digest
+
+    with exit_codes():
+        typer.echo(run_digest(folder_of(lake, name)))
+
+
+def verify(
+    name: RunArgument,
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Hash every byte.")] = False,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Check that all that a run has committed is there; name the units whose rows are not."""
+    from ...stores.inspection import check_journal, damages
+    from ...stores.journal_reader import Reader
+    from ..lake.query.row_output import write_objects
+    from ..run.terminal import say
+
+    with exit_codes():
+        folder = folder_of(lake, name)
+        check_journal(folder)
+        reader = Reader(folder)
+        found = damages(reader, deep=deep)
+        parts = len(reader.parts())
+        reader.close()
+        if form is not Form.AUTO or as_json:
+            columns = ("unit", "iteration", "stage", "chunk", "path", "reason")
+            write_objects(found, columns, form, as_json=as_json)
+        else:
+            _list(found)
+    if found:
+        units = len({damage.unit for damage in found})
+        say(f"`lpfloop repair {name}{in_lake(lake)}` makes these {units} units owed again")
+        raise typer.Exit(Exit.FAULT)
+    told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
+    typer.echo(told, err=form is not Form.AUTO or as_json)
+
+
+def repair(
+    name: RunArgument,
+    *,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Also forget what was made of damaged rows.")
+    ] = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Put what is damaged into quarantine, and make exactly its units owed again."""
+    from ...stores.inspection import check_journal
+    from ...stores.inspection import repair as repair_run
+    from ...stores.journal import Journal
+    from ..run.terminal import say
+
+    with exit_codes():
+        folder = folder_of(lake, name)
+        check_journal(folder)
+        journal = Journal(folder)
+        try:
+            found = repair_run(journal)
+            forgotten = journal.redo() if redo else 0
+        finally:
+            journal.close()
+    _list(found)
+    typer.echo(f"{len({damage.unit for damage in found})} units are owed again")
+    if redo:
+        typer.echo(f"{forgotten} units that were made after them are forgotten")
+    if found or forgotten:
+        say(f"`lpfloop resume {name}{in_lake(lake)}` makes them again")
+
+
+def gc(
+    name: RunArgument,
+    *,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Give up the weights of all but the newest K.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what may go.")] = False,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what nothing in a run refers to, and say why each piece may go."""
+    from ...stores.garbage import collect, garbage
+    from ...stores.journal import Journal
+    from ...stores.journal_reader import Reader
+    from ..lake.query.row_output import is_table, write_objects
+    from ..run.terminal import say
+
+    with exit_codes():
+        is_table(form, as_json=as_json)  # Refused before anything is removed.
+        folder = folder_of(lake, name)
+        journal = Reader(folder) if dry_run else Journal(folder)
+        try:
+            found = garbage(journal, keep=keep)
+            gone = collect(journal, found) if isinstance(journal, Journal) else found
+        finally:
+            journal.close()
+        if form is not Form.AUTO or as_json:
+            write_objects(gone, ("path", "size", "reason"), form, as_json=as_json)
+        else:
+            _list_garbage(gone, folder, "may go" if dry_run else "are gone")
+    if len(gone) < len(found):
+        say(f"{len(found) - len(gone)} files of rows stay: somebody reads run {name}")
+
+
+def compact(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Put the rows of finished stages into few files, as a run does by itself bit by bit."""
+    from ...stores.journal import Journal
+    from ...stores.lake import RunWriter
+    from ...stores.packing import pack_all
+
+    with exit_codes():
+        writer = RunWriter(Journal(folder_of(lake, name)))
+        try:
+            count = pack_all(writer.journal)
+            packs = len(writer.journal.packs())
+        finally:
+            writer.close()
+    typer.echo(f"{count} parts were packed; the run has {packs} packs")
+
+
+def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Bring the journal of a run that an older lpfloop wrote up to date."""
+    from ...stores.journal import migrated
+    from ...stores.lake import run_folder
+
+    with exit_codes():
+        done = migrated(run_folder(lake, name))
+    for migration in done:
+        typer.echo(f"journal version {migration.version}: {migration.what}")
+    if not done:
+        typer.echo("the journal is up to date")
+
+
+def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
+    """List the places at which a test can make a process fail."""
+    import polars as pl
+
+    from ...stores.failpoints import FAILPOINTS
+    from ..lake.query.row_output import write_frame
+
+    rows = [{"name": name, "description": text} for name, text in FAILPOINTS.items()]
+    with exit_codes():
+        write_frame(pl.DataFrame(rows), form, as_json=as_json)
+
+
+def _list(found: "list[Damage]") -> None:
+    from ..data.sanitize import visible
+
+    for damage in found:
+        place = f"iteration {damage.iteration}, {damage.stage}, chunk {damage.chunk}"
+        typer.echo(visible(f"{place} (unit {damage.unit[:12]}): {damage.reason}"))
+
+
+def _list_garbage(found: "list[Garbage]", folder: Path, told: str) -> None:
+    from ..data.sanitize import visible
+
+    for piece in found:
+        typer.echo(visible(f"{piece.size:>14,}  {piece.path.relative_to(folder)}: {piece.reason}"))
+    typer.echo(f"{sum(piece.size for piece in found):>14,}  bytes {told}")

@@ -1,0 +1,139 @@
+"""Printing what was read: JSON for programs, tables for people, hostile text made harmless."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...stores.records import Evaluation
+from ..data.receipts import KEPT, keeps
+from ..data.sanitize import one_line, visible
+from .display import results_tables
+
+CELL = 80
+LINE = 400
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on stdout."""
+    typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
+
+
+def print_results(evaluations: Sequence[Evaluation]) -> None:
+    """Print the table of checkpoints and metrics."""
+    console = Console()
+    for table in results_tables(evaluations):
+        console.print(table)
+
+
+def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> None:
+    """Print who works on a run, its stages, what it has spent, its counts and results."""
+    console = Console()
+    daemon = status["daemon"]
+    who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
+    console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
+    if status["bucket"]:
+        where = f"rows and models lie in {status['bucket']}; the journal is at {status['folder']}"
+        console.print(where, highlight=False, markup=False, soft_wrap=True)
+    console.print(_stages(status["iterations"]))
+    console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
+    for iteration in status["iterations"]:
+        console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
+        for account in iteration["receipts"]:
+            console.print(f"  {_account(account)}", highlight=False, markup=False, soft_wrap=True)
+        alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
+        for what, found in alike.items():
+            console.print(f"  near copies: {_alike(what, found)}", highlight=False)
+    for table in results_tables(evaluations):
+        console.print(table)
+    if status["ended"]:
+        console.print(visible(str(status["ended"])), markup=False)
+
+
+def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("")
+    table.add_column("stage", min_width=18, overflow="fold")
+    headings = ("units", "owed", "unscored", "retries", "tokens", "per s", "time", "to go")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for iteration in iterations:
+        for stage in iteration["stages"]:
+            table.add_row(
+                str(iteration["iteration"]),
+                escape(one_line(stage["stage"], limit=CELL)),
+                f"{stage['done']}/{stage['planned']}",
+                _count(stage["owed"]),
+                _count(stage["unscored"]),
+                _count(stage["retries"]),
+                _count(stage["tokens"]),
+                _count(round(stage["rate"] or 0)),
+                _duration(stage["seconds"]),
+                _duration(stage["eta_s"]) if stage["owed"] else "",
+            )
+    return table
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _duration(seconds: float | None) -> str:
+    """Return a time for a table; None is not known."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02.0f}"
+    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
+
+
+def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
+    return ", ".join(
+        f"{name} {entry['used']:,}" + (f" of {entry['limit']:,}" if entry["limit"] else "")
+        for name, entry in spend.items()
+    )
+
+
+def _account(account: Mapping[str, Any]) -> str:
+    """Return how many items a filter received, kept and dropped, why, and one id of each fate."""
+    what = f"{account['filter']}: {account['received']:,} {account['items']}"
+    dropped = [o for o in account["outcomes"] if o["count"] and not keeps(o["outcome"])]
+    kept = [o for o in account["outcomes"] if keeps(o["outcome"]) and o["outcome"] != KEPT]
+    detail = ", ".join(_fate(o["outcome"].removeprefix(f"{KEPT}: "), o) for o in kept)
+    parts = [f"{account['kept']:,} kept" + (f" ({detail})" if detail else "")]
+    parts += [f"{_fate(o['outcome'], o)}, as {o['examples'][0]}" for o in dropped]
+    return one_line(f"{what}, {'; '.join(parts)}", limit=LINE)
+
+
+def _fate(name: str, outcome: Mapping[str, Any]) -> str:
+    return f"{outcome['count']:,} {name}"
+
+
+def _alike(what: str, found: Mapping[str, Any]) -> str:
+    """Return how much is alike among an iteration's candidates, or among all prompts."""
+    if what == "prompts":
+        overlapping = f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap"
+        return f"{found['near_across']:,} of {found['rows']:,} prompts; {overlapping} with train"
+    within, across = f"{found['near_within']:,}", f"{found['near_across']:,}"
+    return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
+
+
+def _counted(counts: Mapping[str, Any]) -> str:
+    parts = [
+        f"{counts[name]:,} {name}"
+        for name in ("candidates", "critiques", "pairs", "demonstrations")
+    ]
+    unscored = ", ".join(f"{number} {reason}" for reason, number in counts["unscored"].items())
+    outcomes = ", ".join(f"{n} {name}" for name, n in counts["prompts_by_outcome"].items())
+    if unscored:
+        parts.append(f"unscored: {unscored}")
+    if outcomes:
+        parts.append(f"prompts: {outcomes}")
+    return "; ".join(parts)

@@ -1,0 +1,154 @@
+"""Commands that trace what was made: `show`, `lineage`, `diff`."""
+
+from typing import Annotated
+
+import typer
+
+from ..lake.query.forms import Form, FormError
+from .common import (
+    DEFAULT_LAKE,
+    AsJson,
+    Lake,
+    OneIteration,
+    OneTask,
+    RunArgument,
+    exit_codes,
+)
+
+AnyId = Annotated[
+    str,
+    typer.Argument(
+        help="Id of a prompt, candidate, critique, preference, pair, demonstration or checkpoint; "
+        "its beginning will do.",
+        metavar="ID",
+    ),
+]
+OfRun = Annotated[
+    str | None, typer.Option("--run", help="Name of the run; default: the latest that has it.")
+]
+PageForm = Annotated[
+    Form,
+    typer.Option("--format", help="auto and table: a page to read; else its rows in this form."),
+]
+PAGE = (Form.AUTO, Form.TABLE)
+
+
+def show(
+    identity: AnyId,
+    *,
+    name: OfRun = None,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    form: PageForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an id names: its prompt, the candidates, critiques and pairs, and why."""
+    from ..lake.trace.find_row import find_run
+    from ..lake.trace.show import shown
+
+    with exit_codes():
+        _one_form(form, as_json=as_json)
+        run, found = find_run(lake, identity, name)
+        answer = shown(run, found, iteration)
+        run.close()
+        if as_json:
+            from .tables import print_json
+
+            print_json(answer.document)
+        elif form in PAGE:
+            from ..lake.trace.terminal_page import print_page
+
+            print_page(answer.page)
+        else:
+            from ..lake.query.row_output import write_frame
+
+            write_frame(answer.rows, form)
+
+
+def lineage(
+    identity: AnyId,
+    *,
+    name: OfRun = None,
+    lake: Lake = DEFAULT_LAKE,
+    form: PageForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Trace an id: up to prompt, source and M_0; down to the checkpoints and their evaluations."""
+    from ...stores.schemas import plain
+    from ..lake.trace.find_row import find_run
+    from ..lake.trace.graph import print_lineage
+    from ..lake.trace.lineage import lineage as trace
+
+    with exit_codes():
+        _one_form(form, as_json=as_json)
+        run, found = find_run(lake, identity, name)
+        traced = trace(run, found)
+        run.close()
+        if as_json:
+            from .tables import print_json
+
+            print_json(plain(traced))
+        elif form in PAGE:
+            print_lineage(traced)
+        else:
+            from ..lake.query.row_output import write_frame
+
+            write_frame(traced.rows, form)
+
+
+def diff(
+    name: RunArgument,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    before: Annotated[
+        int | None, typer.Option("--from", min=0, help="First iteration; default: the one before.")
+    ] = None,
+    after: Annotated[
+        int | None, typer.Option("--to", min=0, help="Second iteration; default: the last.")
+    ] = None,
+    to_run: Annotated[
+        str | None, typer.Option("--to-run", help="Run of the second iteration, if another.")
+    ] = None,
+    task: OneTask = None,
+    metric: Annotated[str | None, typer.Option(help="Only this metric.")] = None,
+    benchmark: Annotated[
+        str, typer.Option(help="Which measurement; default: the held-out prompts.")
+    ] = "held-out",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Changes listed on the page.")] = 10,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Show how the answers changed, word by word.")
+    ] = False,
+    form: PageForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two iterations prompt by prompt: who flipped, by how much, and how sure that is."""
+    from ..lake.trace.diff import Wanted, diff_of
+
+    wanted = Wanted(
+        before=before,
+        after=after,
+        benchmark=benchmark,
+        task=task,
+        metric=metric,
+        answers=answers,
+    )
+    with exit_codes():
+        _one_form(form, as_json=as_json)
+        found = diff_of(lake, name, to_run, wanted)
+        if as_json:
+            from .tables import print_json
+
+            print_json(found.document)
+        elif form in PAGE:
+            from ..lake.trace.terminal_page import print_page
+
+            print_page(found.page(limit))
+        else:
+            from ..lake.query.row_output import write_frame
+
+            write_frame(found.changes, form)
+
+
+def _one_form(form: Form, *, as_json: bool) -> None:
+    if as_json and form is not Form.AUTO:
+        raise FormError(f"--json and --format {form} exclude each other: give one of them")

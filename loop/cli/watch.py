@@ -1,0 +1,85 @@
+"""Re-attaching the display to a run that goes on in another process, by reading its journal."""
+
+import time
+from dataclasses import dataclass, field
+
+from ...stores.journal_reader import Reader
+from ..daemon.control import PAUSED, alive
+from ..daemon.progress import Progress, progress
+from ..run.reporter import Advance, Reporter
+
+POLL_S = 0.5
+Place = tuple[int, str]
+COUNTS = ("rows", "tokens", "prompt_tokens", "calls", "retries", "unscored", "failed")
+
+
+@dataclass(kw_only=True)
+class Watcher:
+    """Tells a reporter what the journal of a run says, as if it stood in the run's own process."""
+
+    reader: Reader
+    reporter: Reporter
+    _seen: dict[Place, Progress] = field(default_factory=dict[Place, Progress], init=False)
+    _shown: Place | None = field(default=None, init=False)
+    _paused: bool = field(default=False, init=False)
+
+    def watch(self) -> str:
+        """Report until nobody works on the run any more; return how it ended."""
+        for stage in self._stages():
+            self._seen[stage.iteration, stage.stage] = stage
+            if stage.owed:
+                self._begin(stage, done=stage.done)
+        going_on = alive(self.reader.folder)
+        if going_on:
+            self.reporter.note(f"watching run {self.reader.folder.name}; Ctrl-C leaves it alone")
+        while going_on:
+            going_on = alive(self.reader.folder)
+            self._look()
+            if going_on:
+                time.sleep(POLL_S)
+        self._end()
+        return self._ending()
+
+    def _stages(self) -> list[Progress]:
+        return progress(self.reader, running=True)
+
+    def _look(self) -> None:
+        """Report what has changed since the last look."""
+        for stage in self._stages():
+            place = (stage.iteration, stage.stage)
+            before = self._seen.get(place)
+            self._seen[place] = stage
+            if before is not None and before.done == stage.done:
+                continue
+            if place != self._shown:
+                self._begin(stage, done=0 if before is None else before.done)
+            self._advance(before, stage)
+        paused = self.reader.meta(PAUSED) == "1"
+        if paused != self._paused:
+            self.reporter.note("the run is paused" if paused else "the run goes on")
+        self._paused = paused
+
+    def _begin(self, stage: Progress, *, done: int) -> None:
+        self._end()
+        self._shown = (stage.iteration, stage.stage)
+        self.reporter.begin(stage.iteration, stage.stage, planned=stage.planned, done=done)
+
+    def _advance(self, before: Progress | None, now: Progress) -> None:
+        """Report the units that were done meanwhile, their sums with the last of them."""
+        more = {
+            name: getattr(now, name) - (0 if before is None else getattr(before, name))
+            for name in COUNTS
+        }
+        units = now.done - (0 if before is None else before.done)
+        for unit in range(units):
+            self.reporter.advance(Advance(**more) if unit + 1 == units else Advance())
+
+    def _end(self) -> None:
+        if self._shown is not None:
+            self.reporter.end()
+        self._shown = None
+
+    def _ending(self) -> str:
+        ends = self.reader.events("end")
+        why = str(ends[-1]) if ends else "it has not ended by itself"
+        return f"nobody works on run {self.reader.folder.name}: {why}"

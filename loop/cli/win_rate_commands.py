@@ -1,0 +1,74 @@
+"""`lpfloop eval winrate`: the win-rate of stored annotations, recomputed."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..lake.query.forms import Form, FormError
+
+if TYPE_CHECKING:
+    from ...stores.keys import Json
+    from ..evaluation.win_rate_report import Standing
+
+WINRATE = "winrate"
+FITTED = ("length_controlled_win_rate", "length_controlled_standard_error", "length_effect")
+TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
+
+
+def winrate(
+    preferences: Path | None, by: str | None, versus: Path | None, form: Form, *, as_json: bool
+) -> None:
+    """Write the win-rate of a file of annotations in AlpacaEval's format.
+
+    As one JSON document it has the win-rate alone, and what `by` and `versus` ask for; in the other
+    forms it is a row for the model, and one for each group.
+
+    Raises:
+        InputError: for a file that can not be used.
+        FormError: if there is none.
+    """
+    import polars as pl
+
+    from ..evaluation.alpaca_eval import read_annotations
+    from ..evaluation.win_rate_report import generator_of, lead, standings, won
+    from ..lake.query.row_output import is_table, write_frame
+    from ..run.terminal import say
+    from .tables import print_json
+
+    if preferences is None:
+        raise FormError("eval winrate: say of which file, with --preferences FILE")
+    is_table(form, as_json=as_json)
+    found = read_annotations(preferences, by=by)
+    ahead = None if versus is None else lead(found, read_annotations(versus))
+    if as_json:
+        document: dict[str, Json] = dict(asdict(won(found)))
+        if by is not None:
+            _, *groups = standings("", found)
+            document["groups"] = {group.of: asdict(group.won) for group in groups}
+        if ahead is not None:
+            document["lead"] = asdict(ahead)
+        print_json(document)
+        return
+    rows = [_row(standing) for standing in standings(generator_of(found, preferences), found)]
+    write_frame(pl.DataFrame(rows), form, TABLE)
+    if ahead is not None:
+        low, high = ahead.interval
+        say(
+            f"ahead of {versus} by {ahead.value:.2f} points, 95 % interval [{low:.2f}, {high:.2f}],"
+            f" on {ahead.n} instructions"
+        )
+
+
+def _row(standing: "Standing") -> "dict[str, Json]":
+    rate, controlled = standing.won, standing.controlled
+    fitted = (None, None, None)
+    if controlled is not None:
+        fitted = (controlled.win_rate, controlled.standard_error, controlled.length_effect)
+    return {
+        "of": standing.of,
+        **asdict(rate),
+        "interval": list(rate.interval),
+        **dict(zip(FITTED, fitted, strict=True)),
+        "mean_length": standing.mean_length,
+        "reference_length": standing.reference_length,
+    }

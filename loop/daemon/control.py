@@ -1,0 +1,379 @@
+"""Operating a living run over a Unix socket in its folder: pause, resume, stop, set.
+
+One JSON line asks, one answers. The socket can be opened by the run's owner only. A command is in
+the journal before it is acknowledged, so what was acknowledged survives a crash.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as message
+
+from ...configs.load import Override, fields, resolved, stored_config
+from ...configs.schema import ConfigError, RunConfig, Section
+from ...stores.journal import FencedError, Journal
+from ...stores.journal_reader import JournalError
+from ...stores.keys import Json, canonical_json
+from ..run.processes import start_ticks
+from ..run.secrecy import redacted
+from ..run.stop import StopSignal
+
+SOCKET = "control.sock"
+MODE = 0o600
+LINE_BYTES = 65_536
+ANSWER_S = 5.0
+"""How long one side waits for the other's line; a command only writes a row or two."""
+
+EXACT = ConfigDict(extra="forbid", strict=True)
+"""A command with a word too much was meant for another version."""
+
+PAUSED = "paused"
+CONTROL, START = "control", "start"
+_log = logging.getLogger("lpfloop.control")
+
+
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
+class Look:
+    """Ask for the state alone."""
+
+    op: Literal["look"] = "look"
+
+
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Begin no new unit until told."""
+
+    op: Literal["pause"] = "pause"
+
+
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Begin units again."""
+
+    op: Literal["resume"] = "resume"
+
+
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End: what is in flight may finish, or nothing may."""
+
+    now: bool = False
+    op: Literal["stop"] = "stop"
+
+
+@message(config=EXACT, frozen=True, slots=True, kw_only=True)
+class Set:
+    """Change a live field of the configuration; effective at the next unit."""
+
+    path: str
+    value: object
+    op: Literal["set"] = "set"
+
+
+Command = Look | Pause | Resume | Stop | Set
+_COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="op")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A living daemon: who it is, what it was told, and the live fields' values by path."""
+
+    pid: int
+    paused: bool
+    stopping: bool
+    live: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a command: the state after it, or why it was refused."""
+
+    state: State
+    error: str | None = None
+
+
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
+class ControlError(RuntimeError):
+    """A command that was not obeyed; the message says why."""
+
+
+class NoDaemonError(ControlError):
+    """Nobody works on the run."""
+
+
+class RefusedError(ControlError):
+    """The daemon refused the command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """What the socket may do to a run.
+
+    `config` gives the present configuration; `configure` makes another one effective at the next
+    unit. Both are called from the server's thread.
+    """
+
+    stop: StopSignal
+    journal: Journal
+    config: Callable[[], RunConfig]
+    configure: Callable[[RunConfig], None]
+
+
+class ControlServer:
+    """Serves a run's socket while the process that holds the run's lock is in the block."""
+
+    def __init__(self, folder: Path, operator: Operator) -> None:
+        self._folder = folder
+        self._operator = operator
+        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Record who works on the run, take up its pause, and listen."""
+        operator = self._operator
+        operator.stop.drain_s = operator.config().drain_s
+        self._record_start()
+        self._restore_pause()
+        self._wake, self._woken = socket.socketpair()
+        self._listener = _listen(self._folder)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Answer no more."""
+        self._wake.close()
+        self._thread.join()
+        self._woken.close()
+        self._listener.close()
+        with suppress(OSError), _at(self._folder) as address:
+            Path(address).unlink(missing_ok=True)
+
+    def _record_start(self) -> None:
+        pid = os.getpid()
+        who: Json = {
+            "pid": pid,
+            "host": socket.gethostname(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "ticks": start_ticks(pid),
+        }
+        self._operator.journal.record(START, who)
+
+    def _restore_pause(self) -> None:
+        journal, stop = self._operator.journal, self._operator.stop
+        if journal.meta(PAUSED) != "1":
+            return
+        if stop.lift_pause:
+            journal.record(CONTROL, {"op": "resume"})
+            journal.set_meta([(PAUSED, "0")])
+        else:
+            stop.pause()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._listener, selectors.EVENT_READ)
+            waiting.register(self._woken, selectors.EVENT_READ)
+            while not any(key.fileobj is self._woken for key, _ in waiting.select()):
+                try:
+                    connection, _ = self._listener.accept()
+                    with connection:
+                        self._converse(connection)
+                except OSError as error:
+                    _log.warning("a command was lost: %s", error)
+
+    def _converse(self, connection: socket.socket) -> None:
+        """Do what one caller asks for; one who asks nothing in time is let go."""
+        connection.settimeout(ANSWER_S)
+        line = _read_line(connection)
+        if not line:
+            return
+        command: Command | None = None
+        error = None
+        try:
+            command = _COMMAND.validate_json(line)
+            self._obey(command)
+        except ValidationError:
+            error = "this lpfloop does not know that command: use the version that runs the daemon"
+        except (ConfigError, JournalError, FencedError, sqlite3.Error, OSError) as refused:
+            error = str(refused)
+        if not isinstance(command, Look):
+            _log.info("%s: %s", command or "unknown command", error or "done")
+        answer = Answer(state=self._state(), error=error)
+        # The caller may have gone away: what it asked for is done all the same.
+        with suppress(OSError):
+            connection.sendall(_ANSWER.dump_json(answer) + b"\n")
+        if isinstance(command, Stop):
+            self._end(command)
+
+    def _obey(self, command: Command) -> None:
+        journal, stop = self._operator.journal, self._operator.stop
+        match command:
+            case Look():
+                return
+            case Pause() | Resume():
+                paused = isinstance(command, Pause)
+                journal.record(CONTROL, {"op": command.op})
+                journal.set_meta([(PAUSED, "1" if paused else "0")])
+                (stop.pause if paused else stop.unpause)()
+            case Stop():
+                journal.record(CONTROL, {"op": command.op, "now": command.now})
+            case Set():
+                self._set(command)
+
+    def _set(self, command: Set) -> None:
+        journal = self._operator.journal
+        before = self._operator.config()
+        config = with_live(before, command.path, command.value)
+        value = resolved_at(config, command.path)
+        journal.record(CONTROL, {"op": command.op, "path": command.path, "value": value})
+        journal.set_meta([("config", canonical_json(resolved(config)))])
+        self._operator.stop.drain_s = config.drain_s
+        self._operator.configure(config)
+
+    def _end(self, command: Stop) -> None:
+        if command.now:
+            self._operator.stop.at_once(signal.SIGTERM)
+        self._operator.stop.request()
+
+    def _state(self) -> State:
+        stop, config = self._operator.stop, self._operator.config()
+        return State(
+            pid=os.getpid(),
+            paused=stop.paused,
+            stopping=stop.requested,
+            live={path: resolved_at(config, path) for path in live_paths()},
+        )
+
+
+def live_paths() -> list[str]:
+    """Return the fields that may change while a run goes on, by their dotted paths."""
+    return [field.path for field in fields() if field.effect == "live"]
+
+
+def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
+    """Return `config` with one live field changed, and checked like any configuration.
+
+    Raises:
+        ConfigError: for a field that is not live, or a value that it can not have.
+    """
+    live = live_paths()
+    if path not in live:
+        known = {field.path for field in fields()}
+        why = "can not change while a run goes on" if path in known else "is no field"
+        raise ConfigError(f"{path} {why}; these can be set: {', '.join(live)}")
+    change = Override(source="ctl set", path=path, value=value)
+    checked = stored_config(resolved(config), [change], {})
+    return _grafted(config, checked, path.split("."))
+
+
+def _grafted(config: Any, checked: Any, path: list[str]) -> Any:
+    """Return `config`, secrets included, with the one value at `path` taken from `checked`."""
+    name, *deeper = path
+    value: object = getattr(checked, name)
+    if deeper:
+        value = _grafted(getattr(config, name), value, deeper)
+    return cast("Section", config).model_copy(update={name: value})
+
+
+def resolved_at(config: RunConfig, path: str) -> Json:
+    """Return one value of the configuration as plain data."""
+    value: Any = resolved(config)
+    for name in path.split("."):
+        value = value[name]
+    return value
+
+
+def ask(folder: Path, command: Command) -> State:
+    """Send a command to the daemon of the run in `folder`; return its state after it.
+
+    Raises:
+        NoDaemonError: if nobody works on the run.
+        RefusedError: if the daemon refuses; the message says why.
+        ControlError: if the daemon does not answer in time.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(ANSWER_S)
+        try:
+            with _at(folder) as address:
+                client.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NoDaemonError(
+                f"no daemon works on run {folder.name} on this machine; "
+                f"`lpfloop resume {folder.name}` starts one"
+            ) from error
+        try:
+            client.sendall(_COMMAND.dump_json(command) + b"\n")
+            line = _read_line(client)
+        except TimeoutError as error:
+            raise ControlError(
+                f"the daemon of run {folder.name} gave no answer within {ANSWER_S:.0f} s; "
+                f"`lpfloop stop {folder.name} --now` kills it"
+            ) from error
+        except ConnectionError:
+            line = b""
+    if not line:
+        raise NoDaemonError(f"the daemon of run {folder.name} ended before it answered")
+    answer = _ANSWER.validate_json(line)
+    if answer.error is not None:
+        raise RefusedError(redacted(answer.error))
+    return answer.state
+
+
+def alive(folder: Path) -> bool:
+    """Whether a process of this machine works on the run: the kernel answers, even if it hangs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(ANSWER_S)
+        try:
+            with _at(folder) as address:
+                client.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def _listen(folder: Path) -> socket.socket:
+    """Bind the run's socket; the lock is held, so one that is there already belongs to the dead."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.fchmod(listener.fileno(), MODE)  # Before it has a name: at no moment is it open to others.
+    with _at(folder) as address:
+        Path(address).unlink(missing_ok=True)
+        listener.bind(address)
+        Path(address).chmod(MODE)
+    listener.listen()
+    listener.settimeout(0)
+    return listener
+
+
+@contextmanager
+def _at(folder: Path) -> Generator[str]:
+    """Give an address of the socket that is short whatever the folder's path: 107 bytes may be."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}/{SOCKET}"
+    finally:
+        os.close(handle)
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """Return one line, or nothing when the other side has ended without one."""
+    data = b""
+    while not data.endswith(b"\n"):
+        more = connection.recv(LINE_BYTES)
+        if not more or len(data) > LINE_BYTES:
+            return b""
+        data += more
+    return data

@@ -1,0 +1,180 @@
+"""A child run that trains from given rows: those of a derived table of its parent.
+
+It begins where the parent's iteration began: with the policy M_{t-1} and the same held-out prompts.
+It takes the rows as they are, trains M_t on them and evaluates it; from then on it follows its
+recipe, as any run.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import polars as pl
+
+from ...configs.schema import RunConfig
+from ...stores.derived import DerivedError, open_derived
+from ...stores.frames import as_arrow, frame_rows
+from ...stores.journal_reader import JournalError, Reader
+from ...stores.keys import Json, canonical_json
+from ...stores.lake import RunReader
+from ...stores.records import Checkpoint, Demonstration, Pair
+from ..data.pairs import TRAINABLE
+from ..recipes.iteration import Iteration
+from ..run.fork import Fork
+from ..run.handles import D, Rows
+from ..run.outcomes import NothingToTrainOn
+from ..run.reporter import Advance
+from ..run.run import Run, Work
+
+GIVEN = "given"
+"""The fact in the journal that says what a run was given, and the stage that takes it over."""
+BEGIN = "begin"
+ROWS_A_UNIT = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Rows of a derived table for one iteration, and the policy M_{t-1} that is trained on them.
+
+    `identity` is the hash of the whole table: every unit that is made of it depends on it.
+    """
+
+    name: str
+    identity: str
+    table: str
+    rows: int
+    iteration: int
+    policy: str
+
+    @property
+    def params(self) -> Json:
+        """What of this can change a result."""
+        return {"table": self.table, "identity": self.identity, "policy": self.policy}
+
+    def as_json(self) -> str:
+        """Return it as the journal keeps it."""
+        return canonical_json(asdict(self))
+
+
+def stored_given(journal: Reader) -> Given | None:
+    """Return what a run was given, if it was."""
+    stored = journal.meta(GIVEN)
+    return None if stored is None else Given(**json.loads(stored))
+
+
+def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig) -> Given:
+    """Return what a derived table of a run gives to a child, its bytes verified.
+
+    Raises:
+        DerivedError: if it is not there, or nothing can be trained from it.
+        NothingToTrainOn: if it has fewer rows than `training.min_pairs`.
+        DamagedError: if it was altered.
+    """
+    derived = open_derived(run.folder, name)
+    derived.check()
+    table = str(derived.lineage["table"])
+    if table not in TRAINABLE:
+        raise DerivedError(
+            f"derived table {name} holds {table}; `lpfloop rederive {run.folder.name} --rule RULE "
+            f"--critiques {name}` makes pairs of them"
+        )
+    numbers: list[int] = derived.lineage["iterations"]
+    number = numbers[-1] if iteration is None else iteration
+    if number not in numbers or number < 1:
+        known = ", ".join(str(number) for number in numbers if number)
+        raise DerivedError(
+            f"derived table {name} has no rows to train iteration {number} on; it has those of "
+            f"{known or 'none'}"
+        )
+    rows = derived.scan(table).filter(pl.col("iteration") == number).select(pl.len())
+    given = Given(
+        name=name,
+        identity=derived.identity,
+        table=table,
+        rows=rows.collect().item(),
+        iteration=number,
+        policy=_policy(run, number - 1),
+    )
+    if given.rows < config.training.min_pairs:
+        raise NothingToTrainOn(
+            f"derived table {name} has {given.rows} {table} of iteration {number}, fewer than "
+            f"training.min_pairs={config.training.min_pairs}"
+        )
+    return given
+
+
+def _policy(run: RunReader, iteration: int) -> str:
+    """Return the checkpoint with which the next iteration began."""
+    found = run.scan("checkpoints", iteration=iteration).select("checkpoint_id").collect()
+    if found.is_empty():
+        raise DerivedError(f"run {run.folder.name} has no policy of iteration {iteration}")
+    return str(found.item(-1, 0))
+
+
+def begin(run: Run, given: Given) -> Checkpoint:
+    """Take over M_{t-1} from the parent: its row, its weights, its canary."""
+    work = Work(verb=GIVEN, params=given.params, upstream=(), reads=lambda: [()])
+    with run.stage(given.iteration - 1, BEGIN, work) as stage:
+        for unit in stage.owed:
+            rows = run.store.when_there_is_room(partial(_adopted, run, given))
+            stage.commit(unit, {Checkpoint: rows}, Advance(rows=1))
+    (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
+    return checkpoint
+
+
+def _adopted(run: Run, given: Given) -> list[Checkpoint]:
+    parent = _parent(run)
+    rows = parent.parent.scan("checkpoints", iteration=given.iteration - 1).collect()
+    row = rows.filter(pl.col("checkpoint_id") == given.policy).tail(1)
+    parent.adopt_models(run.store, row)
+    return frame_rows(Checkpoint, row)
+
+
+def train_given(it: Iteration, given: Given) -> Checkpoint:
+    """M_t: the policy trained on the given rows."""
+    if TRAINABLE[given.table] is Pair:
+        return it.train(_taken(it.run, Pair, given))
+    return it.train(_taken(it.run, Demonstration, given))
+
+
+def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:
+    """Commit the given rows, some a unit, as rows of this run."""
+    starts = range(0, given.rows, ROWS_A_UNIT)
+    work = Work(
+        verb=GIVEN,
+        params=given.params,
+        upstream=(given.identity,),
+        reads=lambda: [(given.identity, str(start)) for start in starts],
+    )
+    with run.stage(given.iteration, GIVEN, work) as stage:
+        source = _source(run, given) if stage.owed else pl.LazyFrame()
+        for unit in stage.owed:
+            run.stop.admit()
+            rows = source.slice(starts[unit.chunk], ROWS_A_UNIT).collect(engine="in-memory")
+            stage.commit(unit, {row_type: as_arrow(rows)}, Advance(rows=rows.height))
+    return Rows(row_type=row_type, stages=(stage.planned,))
+
+
+def _source(run: Run, given: Given) -> pl.LazyFrame:
+    """Return the rows of the derived table, which must be those that were given.
+
+    Raises:
+        DerivedError: if they are gone, or others by now.
+        DamagedError: if they were altered.
+    """
+    derived = open_derived(_parent(run).parent.folder, given.name)
+    derived.check()
+    if derived.identity != given.identity:
+        raise DerivedError(
+            f"derived table {given.name} was made again and holds other rows by now: begin "
+            "another run with `lpfloop train`"
+        )
+    return derived.scan(given.table).filter(pl.col("iteration") == given.iteration)
+
+
+def _parent(run: Run) -> Fork:
+    if run.fork is None:
+        raise JournalError(
+            f"run {run.name} was not yet given all its rows, and its parent is not in the lake"
+        )
+    return run.fork

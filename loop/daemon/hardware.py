@@ -1,0 +1,142 @@
+"""What this machine is, asked without loading a model library: devices, memory, disks, versions."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+LOCK = Path(__file__).parents[2] / "locks" / "cpu.txt"
+NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone"),
+        *("fuse.s3fs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "vboxsf"),
+        *("virtiofs", "wekafs"),
+    }
+)
+CORE = ("openai", "polars", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
+"""The distributions that every run needs."""
+GIB = 2**30
+GPU_QUERY_S = 20
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a distribution, if there is one."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def locked() -> dict[str, str]:
+    """Return the lock's versions by distribution; empty where the lock did not travel along."""
+    if not LOCK.is_file():
+        return {}
+    # torch is installed first, and so stands in a comment.
+    pins = re.findall(r"([\w.-]+)==(\S+)", LOCK.read_text(encoding="utf-8"))
+    return {canonical(name): pin for name, pin in pins}
+
+
+def requirement(name: str) -> str:
+    """Return what this project asks of a distribution, such as `trl>=1.13`."""
+    try:
+        wanted = [text.partition(";")[0].strip() for text in requires("lpfloop") or ()]
+    except PackageNotFoundError:
+        return name
+    return next((text for text in wanted if canonical(re.split(r"[^\w.-]", text)[0]) == name), name)
+
+
+def install_command(name: str) -> str:
+    """Return the command that installs a distribution so that it fits the others."""
+    if gpus() or name in CORE:
+        return f"pip install '{requirement(name)}'"
+    if (LOCK.parent.parent / "Makefile").is_file():
+        return "make setup"
+    torch = locked().get("torch")
+    return f"pip install torch=={torch} && pip install --no-deps -r {LOCK}"
+
+
+def gpus() -> tuple[str, ...]:
+    """Return the name and memory of each NVIDIA GPU that the driver shows."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return ()
+    query = [command, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=GPU_QUERY_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
+
+
+def cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> tuple[int, int]:
+    """Return the machine's memory and what is available of it, in bytes."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    info = Path("/proc/meminfo")
+    if info.is_file():
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", info.read_text(), re.MULTILINE)
+        if found:
+            return total, int(found[1]) * 1024
+    return total, total
+
+
+def system() -> str:
+    """Return the operating system and the processor's kind."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """Where a folder lies, or would: the space left there, and what kind of file system it is."""
+
+    folder: Path
+    free: int
+    file_system: str
+    writable: bool
+
+    @property
+    def remote(self) -> bool:
+        """Whether another machine holds the files."""
+        return self.file_system in NETWORK_FILE_SYSTEMS
+
+
+def disk(folder: Path) -> Disk:
+    """Look at the disk of `folder`, or of the nearest folder above that exists."""
+    path = folder.absolute()
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    return Disk(
+        folder=there,
+        free=shutil.disk_usage(there).free,
+        file_system=_file_system(there.resolve()),
+        writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+    )
+
+
+def _file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """Return the type of the innermost mount that holds `path`."""
+    if not mounts.is_file():
+        return "unknown"
+    best, kind = -1, "unknown"
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, point, found, *_ = line.split(" ")
+        where = Path(point.replace("\\040", " "))
+        # Later mounts on the same point hide earlier ones.
+        if path.is_relative_to(where) and len(where.parts) >= best:
+            best, kind = len(where.parts), found
+    return kind

@@ -1,0 +1,164 @@
+"""What the user asked for, and the journal of the run that it asks for.
+
+A run must mean one thing: what can change its rows is hashed when it begins, and a job that would
+change it is refused, field by field.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.load import resolved, semantic
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.feedback import FeedbackCritic
+from ...critics.grading.graded_aspects import SCALES
+from ...critics.grading.grader import Grader
+from ...critics.quality.prompt_review import Reviewer
+from ...stores.journal import Journal, migrated
+from ...stores.journal_reader import JOURNAL, Reader
+from ...stores.keys import Json, canonical_json
+from ...stores.lake import run_folder
+from ..evaluation.probe_sets import PROBES, probes_digest
+from ..evaluation.reference_outputs import REFERENCE, reference_digest
+from ..lake.imports import require_loop
+from ..run.completers import Completers
+from ..run.models import Models
+from ..run.panel import Panels
+from ..run.prompt_filters import EVERYTHING, Filters
+from ..stages.mix import MIX, mix_digests, mix_of
+from ..stages.supervised_set import source_digest, source_of
+from .derived_run import GIVEN, Given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the user asked for: a configuration, where the run lives, whose units it may re-use.
+
+    With `given`, it is to train on these rows of the run that it forks. `retry_unscored` is to ask
+    again about comparisons without a verdict.
+    """
+
+    config: RunConfig
+    lake: Path
+    name: str
+    fork: str | None = None
+    given: Given | None = None
+    retry_unscored: bool = False
+
+
+def fingerprint_of(
+    config: RunConfig,
+    models: Models,
+    critic: FeedbackCritic,
+    panels: Panels,
+    completers: Completers | None = None,
+    filters: Filters = EVERYTHING,
+    grader: Grader | None = None,
+) -> Mapping[str, Json]:
+    """Return what must not change while a run goes on: semantic fields and the models' hashes."""
+    compared: Mapping[str, Json] = {
+        "annotators": {role: served.params for role, served in models.annotators.items()},
+        "pool": panels.digests,
+    }
+    reference, probes = config.assessment.reference, config.assessment.probes
+    mix, supervised = mix_of(config), source_of(config)
+    return {
+        "config": semantic(config),
+        "policy": models.initial.params,
+        "critic": models.feedback.params,
+        "reward": models.reward_id,
+        "templates": critic.digest,
+        **(compared if models.annotators else {}),
+        **({} if completers is None else {"completers": _completing(models, completers)}),
+        **({} if filters.reviewer is None else {"reviewer": _reviewing(models, filters.reviewer)}),
+        **({} if grader is None else {"grading": _grading(models, grader)}),
+        **({} if reference is None else {REFERENCE: reference_digest(reference)}),
+        **({} if probes is None else {PROBES: probes_digest(probes)}),
+        **({MIX: mix_digests(mix)} if mix else {}),
+        **({} if supervised is None else {"next_token": source_digest(supervised)}),
+    }
+
+
+def _completing(models: Models, completers: Completers) -> Mapping[str, Json]:
+    served = {name: served.params for name, served in models.completers.items()}
+    return {"served": served, **completers.digests}
+
+
+def _grading(models: Models, grader: Grader) -> Mapping[str, Json]:
+    templates = {aspect: grader.digest(aspect) for aspect in SCALES}
+    return {"served": models.grader.params, "templates": templates}
+
+
+def _reviewing(models: Models, reviewer: Reviewer) -> Mapping[str, Json]:
+    return {"served": models.reviewer.params, "asked": reviewer.digest}
+
+
+def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:
+    """Open the journal of a run, or make it.
+
+    Raises:
+        ConfigError: if the run was started with another configuration, or can not be forked.
+    """
+    stored = canonical_json(fingerprint)
+    snapshot = canonical_json(resolved(job.config))
+    if not (folder / JOURNAL).exists():
+        parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
+        given = {} if job.given is None else {GIVEN: job.given.as_json()}
+        facts = {"fingerprint": stored, "config": snapshot, **parent, **given}
+        return Journal.create(folder, facts)
+    if job.fork is not None:
+        raise ConfigError(
+            f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
+            "name the new one with --run NAME"
+        )
+    migrated(folder)
+    reader = Reader(folder)
+    require_loop(reader)
+    before = reader.meta("fingerprint") or "{}"
+    reader.close()
+    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe))}
+    changes = _changes(json.loads(before), json.loads(stored), unsaid)
+    if changes:
+        said = "; ".join(changes)
+        raise ConfigError(
+            f"run {folder.name} was started with another configuration ({said}); leave these "
+            f"as they were, or start another run: --run NAME --fork {folder.name} re-uses every "
+            "unit that does not depend on them"
+        )
+    journal = Journal(folder)
+    journal.set_meta([("config", snapshot)])
+    return journal
+
+
+def _parent(job: Job, parent: str) -> str:
+    """Return the name of the run to fork, which must be there."""
+    if not (run_folder(job.lake, parent) / JOURNAL).exists():
+        raise ConfigError(f"--fork {parent}: there is no such run in {job.lake}")
+    Reader(run_folder(job.lake, parent)).close()
+    return parent
+
+
+def _changes(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:
+    """Return one phrase for each field that differs.
+
+    A section without fields may be missing, as may what the lpfloop that began the run did not
+    know: that was as it is `unsaid`, by default.
+    """
+    if not isinstance(before, Mapping) and not isinstance(after, Mapping):
+        return [] if before == after else [f"{path}: {before} -> {after}"]
+    old, new, default = _fields(before), _fields(after), _fields(unsaid)
+    return [
+        change
+        for name in sorted({*old, *new})
+        for change in _changes(
+            old.get(name, default.get(name)),
+            new.get(name),
+            default.get(name),
+            f"{path}.{name}" if path else name,
+        )
+    ]
+
+
+def _fields(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,166 @@
+"""The run's log: JSON lines in `logs/run.jsonl`, bounded, without secrets, never in the way.
+
+A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` where the record has
+some. A log that can not be written is telemetry lost, and no reason to stop a run of weeks.
+"""
+
+import json
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import cast
+
+from ..run.reporter import Advance, Reporter
+from ..run.secrecy import redacted
+
+LOGS = "logs"
+RUN_LOG = "run.jsonl"
+DAEMON_LOG = "daemon.log"
+LOGGER = "lpfloop"
+FIELDS = "fields"
+FILE_BYTES = 5_000_000
+FILES_KEPT = 5
+LONGEST_MESSAGE = 16_384
+"""Characters of a message that are kept: an endpoint may answer with a novel."""
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: ASCII, so that no text can forge a line or drive a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(message)[:LONGEST_MESSAGE],
+        }
+        fields = cast("Mapping[str, object] | None", getattr(record, FIELDS, None))
+        if fields:
+            line[FIELDS] = {name: _plain(value) for name, value in fields.items()}
+        return json.dumps(line, ensure_ascii=True)
+
+
+def _plain(value: object) -> object:
+    """Return numbers as they are, anything else as a text without secrets."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redacted(str(value))[:LONGEST_MESSAGE]
+
+
+class BoundedLog(RotatingFileHandler):
+    """A rotated file whose faults nobody hears of: a full disk, a folder that went away."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="ascii", delay=True
+        )
+        self.setFormatter(JsonLines())
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- logging's name
+        """Drop what can not be written."""
+        del record
+        with suppress(OSError):
+            super().close()
+
+    def close(self) -> None:
+        """Close the file, as far as the disk lets it."""
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
+def logging_to(folder: Path) -> Generator[None]:
+    """Write everything that `lpfloop` and its libraries log to the run's log."""
+    handler = BoundedLog(folder / LOGS / RUN_LOG)
+    logger = logging.getLogger(LOGGER)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        handler.close()
+
+
+def bound_logs(folder: Path) -> None:
+    """Set aside logs of child processes that have grown too long; nobody may be writing them."""
+    for path in (folder / LOGS).glob("*.log"):
+        with suppress(OSError):
+            if path.stat().st_size > FILE_BYTES:
+                handler = RotatingFileHandler(path, backupCount=1, delay=True)
+                handler.doRollover()
+                handler.close()
+
+
+class LogReporter:
+    """Keeps in the log what a run tells: stages with their counts, and notes."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger(f"{LOGGER}.run")
+        self._stage: dict[str, object] = {}
+        self._sum = Advance()
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Log that a stage begins."""
+        self._stage = {"iteration": iteration, "stage": stage}
+        self._sum = Advance()
+        self._log("stage begins", planned=planned, done=done)
+
+    def advance(self, advance: Advance) -> None:
+        """Count what a unit adds."""
+        before, more = asdict(self._sum), asdict(advance)
+        self._sum = Advance(**{name: before[name] + more[name] for name in before})
+
+    def end(self) -> None:
+        """Log what the stage has made in this process."""
+        self._log("stage ends", **asdict(self._sum))
+        self._stage = {}
+
+    def note(self, text: str) -> None:
+        """Log one sentence."""
+        self._log(text)
+
+    def close(self) -> None:
+        """Nothing to close: the log belongs to `logging_to`."""
+
+    def _log(self, message: str, **fields: object) -> None:
+        self._logger.info("%s", message, extra={FIELDS: {**self._stage, **fields}})
+
+
+class Tee:
+    """Tells several reporters the same."""
+
+    def __init__(self, reporters: Sequence[Reporter]) -> None:
+        self._reporters = reporters
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Pass on that a stage begins."""
+        for reporter in self._reporters:
+            reporter.begin(iteration, stage, planned=planned, done=done)
+
+    def advance(self, advance: Advance) -> None:
+        """Pass on that a unit is committed."""
+        for reporter in self._reporters:
+            reporter.advance(advance)
+
+    def end(self) -> None:
+        """Pass on that the stage is over."""
+        for reporter in self._reporters:
+            reporter.end()
+
+    def note(self, text: str) -> None:
+        """Pass on one sentence."""
+        for reporter in self._reporters:
+            reporter.note(text)

@@ -1,0 +1,291 @@
+"""The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
+
+import logging
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.feedback import FeedbackCritic
+from ...critics.verify import Verifier
+from ...policies.engines.engine import EngineError
+from ...policies.trainers.train_model import TrainingError
+from ...stores.bucket import BucketError
+from ...stores.committer import if_there_is_room
+from ...stores.journal_reader import JOURNAL, JournalError
+from ...stores.keys import derive_seed
+from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.records import Checkpoint, Prompt
+from ..data.prompts import load_prompts
+from ..evaluation.assess import require_assessable
+from ..evaluation.probe_sets import require_probes
+from ..lake.search.duplicates import note_duplicates
+from ..recipes import RECIPES
+from ..recipes.iteration import Iteration
+from ..run.completers import completers_of
+from ..run.conditioning import control_of
+from ..run.fork import Fork
+from ..run.handles import Prompts, chunked, content_key
+from ..run.models import Models, Served
+from ..run.outcomes import NothingToTrainOn
+from ..run.panel import Panels
+from ..run.prompt_filters import Filters
+from ..run.reporter import Advance, Reporter
+from ..run.run import Run, Work
+from ..run.run_grader import grader_of
+from ..run.secrecy import redacted
+from ..run.stop import Stopped, StopSignal
+from ..stages.mix import mix_of, require_mix
+from ..stages.retry_unscored import to_retry
+from ..stages.select_prompts import Suitable, suitable
+from ..stages.supervised_set import require_supervised
+from .control import ControlServer, Operator
+from .derived_run import Given, begin, stored_given, train_given
+from .job import Job, fingerprint_of, open_journal
+
+PROMPTS_A_PART = 4096
+
+logger = logging.getLogger("lpfloop.loop")
+
+
+def run_loop(
+    job: Job,
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> None:
+    """Turn the loop until the configured number of iterations is reached.
+
+    `on_open` is told the run's folder once this process holds the run.
+
+    Raises:
+        Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
+        NothingToTrainOn: if an iteration has too little to train on.
+        ConfigError: if something configured can not be used, or the run exists with other settings.
+    """
+    prompts = load_prompts(job.config.prompts, seed=job.config.seed)
+    require_assessable(job.config, _examined(job.config, prompts))
+    require_probes(job.config.assessment.probes, prompts)
+    require_mix(mix_of(job.config))
+    require_supervised(job.config, prompts)
+    with opened(job, prompts, reporter, stop, on_open=on_open) as run:
+        try:
+            _turn_until_whole(run, prompts)
+            run.store.packer.ask(None)
+            run.store.packer.wait(lambda: stop.requested)
+        except (
+            Stopped,
+            NothingToTrainOn,
+            EngineError,
+            TrainingError,
+            JournalError,
+            BucketError,
+        ) as end:
+            how = redacted(f"{type(end).__name__}: {end}")
+            if_there_is_room(lambda: run.store.journal.record("end", how))
+            raise
+        whole = f"done: {run.config.iterations} iterations"
+        if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+@contextmanager
+def opened(
+    job: Job,
+    prompts: Sequence[Prompt],
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> Generator[Run]:
+    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+
+    Raises:
+        ConfigError: if something configured can not be used, or the run exists with other settings.
+    """
+    folder = run_folder(job.lake, job.name)
+    critic = FeedbackCritic.from_config(job.config.critic)
+    panels, completers = Panels.of(job.config), completers_of(job.config)
+    filters = Filters.from_config(job.config)
+    grader = grader_of(job.config)
+    try:
+        models = Models.of(
+            job.config,
+            folder / "logs",
+            roles=panels.roles,
+            completers=() if completers is None else completers.others,
+            grading=grader is not None,
+        )
+    except EngineError as error:
+        raise ConfigError(str(error)) from error
+    fingerprint = fingerprint_of(job.config, models, critic, panels, completers, filters, grader)
+    store = RunWriter(open_journal(folder, job, fingerprint))
+    try:
+        retried = to_retry(store.journal) if job.retry_unscored else []
+        with Verifier() as verifier, _forked(job, store) as fork:
+            run = Run(
+                name=job.name,
+                config=job.config,
+                store=store,
+                models=models,
+                critic=critic,
+                verifier=verifier,
+                reporter=reporter,
+                stop=stop,
+                prompts={prompt.prompt_id: prompt for prompt in prompts},
+                panels=panels,
+                completers=completers,
+                grader=grader,
+                filters=filters,
+                retry={(s.iteration, s.stage) for s in retried},
+                fork=fork,
+            )
+            operator = Operator(
+                stop=stop,
+                journal=store.journal,
+                config=lambda: run.config,
+                configure=run.configure,
+            )
+            with ControlServer(folder, operator):
+                on_open(folder)
+                yield run
+    finally:
+        with stop.sheltered():
+            models.close()
+            store.close()
+
+
+@contextmanager
+def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
+    """Open the run that this one was forked from, if it was, and as long as it is there."""
+    parent = store.journal.meta("parent")
+    if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
+        yield None
+        return
+    reader = RunReader(run_folder(job.lake, parent))
+    try:
+        yield Fork(parent=reader)
+    finally:
+        reader.close()
+
+
+def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Turn the loop; rows found damaged on the way are made again, from the top of the recipe."""
+    while True:
+        try:
+            return _turn(run, prompts)
+        except OwedAgainError as damage:
+            logger.warning("%s; it is made again", damage)
+
+
+def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
+    _keep_prompts(run, prompts)
+    train = ordered(prompts, "train", run.config.seed)
+    held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
+    given = stored_given(run.store.journal)
+    checkpoint = _initial(run) if given is None or given.iteration == 1 else begin(run, given)
+    first = checkpoint.iteration
+    sampled = run.config.iterations > first + (given is not None)
+    chosen = suitable(run, train) if sampled else Suitable(prompts=train)
+    for number in range(first, run.config.iterations + 1):
+        run.store.packer.ask(number)
+        before = checkpoint.checkpoint_id
+        if number > first:
+            share = chosen.share(number, run.config.prompts.per_iteration)
+            turn = iteration(run, number, checkpoint, share, held_out)
+            checkpoint = _trained(turn, given)
+        if number == first or checkpoint.checkpoint_id != before:
+            iteration(run, number, checkpoint).evaluate(held_out)
+        note_duplicates(run, number)
+        _discard_work(run)
+
+
+def _trained(turn: Iteration, given: Given | None) -> Checkpoint:
+    """Return M_t: by the recipe, or from the rows that were given."""
+    if given is not None and turn.number == given.iteration:
+        return train_given(turn, given)
+    config = turn.run.config.recipe
+    return RECIPES[config.name].recipe(turn, config)
+
+
+def iteration(
+    run: Run,
+    number: int,
+    checkpoint: Checkpoint,
+    prompts: Sequence[Prompt] = (),
+    held_out: Prompts | None = None,
+) -> Iteration:
+    """Return the verbs of iteration `number`, with `checkpoint` as the policy."""
+    return Iteration(
+        run=run,
+        number=number,
+        parent=checkpoint,
+        policy=_served(run, checkpoint),
+        train_prompts=chunked(prompts, run.config.prompts.chunk),
+        held_out=held_out or chunked((), run.config.prompts.chunk),
+    )
+
+
+def _served(run: Run, checkpoint: Checkpoint) -> Served:
+    """Return how the checkpoint is sampled."""
+    if checkpoint.parent_id is None:
+        return run.models.initial
+    return Served(
+        identity=checkpoint.checkpoint_id,
+        location=str(run.store.folder / checkpoint.path),
+        engine=run.config.policy.engine,
+        canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
+        control=control_of(run.config, checkpoint),
+    )
+
+
+def _initial(run: Run) -> Checkpoint:
+    """Commit M_0 as a checkpoint of iteration 0, if it is not yet there."""
+    initial = run.models.initial
+    row = Checkpoint(
+        checkpoint_id=initial.identity,
+        parent_id=None,
+        reference_id=None,
+        iteration=0,
+        recipe="initial",
+        path=run.config.policy.model,
+        steps=0,
+        metrics="{}",
+    )
+    work = Work(verb="train", params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
+    with run.stage(0, "initial", work) as stage:
+        for unit in stage.owed:
+            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+    return row
+
+
+def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Commit every prompt of the run, so that the lake explains itself."""
+    chunks = [prompts[i : i + PROMPTS_A_PART] for i in range(0, len(prompts), PROMPTS_A_PART)]
+    keys = [content_key(chunk) for chunk in chunks]
+    work = Work(
+        verb="prompts", params=None, upstream=tuple(keys), reads=lambda: [(key,) for key in keys]
+    )
+    with run.stage(0, "prompts", work) as stage:
+        for unit in stage.owed:
+            rows = chunks[unit.chunk]
+            stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
+
+
+def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the held-out prompts that every policy of a run is evaluated on."""
+    return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
+
+
+def _discard_work(run: Run) -> None:
+    """Remove the trainer's work folders, whose results are published by now."""
+    for path in (run.store.folder / "work").iterdir():
+        shutil.rmtree(path)
+
+
+def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
+    """Return the prompts of a split in an order that depends on the seed and their ids alone."""
+    chosen = [prompt for prompt in prompts if prompt.split == split]
+    return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))

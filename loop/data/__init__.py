@@ -1,0 +1,1 @@
+"""Pure functions on rows: prompts, splits, rules, pairs, cycles, receipts."""

@@ -1,0 +1,188 @@
+"""From grades to pairs, by the rules under which UltraFeedback's data is in circulation.
+
+One pair a prompt: the completion with the best score against one with a lower score. The rules, by
+name: `mean-vs-random`, the best mean of the four aspects against a random other (the fine-grained
+preference of Section 2.5); `best-vs-worst`, the best mean against the lowest; `overall`, the best
+overall score against a random other, as in `ultrafeedback_binarized`.
+
+Choices where the sources are silent. A completion that is empty or truncated is on neither side,
+nor is one without a score: a mean needs every aspect, each read or not applicable. The random other
+is drawn from what has a lower score and another text, so that a pair never has equal scores, nor
+the same text on both sides (white space aside). Of equally good completions, the one with the
+lower id is chosen.
+
+The score that decided stands in a pair's `chosen_reward` and `rejected_reward`. Its ratings are
+empty: those of a critique have three levels, these go from 1 to 5, and stay with the grades. The
+result depends neither on the order of the rows nor on which prompts stand in the same frame.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import polars as pl
+
+from ...configs.recipes import Binarisation
+from ...critics.grading.grade_reply import Status
+from ...critics.grading.graded_aspects import FINE_GRAINED
+from ...stores.keys import derive_seed
+from ...stores.records import SCORED, Receipt
+from .judged_candidates import VISIBLE, with_same_text
+from .receipts import KEPT, receipts
+from .training_rows import Made, Origin, Outcome, pair_rows
+
+BINARISATIONS: tuple[Binarisation, ...] = get_args(Binarisation)
+OVERALL = "overall"
+SCORES: Mapping[Binarisation, str] = {
+    "mean-vs-random": "mean",
+    "best-vs-worst": "mean",
+    OVERALL: OVERALL,
+}
+"""The score that each rule compares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binarising(Origin):
+    """How to binarise: the rule, and what the random draw depends on."""
+
+    rule: Binarisation
+    root_seed: int
+
+
+def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+    """Set beside each candidate its scores: `mean` of the four aspects, and `overall`.
+
+    A score is null where it could not be read. The columns that are read are those of
+    `judged.READ`; of several grades of an aspect, the last counts.
+    """
+    whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
+    last = grades.unique(["candidate_id", "aspect"], keep="last", maintain_order=True)
+    scored = (pl.col("status") == SCORED) & pl.col("rating").is_not_null()
+    known = last.filter(scored | (pl.col("status") == Status.NOT_APPLICABLE)).sort("rating")
+    fine = known.filter(pl.col("aspect").is_in(FINE_GRAINED)).group_by("candidate_id")
+    means = fine.agg(mean=pl.col("rating").mean(), read=pl.len())
+    overall = known.filter(pl.col("aspect") == OVERALL)
+    return (
+        candidates.select("prompt_id", "candidate_id", "text", usable=whole)
+        .join(means, on="candidate_id", how="left", maintain_order="left")
+        .join(
+            overall.select("candidate_id", overall="rating"),
+            on="candidate_id",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(mean=pl.when(pl.col("read") == len(FINE_GRAINED)).then("mean"))
+        .drop("read")
+    )
+
+
+def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> Made:
+    """Return at most one pair a prompt of what `graded` gives, in the order of the prompts."""
+    ranked = _ranked(scored, prompts, how)
+    rated = with_same_text(ranked.filter("rated")).with_row_index("row")
+    chosen, rejected = _drawn(rated, how)
+    sides = rated.select(
+        "prompt_id",
+        "candidate_id",
+        "text",
+        ratings=pl.lit([], pl.List(pl.Int8)),
+        reward="score",
+    )
+    rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
+    return Made(rows, _yields(ranked, prompts, rows, how))
+
+
+def binarisation_receipts(scored: pl.DataFrame, made: Made, how: Binarising) -> list[Receipt]:
+    """Say which candidates had a score to compare, and which prompts gave a pair, or why not."""
+    fate = (
+        pl.when(~pl.col("usable"))
+        .then(pl.lit("unusable"))
+        .when(pl.col(SCORES[how.rule]).is_null())
+        .then(pl.lit("unrated"))
+        .otherwise(pl.lit(KEPT))
+    )
+    candidates = _fates(scored.select(name="candidate_id", fate=fate))
+    kept = pl.col("outcome").replace({Outcome.PAIRED.value: KEPT})
+    prompts = _fates(made.yields.select(name="prompt_id", fate=kept))
+    name = f"binarise:{how.rule}"
+    return [
+        *receipts(how.iteration, f"{name}:scores", "candidates", candidates),
+        *receipts(how.iteration, name, "prompts", prompts),
+    ]
+
+
+def _ranked(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> pl.DataFrame:
+    """Sort by prompt, then by the rule's score, best first; ties by id."""
+    turns = prompts.select("prompt_id").with_row_index("turn")
+    score = pl.col(SCORES[how.rule])
+    return (
+        scored.with_columns(score=score, rated=pl.col("usable") & score.is_not_null())
+        .join(turns, on="prompt_id")
+        .sort("turn", "score", "candidate_id", descending=[False, True, False], nulls_last=True)
+    )
+
+
+def _drawn(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
+    """Return the rows of the chosen and of the rejected, prompt by prompt."""
+    chosen, rejected = list[int](), list[int]()
+    offers = rated.group_by("prompt_id", maintain_order=True).agg("row", "score", "same")
+    for prompt_id, rows, scores, same in offers.iter_rows():
+        for good, text in zip(rows[: scores.count(scores[0])], same, strict=False):
+            worse = [
+                row
+                for row, score, other in zip(rows, scores, same, strict=True)
+                if score < scores[0] and other != text
+            ]
+            if worse:
+                chosen.append(good)
+                rejected.append(_against(worse, prompt_id, how))
+                break
+    return chosen, rejected
+
+
+def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:
+    """Return which of the lesser completions, best first, the rule sets against the best."""
+    if how.rule == "best-vs-worst":
+        return worse[-1]
+    seed = derive_seed(how.root_seed, "binarise", how.iteration, how.rule, prompt_id)
+    return random.Random(seed).choice(worse)
+
+
+def _yields(
+    ranked: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, how: Binarising
+) -> pl.DataFrame:
+    """Say of each prompt whether it gave a pair, or why not."""
+    score = pl.col("score").filter("rated")
+    found = ranked.group_by("prompt_id").agg(
+        pl.col("usable").any(), rated=pl.col("rated").sum(), scores=score.n_unique()
+    )
+    made = rows.group_by("prompt_id").agg(made=pl.len())
+    outcome = (
+        pl.when(pl.col("made") > 0)
+        .then(pl.lit(Outcome.PAIRED))
+        .when(pl.col("usable").is_null())
+        .then(pl.lit(Outcome.NO_CANDIDATES))
+        .when(~pl.col("usable"))
+        .then(pl.lit(Outcome.NONE_USABLE))
+        .when(pl.col("rated") == 0)
+        .then(pl.lit(Outcome.NONE_RATED))
+        .when(pl.col("rated") == 1)
+        .then(pl.lit(Outcome.NO_NEGATIVE))
+        .when(pl.col("scores") == 1)
+        .then(pl.lit(Outcome.TIED))
+        .otherwise(pl.lit(Outcome.ALL_IDENTICAL))
+    )
+    return (
+        prompts.select("prompt_id")
+        .join(found, on="prompt_id", how="left", maintain_order="left")
+        .join(made, on="prompt_id", how="left", maintain_order="left")
+        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
+        .with_columns(iteration=pl.lit(how.iteration), rule=pl.lit(how.rule))
+    )
+
+
+def _fates(told: pl.DataFrame) -> dict[str, list[str]]:
+    """Return the names by fate."""
+    found = told.group_by("fate", maintain_order=True).agg("name")
+    return dict(found.iter_rows())

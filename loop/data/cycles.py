@@ -1,0 +1,181 @@
+"""Comparisons that contradict one another, left out before rows are made (ChatGLM-RLHF, Sec. 3).
+
+Where every two answers to a prompt are compared, verdicts can run in a circle: a over b, b over c,
+c over a. Such a circle says nothing of which answer is best. Ties and circles are removed, circles
+by the fewest comparisons whose loss leaves none. The comparisons stay in the lake; a receipt says
+which of them count.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ...configs.annotation import AnnotationConfig
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.keys import Json
+from ...stores.records import Receipt
+from ...stores.schemas import Row
+from .receipts import KEPT, receipts
+
+DECIDED = ("first", "second")
+"""What a comparison says that rows are made of."""
+FILTER = "consistency"
+TIED, UNREAD, REPEATED, CIRCULAR = "tied", "unread", "repeated", "circular"
+"""Why a comparison is left out; `repeated`: the same two answers were compared once more later."""
+MOST = 16
+"""Answers to a prompt whose circles can be removed at the least cost, which doubles with each."""
+
+Verdict = tuple[str, str]
+"""The preferred candidate's id and the other's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sifted:
+    """The comparisons of which rows are made, and receipts of all that came in, if any is due."""
+
+    comparisons: pl.DataFrame
+    receipts: Sequence[Receipt]
+
+    @property
+    def tables(self) -> Mapping[type[Row], Sequence[Receipt]]:
+        """What is committed beside the rows."""
+        return {Receipt: self.receipts} if self.receipts else {}
+
+
+def consistency_params(config: AnnotationConfig) -> Mapping[str, Json]:
+    """Return what the keys of a stage need to know that makes rows of comparisons."""
+    return {"drop_cycles": True} if config.drop_cycles else {}
+
+
+def require_few_answers(config: RunConfig) -> None:
+    """Refuse to look for circles among more answers than can be searched.
+
+    Raises:
+        ConfigError: if `annotation.drop_cycles` is on and the recipe compares too many answers.
+    """
+    annotation, answers = config.annotation, getattr(config.recipe, "n", 0)
+    if annotation.drop_cycles and annotation.comparisons == "all" and answers > MOST:
+        raise ConfigError(
+            f"recipe.n is {answers}, and annotation.drop_cycles finds the fewest comparisons to "
+            f"drop among at most {MOST} answers to a prompt; lower recipe.n, or leave it off"
+        )
+
+
+def sifted(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) -> Sifted:
+    """Leave out ties and what closes circles, if that is wanted; else return all as they are.
+
+    The columns that are read are those of `judged.READ`.
+    """
+    if not config.drop_cycles:
+        return Sifted(comparisons=preferences, receipts=())
+    counted = preferences.unique(["first_id", "second_id"], keep="last", maintain_order=True)
+    decided = counted.filter(pl.col("preferred").is_in(DECIDED))
+    circular = [name for of in decided.partition_by("prompt_id") for name in _circular(of)]
+    straight = ~pl.col("preference_id").is_in(circular)
+    groups = {
+        KEPT: decided.filter(straight),
+        TIED: counted.filter(pl.col("preferred") == "tie"),
+        UNREAD: counted.filter(pl.col("preferred").is_null()),
+        CIRCULAR: decided.filter(~straight),
+        REPEATED: preferences.join(counted, on="preference_id", how="anti"),
+    }
+    fates = {name: rows["preference_id"].to_list() for name, rows in groups.items() if len(rows)}
+    return Sifted(
+        # What was tied or not read makes no row, but says why a prompt has none.
+        comparisons=counted.filter(straight),
+        receipts=receipts(iteration, FILTER, "comparisons", fates),
+    )
+
+
+def _circular(decided: pl.DataFrame) -> list[str]:
+    """Return the ids of the comparisons of one prompt that are dropped, in the order of ids."""
+    first = pl.col("preferred") == "first"
+    rows = decided.sort("preference_id").select(
+        "preference_id",
+        pl.when(first).then("first_id").otherwise("second_id").alias("winner"),
+        pl.when(first).then("second_id").otherwise("first_id").alias("loser"),
+    )
+    verdicts = [(winner, loser) for _, winner, loser in rows.iter_rows()]
+    return [rows["preference_id"][place] for place in contradicting(verdicts)]
+
+
+def contradicting(verdicts: Sequence[Verdict]) -> list[int]:
+    """Return the places of the fewest verdicts without which no circle is left.
+
+    That is a minimum feedback arc set, found in time and memory that double with each answer of the
+    largest circle. Of several such sets it is the one that the candidates' ids decide, which are
+    hashes: neither the order of the verdicts nor what the answers say has a part in it. Nobody is
+    compared with itself.
+    """
+    names = sorted({name for verdict in verdicts for name in verdict})
+    number = {name: place for place, name in enumerate(names)}
+    arcs = [(number[winner], number[loser]) for winner, loser in verdicts]
+    rank = dict[int, tuple[int, int]]()
+    for component, members in enumerate(_components(arcs, len(names))):
+        for place, member in enumerate(_best_order(members, arcs)):
+            rank[member] = (component, place)
+    return [
+        place
+        for place, (winner, loser) in enumerate(arcs)
+        if rank[winner][0] == rank[loser][0] and rank[winner][1] > rank[loser][1]
+    ]
+
+
+def _components(arcs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
+    """Return the strongly connected components: those that reach one another along arcs.
+
+    No arc between two components lies on a circle.
+    """
+    reached = [1 << node for node in range(count)]
+    for winner, loser in arcs:
+        reached[winner] |= 1 << loser
+    for middle in range(count):
+        for node in range(count):
+            if reached[node] >> middle & 1:
+                reached[node] |= reached[middle]
+    components = dict[int, list[int]]()
+    for node in range(count):
+        mutual = (m for m in range(node + 1) if reached[node] >> m & reached[m] >> node & 1)
+        components.setdefault(next(mutual), []).append(node)
+    return list(components.values())
+
+
+def _best_order(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the members in the order against which the fewest arcs point.
+
+    By dynamic programming over sets: the fewest of a set is the least, over the member that stands
+    last in it, of the fewest of the others and the arcs from that member back to them.
+    """
+    beaten = _layers(members, arcs)
+    fewest, last = [0], [-1]
+    for chosen in range(1, 1 << len(members)):
+        options = [
+            (fewest[others] + sum((layer & others).bit_count() for layer in beaten[member]), member)
+            for member in range(len(members))
+            if (others := chosen & ~(1 << member)) != chosen
+        ]
+        cost, member = min(options)
+        fewest.append(cost)
+        last.append(member)
+    order = list[int]()
+    left = (1 << len(members)) - 1
+    while left:
+        order.append(members[last[left]])
+        left &= ~(1 << last[left])
+    return order[::-1]
+
+
+def _layers(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Return, for each member, sets of bits: whom it beats at least once, at least twice, ...."""
+    bit = {member: 1 << place for place, member in enumerate(members)}
+    inside = Counter(arc for arc in arcs if arc[0] in bit and arc[1] in bit)
+    most = max(inside.values(), default=0)
+    return [
+        [
+            sum(bit[loser] for (winner, loser), n in inside.items() if winner == member and n >= k)
+            for k in range(1, most + 1)
+        ]
+        for member in members
+    ]

@@ -1,0 +1,235 @@
+"""From judged candidates to pairs (DPO) or demonstrations (rejection sampling): pure functions.
+
+Rules. By critique (RLRF, Section 3.3), `success_vs_failure` for pairs and `success` for
+demonstrations: positive is what has 1 on all rated aspects, negative what has any 0 or -1; the top
+k positives by reward are each paired with a random negative. By reward alone (Section 4.1, the
+baseline), `top_reward`: the top k against random others, no critique read; `reward_extremes`
+(ChatGLM-RLHF, Section 3.4: pairs of varied rewards): the top k against the lowest, the best against
+the worst first, each of them below all of the top k.
+
+Choices where the paper is silent. A candidate that is empty, truncated or, for the rule at hand,
+not rated is on neither side. Each negative is used once, so that there are at most as many pairs as
+negatives. A text never stands on both sides of a pair, no two pairs of a prompt have the same two
+texts, and no two demonstrations the same text; texts that differ in white space alone count as the
+same.
+
+All prompts of a frame are worked on at once, column by column; only the draw of negatives goes
+prompt by prompt, since each prompt has a seed of its own. The result does not depend on the order
+of the candidates, nor on which prompts stand in the same frame.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, get_args
+
+import polars as pl
+
+from ...stores.keys import derive_seed
+from ...stores.records import Demonstration, Pair
+from ...stores.schemas import TABLES
+from .judged_candidates import with_same_text
+from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows
+
+Rule = Literal["success_vs_failure", "success", "top_reward", "reward_extremes"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+EXTREMES: Final = "reward_extremes"
+BY_REWARD: frozenset[str] = frozenset({"top_reward", EXTREMES})
+"""The rules that read no critique."""
+
+TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
+    TABLES[row_type]: row_type for row_type in (Pair, Demonstration)
+}
+"""The tables of rows to train on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing(Origin):
+    """How to pair: the rule, how many positives a prompt, and what the random draw depends on."""
+
+    rule: Rule
+    top_k: int
+    root_seed: int
+
+
+_Offers = dict[str, tuple[list[int], list[int]]]
+
+
+class _Sides(NamedTuple):
+    """What a rule makes of a candidate: whether it is rated, and whether y+ or y-."""
+
+    rated: pl.Expr
+    positive: pl.Expr
+    negative: pl.Expr
+
+
+def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
+    """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
+    split = _split(_ranked(judged, prompts), how)
+    sides = split.filter(pl.col("positive") | pl.col("negative")).with_row_index("row")
+    chosen, rejected = _drawn(sides, how)
+    rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
+    return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how))
+
+
+def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
+    """Return the top k positives of distinct texts as demonstrations.
+
+    Of a text that was judged twice in different ways, the one with the higher reward counts.
+    """
+    ranked = with_same_text(_ranked(judged, prompts))
+    distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
+    split = _split(distinct, how)
+    rows = demonstration_rows(split.filter("positive"), prompts, how)
+    return Made(rows, _yields(split, prompts, rows, Outcome.DEMONSTRATED, how))
+
+
+DERIVE: Mapping[
+    type[Pair | Demonstration], Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]
+] = {Pair: pair, Demonstration: demonstrate}
+
+
+def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    """Sort by prompt, then by reward, best first; those without a reward last; ties by id."""
+    turns = prompts.select("prompt_id").with_row_index("turn")
+    return judged.join(turns, on="prompt_id").sort(
+        "turn",
+        "reward",
+        "candidate_id",
+        descending=[False, True, False],
+        nulls_last=[False, True, False],
+    )
+
+
+def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Tell the sides apart: the top k positives of each prompt, and all negatives."""
+    sides = SIDES[how.rule](how.top_k)
+    return ranked.with_columns(rated=sides.rated, positive=sides.positive, negative=sides.negative)
+
+
+def _by_critique(top_k: int) -> _Sides:
+    """Split by critique: all aspects 1, or any 0 or -1; the top k positives by reward."""
+    success = pl.col("usable") & pl.col("success")
+    failure = pl.col("usable") & pl.col("failure")
+    return _Sides(success | failure, success & (_place(success) <= top_k), failure)
+
+
+def _by_reward(top_k: int) -> _Sides:
+    """Split by reward: the top k, and the rest."""
+    rated = pl.col("usable") & pl.col("reward").is_not_null()
+    return _Sides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
+
+
+def _by_extremes(top_k: int) -> _Sides:
+    """Split by reward: the top k, and what is below all of these."""
+    rated, positive, _ = _by_reward(top_k)
+    lowest = pl.col("reward").filter(positive).min().over("turn")
+    return _Sides(rated, positive, rated & (pl.col("reward") < lowest))
+
+
+def _place(counted: pl.Expr) -> pl.Expr:
+    """Return the place of a candidate among the counted ones of its prompt, from 1."""
+    return counted.cum_sum().over("turn")
+
+
+SIDES: Mapping[Rule, Callable[[int], _Sides]] = {
+    "success_vs_failure": _by_critique,
+    "success": _by_critique,
+    "top_reward": _by_reward,
+    EXTREMES: _by_extremes,
+}
+
+
+def _drawn(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
+    """Return the rows of the chosen and of the rejected: prompt by prompt, best first."""
+    offers = _offers(sides, how)
+    same = _same_texts(sides, offers)
+    chosen, rejected = list[int](), list[int]()
+    for prompt_id, (positives, negatives) in offers.items():
+        texts = same.get(prompt_id)
+        simply = list(zip(positives, negatives, strict=False))
+        for good, bad in simply if texts is None else _matched(positives, negatives, texts):
+            chosen.append(good)
+            rejected.append(bad)
+    return chosen, rejected
+
+
+def _offers(sides: pl.DataFrame, how: Pairing) -> _Offers:
+    """Return the rows of each prompt's positives, best first, and of its negatives in turn."""
+    rows = sides.group_by("prompt_id", maintain_order=True).agg(
+        pl.col("row").filter(pl.col(side)).alias(side) for side in ("positive", "negative")
+    )
+    offers: _Offers = {}
+    for prompt_id, positives, negatives in rows.iter_rows():
+        offers[prompt_id] = (positives, _in_turn(negatives, prompt_id, how))
+    return offers
+
+
+def _in_turn(negatives: list[int], prompt_id: str, how: Pairing) -> list[int]:
+    """Return a prompt's negatives, which are ranked, in the order in which they are taken."""
+    if how.rule == EXTREMES:
+        return negatives[::-1]
+    seed = derive_seed(how.root_seed, "pair", how.iteration, how.rule, prompt_id)
+    return random.Random(seed).sample(negatives, len(negatives))
+
+
+def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[int, int]]:
+    """Tell which texts are equal, for the prompts in which that matters.
+
+    It does where two of those that are matched first are: only there are all texts compared.
+    """
+    first = [row for good, bad in offers.values() for row in (*good, *bad[: len(good)])]
+    compared = with_same_text(sides[first]).group_by("prompt_id")
+    equal = compared.agg(pl.col("same").n_unique() < pl.len()).filter("same").select("prompt_id")
+    texts: dict[str, dict[int, int]] = {prompt_id: {} for prompt_id in equal["prompt_id"]}
+    numbered = with_same_text(sides.join(equal, on="prompt_id", how="semi"))
+    for prompt_id, row, same in numbered.select("prompt_id", "row", "same").iter_rows():
+        texts[prompt_id][row] = same
+    return texts
+
+
+def _matched(
+    positives: Sequence[int], negatives: list[int], same: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """Give each positive, best first, the next negative that makes a pair of texts not yet made."""
+    made = set[tuple[int, int]]()
+    matched = list[tuple[int, int]]()
+    for chosen in positives:
+        for rejected in negatives:
+            texts = (same[chosen], same[rejected])
+            if texts[0] != texts[1] and texts not in made:
+                made.add(texts)
+                matched.append((chosen, rejected))
+                negatives.remove(rejected)
+                break
+    return matched
+
+
+def _yields(
+    split: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, success: Outcome, how: Pairing
+) -> pl.DataFrame:
+    """Say of each prompt how much was made, or why nothing."""
+    found = split.group_by("prompt_id").agg(pl.col("usable", "rated", "positive", "negative").any())
+    made = rows.group_by("prompt_id").agg(made=pl.len())
+    outcome = (
+        pl.when(pl.col("made") > 0)
+        .then(pl.lit(success))
+        .when(pl.col("usable").is_null())
+        .then(pl.lit(Outcome.NO_CANDIDATES))
+        .when(~pl.col("usable"))
+        .then(pl.lit(Outcome.NONE_USABLE))
+        .when(~pl.col("rated"))
+        .then(pl.lit(Outcome.NONE_RATED))
+        .when(~pl.col("positive"))
+        .then(pl.lit(Outcome.NO_POSITIVE))
+        .when(~pl.col("negative"))
+        .then(pl.lit(Outcome.NO_NEGATIVE))
+        .otherwise(pl.lit(Outcome.ALL_IDENTICAL))
+    )
+    return (
+        prompts.select("prompt_id")
+        .join(found, on="prompt_id", how="left", maintain_order="left")
+        .join(made, on="prompt_id", how="left", maintain_order="left")
+        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
+        .with_columns(iteration=pl.lit(how.iteration), rule=pl.lit(how.rule))
+    )

@@ -1,0 +1,203 @@
+"""One row of a prompts file becomes a prompt, or is refused with the reason.
+
+The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
+`prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
+`problem` and `solution`) are taken as math with a reference. Fields that mean nothing here are let
+be.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import cast
+
+from ...stores.keys import Json, row_id
+from ...stores.records import Check, Message, Prompt, Split
+from .files import Row, RowError
+
+ROLES = ("system", "user", "assistant")
+SHAREGPT = {"human": "user", "gpt": "assistant", "system": "system"}
+"""The roles of `conversations`, whose turns have `from` and `value`."""
+SPLITS: tuple[Split, ...] = ("train", "held-out")
+TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
+REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
+"""Where data sets of math keep the worked solution, by the field that holds the problem."""
+GENERAL, MATH = "general", "math"
+
+
+def text_of(value: object, name: str) -> str:
+    """Return a text that can be stored and shown."""
+    if not isinstance(value, str):
+        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+    if not value.strip():
+        raise RowError(f"{name!r} holds no text")
+    if "\0" in value:
+        raise RowError(f"{name!r} holds a NUL character; remove it")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise RowError(f"{name!r} holds half a character (a lone surrogate); repair the text")
+    return value
+
+
+def kind_of(value: object) -> str:
+    """Return what kind of JSON value it is, in words."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def optional_text(row: Row, name: str) -> str | None:
+    """Return a text that may be absent or null."""
+    value = row.get(name)
+    return None if value is None else text_of(value, name)
+
+
+def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Prompt:
+    """Return the prompt of a row; `task`, `split` and `source` stand in where it names none.
+
+    Raises:
+        RowError: if the row can not be read as meant.
+    """
+    field = prompt_field(row)
+    messages = _messages(row, field)
+    own = REFERENCE_FIELDS.get(field)
+    worked = optional_text(row, own) if own else None
+    reference = optional_text(row, "reference") or worked
+    checks = _checks(row.get("checks"))
+    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
+    return Prompt(
+        prompt_id=_prompt_id(row) or content_id(messages, reference, checks, name),
+        task=name,
+        split=_split(row) or split,
+        messages=messages,
+        reference=reference,
+        checks=checks,
+        source=_source(row) or source,
+    )
+
+
+def content_id(
+    messages: Sequence[Message], reference: str | None, checks: Sequence[Check], task: str
+) -> str:
+    """Return the id of a prompt that has none of its own: equal prompts get equal ids."""
+    return row_id(
+        "prompt",
+        {
+            "messages": as_json(messages),
+            "reference": reference,
+            "checks": [[check.kind, check.argument] for check in checks],
+            "task": task,
+        },
+    )
+
+
+def as_json(messages: Sequence[Message]) -> Json:
+    """Return a conversation as plain data, to be hashed."""
+    return [[message.role, message.content] for message in messages]
+
+
+def _prompt_id(row: Row) -> str | None:
+    value = row.get("prompt_id")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return optional_text(row, "prompt_id")
+
+
+def _split(row: Row) -> Split | None:
+    value = row.get("split")
+    if value is None:
+        return None
+    for split in SPLITS:
+        if value == split:
+            return split
+    raise RowError(f"'split' must be {' or '.join(SPLITS)}, and is {json.dumps(value)[:60]}")
+
+
+def _source(row: Row) -> str | None:
+    """Return the name of the data set that a row comes from, if that is what the field holds."""
+    value = row.get("source")
+    return text_of(value, "source") if isinstance(value, str) and value else None
+
+
+def prompt_field(row: Row) -> str:
+    """Return the one field that holds the prompt."""
+    present = [name for name in TEXT_FIELDS if row.get(name) is not None]
+    if not present:
+        names = ", ".join(TEXT_FIELDS)
+        has = ", ".join(repr(name) for name in row) or "none"
+        raise RowError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+    if len(present) > 1:
+        raise RowError(f"both {present[0]!r} and {present[1]!r} hold a prompt; keep one")
+    return present[0]
+
+
+def _messages(row: Row, field: str) -> tuple[Message, ...]:
+    value = row[field]
+    if isinstance(value, list):
+        messages = conversation(cast("list[object]", value), field)
+        if messages[-1].role != "user":
+            raise RowError(
+                f"{field!r} must end with a message of the user; "
+                "`lpfloop import --format candidates` takes answers along"
+            )
+        return messages
+    if field in ("messages", "conversations"):
+        raise RowError(f"{field!r} must be a list of messages, and is {kind_of(value)}")
+    text = text_of(value, field)
+    if field == "instruction" and row.get("input") not in (None, ""):
+        # Alpaca's rows keep what the instruction is about in a field of its own.
+        text = f"{text}\n\n{text_of(row['input'], 'input')}"
+    return (Message(role="user", content=text),)
+
+
+def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
+    """Return a conversation whose turns have role and content, or ShareGPT's from and value.
+
+    Raises:
+        RowError: if it is empty, or a turn can not be read.
+    """
+    if not turns:
+        raise RowError(f"{field!r} holds no message")
+    return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
+
+
+def _message(turn: object, where: str) -> Message:
+    if not isinstance(turn, dict):
+        raise RowError(f"{where!r} must be an object with role and content")
+    fields = cast("Row", turn)
+    if "from" in fields:
+        role, content = SHAREGPT.get(str(fields["from"])), fields.get("value")
+        known = SHAREGPT
+    else:
+        role, content = fields.get("role"), fields.get("content")
+        known = ROLES
+    if role not in ROLES:
+        raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
+    return Message(role=str(role), content=text_of(content, f"{where}.content"))
+
+
+def _checks(value: object) -> tuple[Check, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise RowError(f"'checks' must be a list, and is {kind_of(value)}")
+    checks = list[Check]()
+    for item in cast("list[object]", value):
+        if not isinstance(item, dict):
+            raise RowError("each of 'checks' must be an object with kind and argument")
+        check = cast("Row", item)
+        argument = check.get("argument", "")
+        if not isinstance(argument, str):
+            raise RowError(f"'checks.argument' must be a text, and is {kind_of(argument)}")
+        if argument:
+            argument = text_of(argument, "checks.argument")
+        checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))
+    return tuple(checks)

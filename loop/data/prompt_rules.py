@@ -1,0 +1,119 @@
+"""Rules that refuse prompts without a model (ChatGLM-RLHF, Section 3.2): length, script, copies.
+
+Length and script are those of what anybody but the system says. A copy is a conversation that says
+the same as one before it, whatever its capitals, white space and forms of characters (NFKC). Near
+copies are let be: problems made of one template differ in a number, and that is what they teach.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ...configs.filters import RuleFilters
+from ...configs.schema import ConfigError
+from ...stores.records import Prompt
+from .receipts import KEPT
+
+TOO_SHORT, TOO_LONG, OTHER_SCRIPT, COPY = "too_short", "too_long", "other_script", "duplicate"
+SYSTEM = "system"
+Said = tuple[tuple[str, str], ...]
+"""Who says what, as it is compared."""
+SCRIPT = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules that a configuration names."""
+
+    config: RuleFilters
+
+    @classmethod
+    def from_config(cls, config: RuleFilters) -> "Rules":
+        """Check the rules.
+
+        Raises:
+            ConfigError: if a script is none of Unicode's, or no length is long and short enough.
+        """
+        for name in config.scripts:
+            if not _is_script(name):
+                raise ConfigError(
+                    f"prompts.rules.scripts: {name!r} is no script of Unicode; name them as in "
+                    "latin, han, cyrillic, arabic"
+                )
+        least, most = config.min_chars, config.max_chars
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"prompts.rules.min_chars is {least} and max_chars {most}: no prompt can be both"
+            )
+        return cls(config=config)
+
+    @property
+    def on(self) -> bool:
+        """Whether there is any rule."""
+        return self.config != RuleFilters()
+
+    def fates(self, prompts: Sequence[Prompt]) -> list[str]:
+        """Return for each prompt `kept`, or the first rule that refuses it.
+
+        A copy of a prompt that another rule refuses is no reason of its own.
+        """
+        texts = [said(prompt) for prompt in prompts]
+        others = self._in_other_scripts(texts)
+        seen = set[Said]()
+        found = list[str]()
+        for prompt, text, other in zip(prompts, texts, others, strict=True):
+            fate = self._length(text) or (OTHER_SCRIPT if other else KEPT)
+            if fate == KEPT and self.config.duplicates:
+                key = normal(prompt)
+                fate = COPY if key in seen else KEPT
+                seen.add(key)
+            found.append(fate)
+        return found
+
+    def _length(self, text: str) -> str | None:
+        least, most = self.config.min_chars, self.config.max_chars
+        if least is not None and len(text) < least:
+            return TOO_SHORT
+        return TOO_LONG if most is not None and len(text) > most else None
+
+    def _in_other_scripts(self, texts: Sequence[str]) -> list[bool]:
+        """Say of each text whether half of its letters, or more, are in none of the scripts."""
+        if not self.config.scripts:
+            return [False] * len(texts)
+        wanted = "".join(_pattern(name) for name in self.config.scripts)
+        text = pl.col("text")
+        letters = text.str.count_matches(r"\p{L}").cast(pl.Int64)
+        own = text.str.replace_all(r"\P{L}", "").str.count_matches(f"[{wanted}]").cast(pl.Int64)
+        frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+        return frame.select((letters > 0) & (2 * own <= letters)).to_series().to_list()
+
+
+def said(prompt: Prompt) -> str:
+    """Return what is said in a prompt, its system message aside."""
+    return "\n".join(m.content for m in prompt.messages if m.role != SYSTEM).strip()
+
+
+def normal(prompt: Prompt) -> Said:
+    """Return what copies of a prompt have in common."""
+    return tuple((m.role, _plain(m.content)) for m in prompt.messages)
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _pattern(script: str) -> str:
+    return rf"\p{{Script={script}}}"
+
+
+def _is_script(name: str) -> bool:
+    if not SCRIPT.fullmatch(name):
+        return False
+    try:
+        pl.select(pl.lit("").str.contains(_pattern(name)))
+    except pl.exceptions.ComputeError:
+        return False
+    return True

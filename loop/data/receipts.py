@@ -1,0 +1,111 @@
+"""What a filter leaves behind: how many items it kept and dropped, why, and a few of each by id.
+
+A filter that keeps items for different reasons says so behind the word: `kept: unjudged`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+from ...stores.keys import Json
+from ...stores.records import Filtered, Prompt, Receipt
+
+KEPT = "kept"
+EXAMPLES = 5
+"""Ids that a receipt names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How many items met one fate in all of a filter's units, with a few of their ids."""
+
+    outcome: str
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a filter did in an iteration: how many items came in, went out, and why."""
+
+    filter: str
+    items: Filtered
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def received(self) -> int:
+        """How many items came in."""
+        return sum(outcome.count for outcome in self.outcomes)
+
+    @property
+    def kept(self) -> int:
+        """How many items went out."""
+        return sum(outcome.count for outcome in self.outcomes if keeps(outcome.outcome))
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields and the two sums, for a JSON document."""
+        outcomes = [asdict(outcome) for outcome in self.outcomes]
+        return {
+            "filter": self.filter,
+            "items": self.items,
+            "received": self.received,
+            "kept": self.kept,
+            "outcomes": outcomes,
+        }
+
+
+def keeps(outcome: str) -> bool:
+    """Whether the items that met this outcome went on."""
+    return outcome == KEPT or outcome.startswith(f"{KEPT}: ")
+
+
+def ids_by_fate(prompts: Sequence[Prompt], fates: Sequence[str]) -> dict[str, list[str]]:
+    """Return the ids of the prompts that met each fate."""
+    found = dict[str, list[str]]()
+    for prompt, fate in zip(prompts, fates, strict=True):
+        found.setdefault(fate, []).append(prompt.prompt_id)
+    return found
+
+
+def receipts(
+    iteration: int, name: str, items: Filtered, fates: Mapping[str, Sequence[str]]
+) -> list[Receipt]:
+    """Return a receipt for each outcome; `fates` has the ids of the items that met it.
+
+    There is always one for `kept`, also if nothing was: a filter that dropped all says so.
+    """
+    return [
+        Receipt(
+            iteration=iteration,
+            filter=name,
+            items=items,
+            outcome=outcome,
+            count=len(ids),
+            examples=tuple(ids[:EXAMPLES]),
+        )
+        for outcome, ids in sorted({KEPT: (), **fates}.items())
+    ]
+
+
+def accounts(rows: Sequence[Receipt]) -> list[Account]:
+    """Sum up the receipts of each filter, in the order of their names; what is kept comes first."""
+    found = list[Account]()
+    for (name, items), own in groupby(sorted(rows, key=_filter), key=_filter):
+        by_outcome = dict[str, list[Receipt]]()
+        for row in own:
+            by_outcome.setdefault(row.outcome, []).append(row)
+        outcomes = [_outcome(outcome, parts) for outcome, parts in by_outcome.items()]
+        outcomes.sort(key=lambda entry: (not keeps(entry.outcome), entry.outcome))
+        found.append(Account(filter=name, items=items, outcomes=tuple(outcomes)))
+    return found
+
+
+def _filter(row: Receipt) -> tuple[str, Filtered]:
+    return row.filter, row.items
+
+
+def _outcome(outcome: str, parts: Sequence[Receipt]) -> Outcome:
+    examples = [example for part in parts for example in part.examples][:EXAMPLES]
+    return Outcome(
+        outcome=outcome, count=sum(part.count for part in parts), examples=tuple(examples)
+    )

@@ -1,0 +1,111 @@
+"""The fields of imported rows, read strictly: answers, remarks, votes, who made and who judged."""
+
+from typing import cast
+
+from ...stores.records import Message, Preferred, storable
+from .files import Row, RowError
+from .prompt_rows import TEXT_FIELDS, conversation, kind_of, optional_text
+from .rating_scale import number
+
+ANSWER_FIELDS = ("response", "completion", "output")
+MODEL_FIELDS = ("model", "generator")
+CRITIC_FIELDS = ("critic", "judge")
+HUMAN = "human:"
+FIRST, BETWEEN, SECOND = 1, 1.5, 2
+PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
+
+
+def vote_of(given: object) -> Preferred | None:
+    """Return which of two is meant by 1 or 2, or a number between; 0 and 1.5 are ties."""
+    value = number(given)
+    if value is None or not (value == 0 or FIRST <= value <= SECOND):
+        return None
+    if value in (0, BETWEEN):
+        return "tie"
+    return "first" if value < BETWEEN else "second"
+
+
+def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
+    """Return what stands before a chosen or rejected answer, and the answer."""
+    value = row.get(name)
+    if not isinstance(value, list | dict):
+        return (), text_or_empty(value, name)
+    turns = [cast("object", value)] if isinstance(value, dict) else cast("list[object]", value)
+    messages = conversation(turns, name)
+    if messages[-1].role != "assistant":
+        raise RowError(f"{name!r} must end with a message of the assistant")
+    return messages[:-1], messages[-1].content
+
+
+def answer_of(row: Row) -> str | None:
+    """Return the answer of a row, or None if it holds none."""
+    present = [name for name in ANSWER_FIELDS if row.get(name) is not None]
+    if len(present) > 1:
+        raise RowError(f"both {present[0]!r} and {present[1]!r} hold an answer; keep one")
+    if not present:
+        return None
+    value = row[present[0]]
+    if isinstance(value, list):
+        return conversation(cast("list[object]", value), present[0])[-1].content
+    return text_or_empty(value, present[0])
+
+
+def text_or_empty(value: object, name: str) -> str:
+    """Return an answer, which may be empty."""
+    if not isinstance(value, str):
+        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+    return storable(value)
+
+
+def remark_of(row: Row, name: str) -> str | None:
+    """Return a remark, which may be absent or empty."""
+    value = row.get(name)
+    return None if value is None else text_or_empty(value, name)
+
+
+def model_of(row: Row) -> str | None:
+    """Return who answered."""
+    return next((m for n in MODEL_FIELDS if (m := optional_text(row, n))), None)
+
+
+def critic_of(row: Row) -> str | None:
+    """Return who judged: a person, who is marked as one, or a model."""
+    person = optional_text(row, "annotator")
+    if person:
+        return human(person)
+    return next((c for n in CRITIC_FIELDS if (c := optional_text(row, n))), None)
+
+
+def human(name: str) -> str:
+    """Return how a person stands in the lake as a critic or annotator."""
+    return name if name.startswith(HUMAN) else f"{HUMAN}{name}"
+
+
+def only(row: Row, field: str) -> Row:
+    """Return a row without the other fields that could hold its prompt."""
+    return {k: v for k, v in row.items() if k == field or k not in TEXT_FIELDS}
+
+
+def list_of(row: Row, name: str) -> list[object]:
+    """Return a list that may be absent."""
+    value = row.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RowError(f"{name!r} must be a list, and is {kind_of(value)}")
+    return cast("list[object]", value)
+
+
+def fields_of(row: Row, name: str) -> Row:
+    """Return the fields of an object that may be absent; those that are null count as absent."""
+    value = row.get(name)
+    if value is None:
+        return {}
+    return {k: v for k, v in object_of(value, name).items() if v is not None}
+
+
+def object_of(value: object, where: str) -> Row:
+    """Return an object."""
+    if not isinstance(value, dict):
+        raise RowError(f"{where!r} must be an object, and is {kind_of(value)}")
+    return cast("Row", value)

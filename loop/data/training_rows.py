@@ -1,0 +1,149 @@
+"""Rows to train on, and what became of each prompt: whatever the rule that chose them.
+
+A rule gives the candidates that it chose, in columns; here they become pairs or demonstrations,
+with what was asked, an id that hashes what they are made of, and their rank in the prompt.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import polars as pl
+
+from ...stores.keys import row_id
+
+PREFERRED = "preferred"
+"""The rule of what is made of comparisons: the preferred answer is the better one."""
+BALANCED = "/balanced"
+"""What the rule of a pair ends with that was kept when lengths were balanced (`balancing`)."""
+
+
+class Outcome(StrEnum):
+    """What a rule made of a prompt."""
+
+    PAIRED = "paired"
+    """At least one pair."""
+    DEMONSTRATED = "demonstrated"
+    """At least one demonstration."""
+    NO_CANDIDATES = "no_candidates"
+    """The prompt has no candidates."""
+    NONE_USABLE = "none_usable"
+    """Every candidate is empty or truncated."""
+    NONE_RATED = "none_rated"
+    """No usable candidate has the critique, or the reward, that the rule reads."""
+    NO_POSITIVE = "no_positive"
+    """No rated candidate is positive."""
+    NO_NEGATIVE = "no_negative"
+    """There are positives, and nothing to set against them."""
+    ALL_IDENTICAL = "all_identical"
+    """There are both, but all with the same text."""
+    NOT_COMPARED = "not_compared"
+    """There were no two whole answers to compare."""
+    NO_DEMONSTRATION = "no_demonstration"
+    """Nobody has written an answer."""
+    UNREAD = "unread"
+    """Answers were compared, and no verdict could be read."""
+    TIED = "tied"
+    """Answers were compared, and neither was preferred."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """By which rule rows were made, and in which iteration: both stand in their ids."""
+
+    rule: str
+    iteration: int
+
+
+class Made(NamedTuple):
+    """Pairs or demonstrations, in the order of the prompts, and what each prompt yielded."""
+
+    rows: pl.DataFrame
+    yields: pl.DataFrame
+
+
+def unrated(candidates: pl.DataFrame) -> pl.DataFrame:
+    """Return candidates with the columns of which rows are made, without ratings and reward."""
+    return candidates.select(
+        "prompt_id",
+        "candidate_id",
+        "text",
+        ratings=pl.lit([], pl.List(pl.Int8)),
+        reward=pl.lit(None, pl.Float64),
+    )
+
+
+def pair_rows(
+    chosen: pl.DataFrame, rejected: pl.DataFrame, prompts: pl.DataFrame, by: Origin
+) -> pl.DataFrame:
+    """Return the rows of pairs, each chosen beside its rejected.
+
+    Both sides have the columns `prompt_id`, `candidate_id`, `text`, `ratings` and `reward`.
+    """
+    told = chosen.select(
+        "prompt_id",
+        chosen_id="candidate_id",
+        chosen_ratings="ratings",
+        chosen_reward="reward",
+        chosen=_assistant(),
+    )
+    against = rejected.select(
+        rejected_id="candidate_id",
+        rejected_ratings="ratings",
+        rejected_reward="reward",
+        rejected=_assistant(),
+    )
+    rows = pl.concat([told, against], how="horizontal")
+    ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), by)
+    return _finished(rows.with_columns(pair_id=ids), prompts, by)
+
+
+def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return pairs, in all their columns, as those that were kept when lengths were balanced."""
+    kept = pairs.with_columns(rule=pl.col("rule") + BALANCED)
+    parts = kept.select("rule", "iteration", "prompt_id", "chosen_id", "rejected_id")
+    ids = [row_id("pair", row) for row in parts.iter_rows()]
+    return kept.with_columns(pair_id=pl.Series(ids, dtype=pl.String))
+
+
+def made_by(rule: str) -> str:
+    """Return the rule that made a row, whether or not it was balanced since."""
+    return rule.removesuffix(BALANCED)
+
+
+def in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
+    """Leave out the pairs of a rule and iteration that were balanced: those that were kept count.
+
+    The columns `iteration` and `rule` are read.
+    """
+    kept = pairs.filter(pl.col("rule").str.ends_with(BALANCED))
+    replaced = kept.select("iteration", pl.col("rule").str.strip_suffix(BALANCED)).unique()
+    return pairs.join(replaced, on=["iteration", "rule"], how="anti", maintain_order="left")
+
+
+def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
+    """Return the rows of demonstrations; the columns are those of `pair_rows`."""
+    rows = chosen.select("prompt_id", "candidate_id", "ratings", "reward", completion=_assistant())
+    ids = _ids("demo", rows.select("prompt_id", "candidate_id"), by)
+    return _finished(rows.with_columns(demonstration_id=ids), prompts, by)
+
+
+def _assistant() -> pl.Expr:
+    """Return a candidate's text as the one message of an answer."""
+    return pl.concat_list(pl.struct(role=pl.lit("assistant"), content=pl.col("text")))
+
+
+def _ids(prefix: str, of: pl.DataFrame, by: Origin) -> pl.Series:
+    """Return the id of each row: the hash of what it is made of, and by which rule."""
+    made = [row_id(prefix, [by.rule, by.iteration, *parts]) for parts in of.iter_rows()]
+    return pl.Series(made, dtype=pl.String)
+
+
+def _finished(rows: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
+    """Add to each row its rank in its prompt, the rule, and what was asked."""
+    asked = prompts.select("prompt_id", prompt="messages")
+    return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(
+        iteration=pl.lit(by.iteration),
+        rule=pl.lit(by.rule),
+        rank=pl.int_range(pl.len()).over("prompt_id"),
+    )

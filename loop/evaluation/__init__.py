@@ -1,0 +1,1 @@
+"""How good a policy, a judge or a reward model is: measures, comparisons, probes, plots."""

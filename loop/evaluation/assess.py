@@ -1,0 +1,240 @@
+"""How good a policy's answers are: what is verified, rated and compared, answer by answer.
+
+Every number is the mean of prompt-level scores, which are kept: verified correctness, length and
+ratings always; the win-rate against a reference, the reward, a world's own score and the KL to M_0
+as `assessment` asks for them. The length-controlled win-rate is fitted to all comparisons at once.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from ...configs.load import semantic
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.keys import Json, derive_seed
+from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ..data.splits import HELD_OUT
+from ..run.handles import AnyRows, Prompts, Rows, T
+from ..run.models import is_endpoint
+from ..run.reporter import Advance
+from .draw_answers import answers as answers_of
+from .kl_divergence import divergence
+from .metrics import Measured, prompt_scores, summarise
+from .reference_outputs import reference_outputs, require_outputs
+
+if TYPE_CHECKING:
+    from ..recipes.iteration import Iteration
+
+WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
+REWARD, TRUE_SCORE = "reward", "true_score"
+WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
+"""What a comparison is worth to the policy, whose answer is the second."""
+UNDRAWN = ("failed", "overlong")
+
+Oracle = Callable[[str, str], float | None]
+"""The score of an answer to an instruction, where the world has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exam:
+    """Prompts, what they are called, and the name under which numbers about answers are kept."""
+
+    prompts: Prompts
+    name: str
+    benchmark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Answers, and all that was said of them besides what is verified and rated."""
+
+    answers: Rows[Candidate]
+    outputs: Rows[Candidate] | None = None
+    preferences: Rows[Preference] | None = None
+    rewards: Rows[Reward] | None = None
+    divergence: Rows[Score] | None = None
+
+    @property
+    def beside(self) -> list[AnyRows]:
+        """What there is beside the answers."""
+        every = (self.outputs, self.preferences, self.rewards, self.divergence)
+        return [rows for rows in every if rows is not None]
+
+
+def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse an assessment that could not be made of the answers to these prompts.
+
+    Raises:
+        ConfigError: naming the setting.
+        InputError: if the file of reference outputs can not be used.
+    """
+    wanted = config.assessment
+    if wanted.reference is not None:
+        require_outputs(wanted.reference, held_out)
+    if wanted.oracle is not None:
+        _require_knowing(wanted.oracle, held_out)
+    if wanted.kl and is_endpoint(config.policy.model):
+        raise ConfigError(
+            "assessment.kl asks for the probability of given answers, which an endpoint does not "
+            "tell: leave it out, or name a folder in policy.model"
+        )
+
+
+def _require_knowing(path: str, prompts: Sequence[Prompt]) -> None:
+    oracle = load_oracle(path)
+    try:
+        for prompt in prompts:
+            oracle(prompt.instruction, "")
+    except LookupError as error:
+        raise ConfigError(f"assessment.oracle {path!r} does not know a prompt: {error}") from error
+
+
+def load_oracle(path: str) -> Oracle:
+    """Return the function at a dotted path such as `package.module:function`.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"assessment.oracle {path!r} can not be loaded: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"assessment.oracle {path!r} is no function")
+    return cast("Oracle", found)
+
+
+def evaluate(it: "Iteration", prompts: Prompts, benchmark: str) -> None:
+    """Draw the policy's answer to each prompt, and assess the answers."""
+    config = it.run.config
+    params: Json = {"policy": it.policy.params, "sampling": semantic(config.evaluation)}
+    drawn = answers_of(it, prompts, f"evaluate:{benchmark}", "greedy", config.evaluation, params)
+    moved = divergence(it, prompts, benchmark) if config.assessment.kl else None
+    assess(it, drawn, Exam(prompts=prompts, name=benchmark, benchmark=benchmark), moved)
+
+
+def assess(
+    it: "Iteration", answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
+) -> None:
+    """Say how good answers are; `moved` is how far their policy has moved from M_0."""
+    _measure(it, answers, exam.benchmark)
+    said = _said(it, answers, exam, moved)
+    # The reference and the oracle answer for the run's own held-out prompts, and no others.
+    path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
+    if not said.beside and path is None:
+        return
+    params: Json = {"benchmark": exam.benchmark, "oracle": path}
+    owed = it.whole("assess", params, answers, *said.beside)
+    with it.run.stage(it.number, f"assess:{exam.benchmark}", owed) as stage:
+        for unit in stage.owed:
+            scores = list(_scores(it, said, exam.benchmark, path))
+            numbers = [
+                *summarise([*scores, *_rows(it, said.divergence)]),
+                *_length_controlled(it, said, exam.benchmark),
+            ]
+            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+
+def _measure(it: "Iteration", answers: Rows[Candidate], benchmark: str) -> None:
+    """Verify and rate answers."""
+    critiques = it.critique(answers)
+    owed = it.whole("measure", benchmark, answers, critiques)
+    with it.run.stage(it.number, f"measure:{benchmark}", owed) as stage:
+        for unit in stage.owed:
+            scores = list[Score]()
+            for chunk in range(answers.chunks):
+                candidates = it.chunk(answers, chunk)
+                items = [(it.run.prompts[c.prompt_id], c.text) for c in candidates]
+                measured = Measured(
+                    benchmark=benchmark,
+                    checkpoint_id=it.policy.identity,
+                    candidates=candidates,
+                    verdicts=it.run.verifier.verify(items),
+                    critiques={c.candidate_id: c for c in it.chunk(critiques, chunk)},
+                )
+                scores += prompt_scores(measured)
+            numbers = summarise(scores)
+            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+
+def _said(it: "Iteration", answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
+    wanted = it.run.config.assessment
+    outputs = preferences = rewards = None
+    if wanted.reference is not None and exam.name == HELD_OUT:
+        outputs = reference_outputs(it.run, wanted.reference, exam.prompts, exam.name)
+        preferences = it.compare(answers, outputs)
+    if wanted.reward and it.run.models.reward_id is not None:
+        rewards = it.reward(answers)
+    return Said(
+        answers=answers,
+        outputs=outputs,
+        preferences=preferences,
+        rewards=rewards,
+        divergence=moved,
+    )
+
+
+def _scores(it: "Iteration", said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
+    """Give the scores of each answer: what could not be read or drawn has none."""
+
+    def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
+        return Score(
+            iteration=it.number,
+            checkpoint_id=it.policy.identity,
+            benchmark=benchmark,
+            metric=metric,
+            prompt_id=prompt_id,
+            candidate_id=candidate_id,
+            value=value,
+        )
+
+    for row in _rows(it, said.preferences):
+        if row.preferred is not None:
+            yield score(WIN_RATE, row.prompt_id, row.second_id, WON[row.preferred])
+    for row in _rows(it, said.rewards):
+        if row.score is not None:
+            yield score(REWARD, row.prompt_id, row.candidate_id, row.score)
+    if path is None:
+        return
+    oracle = load_oracle(path)
+    for row in _rows(it, said.answers):
+        if row.finish_reason not in UNDRAWN:
+            value = oracle(it.run.prompts[row.prompt_id].instruction, row.text)
+            if value is not None:
+                yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
+
+
+def _length_controlled(it: "Iteration", said: Said, benchmark: str) -> list[Evaluation]:
+    """Return the win-rate at equal lengths, from 0 to 1."""
+    from .length_control import length_controlled
+
+    lengths = {row.candidate_id: len(row.text) for row in _rows(it, said.answers)}
+    lengths |= {row.candidate_id: len(row.text) for row in _rows(it, said.outputs)}
+    read = [row for row in _rows(it, said.preferences) if row.preferred is not None]
+    found = length_controlled(
+        [WON[row.preferred] for row in read if row.preferred is not None],
+        [lengths[row.second_id] - lengths[row.first_id] for row in read],
+        [row.prompt_id for row in read],
+        seed=derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark),
+    )
+    if found is None:
+        return []
+    number = Evaluation(
+        iteration=it.number,
+        checkpoint_id=it.policy.identity,
+        benchmark=benchmark,
+        metric=LENGTH_CONTROLLED,
+        value=found.win_rate / 100,
+        stderr=found.standard_error / 100,
+        n=len(read),
+    )
+    return [number]
+
+
+def _rows(it: "Iteration", rows: Rows[T] | None) -> Iterator[T]:
+    """Give all rows of a handle, chunk by chunk; of none, nothing."""
+    if rows is not None:
+        for chunk in range(rows.chunks):
+            yield from it.chunk(rows, chunk)

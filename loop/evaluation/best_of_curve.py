@@ -1,0 +1,180 @@
+"""Best-of-n: the answer with the highest reward of n samples, for every n at once.
+
+With N scored samples of a prompt, sorted by reward r_(1) <= ... <= r_(N), the best of n of them,
+drawn without replacement, is the i-th with probability C(i-1, n-1) / C(N, n). So N samples give an
+unbiased estimate of what any n <= N would have given, of the reward that chooses and of every other
+number: where the true score falls while the reward rises, the reward is over-optimised (AlpacaFarm,
+Section 4.4).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from ...stores.keys import Json, row_id
+from ...stores.records import Candidate, Evaluation, Reward
+from ..run.handles import Best, Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+from .assess import TRUE_SCORE, load_oracle
+
+EXPECTED = "expected_"
+"""What the metrics of the curve begin with: they are expectations over the samples."""
+DIVERGENCE = "kl_bound"
+DRAWN = ("stop", "length")
+"""How samples end that could be drawn."""
+
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A prompt's scored samples, worst first."""
+
+    candidates: tuple[Candidate, ...]
+    rewards: tuple[float, ...]
+
+
+def benchmark(n: int) -> str:
+    """Return the name under which the numbers of best-of-n stand."""
+    return f"best-of-{n}"
+
+
+def counts(most: int) -> list[int]:
+    """Return the n of the curve: 1, 2, 4, ... and `most`."""
+    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
+    return [*powers, most]
+
+
+def weights(total: int, n: int) -> list[float]:
+    """Return P(the i-th smallest of `total` is the largest of n of them), for i = 1 .. total.
+
+    Raises:
+        ValueError: unless 1 <= n <= total.
+    """
+    if not 1 <= n <= total:
+        raise ValueError(f"the best of {n} can not be told from {total}")
+    found = [0.0] * total
+    found[-1] = n / total
+    for i in range(total - 1, 0, -1):
+        # One step of Pascal's triangle: each binomial from the one above it.
+        found[i - 1] = found[i] * max(0, i - n + 1) / i
+    return found
+
+
+def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, Ranked]:
+    """Return each prompt's scored samples, by reward; equal rewards by id, which is random."""
+    scores = {row.candidate_id: row.score for row in rewards}
+    found: dict[str, list[tuple[float, Candidate]]] = {}
+    for candidate in candidates:
+        score = scores.get(candidate.candidate_id)
+        if score is not None and candidate.finish_reason in DRAWN:
+            found.setdefault(candidate.prompt_id, []).append((score, candidate))
+    return {
+        prompt_id: Ranked(
+            candidates=tuple(candidate for _, candidate in scored),
+            rewards=tuple(score for score, _ in scored),
+        )
+        for prompt_id, offered in found.items()
+        for scored in [sorted(offered, key=lambda one: (one[0], one[1].candidate_id))]
+    }
+
+
+def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, float]]:
+    """Return for each n what the best of n is expected to have, from values sorted by reward.
+
+    A metric that some sample lacks is left out, as is an n above the number of samples.
+    """
+    shared = sorted(set[str].intersection(*(set(v) for v in values))) if values else []
+    return {
+        n: {
+            name: math.fsum(w * v[name] for w, v in zip(chances, values, strict=True))
+            for name in shared
+        }
+        for n in counts(most)
+        if n <= len(values)
+        for chances in [weights(len(values), n)]
+    }
+
+
+def curve(it: Turn, best: Best, *, most: int) -> None:
+    """Commit what best-of-n gives for n = 1, 2, 4 .. most: means over prompts, as evaluations."""
+    oracle = it.run.config.assessment.oracle
+    params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
+    owed = it.whole("best_of_n", params, best.candidates, best.rewards)
+    with it.run.stage(it.number, "curve", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            found = [
+                expectations(_values(it, prompt_id, samples), most)
+                for samples_of in _by_chunk(it, best)
+                for prompt_id, samples in samples_of.items()
+            ]
+            numbers = list(_evaluations(it, found, most))
+            stage.commit(unit, {Evaluation: numbers}, Advance(rows=len(numbers)))
+
+
+def best_answers(it: Turn, best: Best) -> Rows[Candidate]:
+    """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
+    owed = it.work("best_of_n", "answers", best.candidates, best.rewards)
+    with it.run.stage(it.number, "best", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            samples = it.chunk(best.candidates, unit.chunk)
+            found = ranked(samples, it.chunk(best.rewards, unit.chunk))
+            rows = [_answer(unit.key, of.candidates[-1]) for of in found.values()]
+            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows)))
+    return Rows(row_type=Candidate, stages=(stage.planned,))
+
+
+def _answer(key: str, sample: Candidate) -> Candidate:
+    """Return a sample as the answer that was chosen: a row of its own, made from the sample."""
+    identity = row_id("cand", ["best", key, sample.candidate_id])
+    return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
+
+
+def _by_chunk(it: Turn, best: Best) -> Iterator[dict[str, Ranked]]:
+    for chunk in range(best.candidates.chunks):
+        yield ranked(it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk))
+
+
+def _values(it: Turn, prompt_id: str, samples: Ranked) -> list[Metrics]:
+    """Return what is known of each sample of a prompt."""
+    prompt, path = it.run.prompts[prompt_id], it.run.config.assessment.oracle
+    oracle = None if path is None else load_oracle(path)
+    verdicts = it.run.verifier.verify([(prompt, c.text) for c in samples.candidates])
+    values = list[Metrics]()
+    for candidate, reward, verdict in zip(
+        samples.candidates, samples.rewards, verdicts, strict=True
+    ):
+        value = {"reward": reward, "mean_length": float(candidate.completion_tokens)}
+        value |= dict(verdict.metrics)
+        true = None if oracle is None else oracle(prompt.instruction, candidate.text)
+        values.append(value if true is None else {**value, TRUE_SCORE: true})
+    return values
+
+
+def _evaluations(
+    it: Turn, found: Sequence[Mapping[int, Metrics]], most: int
+) -> Iterator[Evaluation]:
+    """Give the means over prompts, and the bound of the KL: log n - (n-1)/n."""
+    for n in counts(most):
+        told = [by_n[n] for by_n in found if n in by_n]
+        for metric in sorted({name for value in told for name in value}):
+            yield _evaluation(it, n, EXPECTED + metric, [v[metric] for v in told if metric in v])
+        if told:
+            bound = math.log(n) - (n - 1) / n
+            yield replace(_evaluation(it, n, DIVERGENCE, [bound]), n=len(told))
+
+
+def _evaluation(it: Turn, n: int, metric: str, sample: Sequence[float]) -> Evaluation:
+    return Evaluation(
+        iteration=it.number,
+        checkpoint_id=it.policy.identity,
+        benchmark=benchmark(n),
+        metric=metric,
+        value=fmean(sample),
+        stderr=stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else None,
+        n=len(sample),
+    )

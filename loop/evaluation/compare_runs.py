@@ -1,0 +1,233 @@
+"""Runs side by side: what each method reached, at which cost (AlpacaFarm, Table 2).
+
+A run stands for its last measured policy, or for its best answers if it chooses among samples. Runs
+of one method under several seeds can be taken together.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, cast
+
+import polars as pl
+
+from ...stores.lake import CHECKPOINTS, RunReader
+from ..data.splits import HELD_OUT
+from ..lake.query.runs import NoSuchRunError, open_run
+from ..lake.statistics.win_rate import Difference, difference
+
+INITIAL = "M_0"
+BEST_OF_N = "best-of-n"
+UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A mean over prompts and its standard error."""
+
+    value: float
+    stderr: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a method reached in one run or, taken together, in several.
+
+    `scores` holds the prompt-level scores behind the numbers, by metric and prompt. `tokens` and
+    `hours` are what a run spent in all, on the mean; the policy that it began with was free.
+    """
+
+    method: str
+    runs: tuple[str, ...]
+    iteration: int
+    benchmark: str
+    checkpoint: str
+    numbers: Mapping[str, Measure]
+    scores: Mapping[str, Mapping[str, float]]
+    tokens: float
+    hours: float
+
+    def lead(self, rival: "Result", metric: str) -> Difference | None:
+        """Return how far this is ahead in a metric, prompt by prompt; None without such scores."""
+        return difference(rival.scores.get(metric, {}), self.scores.get(metric, {}))
+
+
+def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:
+    """Return the result of each run, and before them the policies that they all began with.
+
+    A policy that one of the runs has made, and others began with, is shown once: with what they
+    measured of it, since its reward and its KL to M_0 are to be compared with theirs. Of each
+    metric it is the first run's that has it: a run that trains a reward model has no rewards. With
+    `task`, the numbers are those of the prompts of one task.
+
+    Raises:
+        NoSuchRunError: if a run is not there, or has measured nothing.
+    """
+    began: dict[str, list[Result]] = {}
+    reached = list[Result]()
+    for name in dict.fromkeys(names):
+        run = open_run(lake, name)
+        try:
+            found = _results(run, name, task)
+        finally:
+            run.close()
+        for result in found:
+            if result.iteration == 0:
+                began.setdefault(result.checkpoint, []).append(result)
+            else:
+                reached.append(result)
+    made = {result.checkpoint for result in reached if result.benchmark == HELD_OUT}
+    return [
+        *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
+        *(_measured(result, _as_beginning(result, began)) for result in reached),
+    ]
+
+
+def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
+    """Return what was measured of a policy that was made: by those that began with it first."""
+    return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]
+
+
+def _measured(result: Result, by: Sequence[Result]) -> Result:
+    """Return a result with each metric of its policy as the first of `by` has it."""
+    return replace(
+        result,
+        numbers={metric: of for one in reversed(by) for metric, of in one.numbers.items()},
+        scores={metric: of for one in reversed(by) for metric, of in one.scores.items()},
+    )
+
+
+def by_method(found: Iterable[Result]) -> list[Result]:
+    """Take the runs of each method together.
+
+    Numbers are means over runs. The variance of such a mean is that of a run's mean over prompts,
+    since runs may share their prompts, plus what runs differ by over their number: an upper bound.
+    """
+    groups: dict[str, list[Result]] = {}
+    for result in found:
+        groups.setdefault(result.method, []).append(result)
+    return [_together(method, members) for method, members in groups.items()]
+
+
+def _together(method: str, members: Sequence[Result]) -> Result:
+    first = members[0]
+    metrics = [m for m in first.numbers if all(m in member.numbers for member in members)]
+    return Result(
+        method=method,
+        runs=tuple(run for member in members for run in member.runs),
+        iteration=first.iteration,
+        benchmark=first.benchmark,
+        checkpoint=first.checkpoint,
+        numbers={m: _mean([member.numbers[m] for member in members]) for m in metrics},
+        scores={m: _mean_scores([member.scores.get(m, {}) for member in members]) for m in metrics},
+        tokens=fmean(member.tokens for member in members),
+        hours=fmean(member.hours for member in members),
+    )
+
+
+def _mean(measures: Sequence[Measure]) -> Measure:
+    values = [measure.value for measure in measures]
+    errors = [measure.stderr for measure in measures if measure.stderr is not None]
+    if len(errors) < len(measures):
+        return Measure(value=fmean(values), stderr=None)
+    within = fmean(error**2 for error in errors)
+    between = stdev(values) ** 2 / len(values) if len(values) > 1 else 0.0
+    return Measure(value=fmean(values), stderr=math.sqrt(within + between))
+
+
+def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each prompt over the runs that have scored it: their seeds choose some."""
+    asked = set[str]().union(*scores)
+    return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
+
+
+def _results(run: RunReader, name: str, task: str | None) -> list[Result]:
+    """Return the run's M_0, and what it has reached, as far as they are measured."""
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    recipe: dict[str, Any] = config.get("recipe", {})
+    method = str(recipe.get("name", UNNAMED))
+    if method == BEST_OF_N:
+        method = benchmark = f"best-of-{recipe['most']}"
+    else:
+        benchmark = HELD_OUT
+    numbers = _numbers(run, task)
+    of_policies = pl.col("benchmark") == HELD_OUT
+    began = numbers.filter(of_policies & (pl.col("iteration") == 0))
+    reached = numbers.filter((pl.col("benchmark") == benchmark) & (pl.col("iteration") > 0))
+    last = reached.filter(pl.col("iteration") == pl.col("iteration").max())
+    found = [(INITIAL, began), (method, last)]
+    whole = [_result(run, name, of, rows, task) for of, rows in found if not rows.is_empty()]
+    whole = [_called_as_made(run, result) for result in whole]
+    if not whole:
+        of = "" if task is None else f" of task {task}"
+        raise NoSuchRunError(f"run {name} has measured no answers{of} yet")
+    return whole
+
+
+def _called_as_made(run: RunReader, result: Result) -> Result:
+    """Return the result of M_0 under the name that its weights have in the run that made them.
+
+    A run that was given them as a folder knows them by the hash of their files alone.
+    """
+    if result.method != INITIAL:
+        return result
+    rows = run.scan("checkpoints", iteration=0).select("path").collect()
+    places = [Path(str(path)) for path in rows["path"]]
+    made = [place.name for place in places if place.parent.name == CHECKPOINTS]
+    return replace(result, checkpoint=made[0]) if made else result
+
+
+def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
+    """Return a run's numbers; those of one task are made of its prompts' scores."""
+    if task is None:
+        return run.scan("evaluations").collect()
+    keys = ("iteration", "checkpoint_id", "benchmark", "metric")
+    error = pl.col("value").std() / pl.len().sqrt()
+    return (
+        _scores(run, task)
+        .group_by(keys)
+        .agg(pl.col("value").mean(), stderr=error, n=pl.len())
+        .sort(keys)
+        .collect()
+    )
+
+
+def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
+    scores = run.scan("scores")
+    if task is None:
+        return scores
+    prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")
+    return scores.join(prompts, on="prompt_id", how="semi")
+
+
+def _result(
+    run: RunReader, name: str, method: str, numbers: pl.DataFrame, task: str | None
+) -> Result:
+    rows = numbers.to_dicts()
+    first = rows[0]
+    behind = (
+        _scores(run, task)
+        .filter(*(pl.col(c) == first[c] for c in ("iteration", "checkpoint_id", "benchmark")))
+        .select("metric", "prompt_id", "value")
+        .sort("metric", "prompt_id")
+        .collect()
+    )
+    scores: dict[str, dict[str, float]] = {}
+    for metric, prompt_id, value in behind.iter_rows():
+        scores.setdefault(metric, {})[prompt_id] = value
+    began = method == INITIAL
+    seconds = sum(stage.seconds for stage in run.journal.stages())
+    return Result(
+        method=method,
+        runs=(name,),
+        iteration=first["iteration"],
+        benchmark=first["benchmark"],
+        checkpoint=first["checkpoint_id"],
+        numbers={r["metric"]: Measure(value=r["value"], stderr=r["stderr"]) for r in rows},
+        scores=scores,
+        tokens=0 if began else run.journal.spent().tokens,
+        hours=0.0 if began else seconds / 3600,
+    )

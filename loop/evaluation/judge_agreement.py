@@ -1,0 +1,159 @@
+"""Agreement in wins, ties and losses: with people, with a second judge, by task type.
+
+UltraFeedback, Section 4: a judge's verdicts beside those of single people and of their majority
+(4.1), beside another judge's (4.2), and how often each says that a model wins, by task type.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...stores.keys import derive_seed
+from ..data.files import InputError
+from . import judge_statistics as statistics
+from .cluster_bootstrap import Estimate, estimates
+from .judge_check import Settings
+from .judge_statistics import FIRST, SECOND, TIE, Counts, Numbers, Ratio
+from .judgments import Judgments, Votes
+
+ALL = "all"
+NAMED = 10
+"""How many names a refusal lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """An annotator on pairs of one task type, or on all; None where there is nothing to measure.
+
+    `person` is the agreement with one other person, `majority` with that of people (of the other
+    people, for a person), `second` with the second judge. `win`, `tie` and `lose` are shares of the
+    verdicts on a model's outputs, on pairs that people judged, where any did.
+    """
+
+    task: str
+    name: str
+    person: Estimate | None = None
+    majority: Estimate | None = None
+    second: Estimate | None = None
+    win: Estimate | None = None
+    tie: Estimate | None = None
+    lose: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """With whom agreement is asked for beside people, and whose wins are counted."""
+
+    second: str | None = None
+    model: str | None = None
+
+
+def agreements(judgments: Judgments, question: Question, settings: Settings) -> list[Agreement]:
+    """Return people's and each judge's agreement on all pairs, and on those of each task type.
+
+    Raises:
+        InputError: if nobody is called as the question says.
+    """
+    second = _second(judgments, question.second)
+    sign = _sign(judgments, question.model)
+    annotators = [*([judgments.people] if judgments.people.number else []), *judgments.judges]
+    measures = [
+        (votes.name, _measures(votes, judgments, second, sign, settings.panel))
+        for votes in annotators
+    ]
+    rows = [
+        (task, name, _within(measured, members))
+        for task, members in _tasks(judgments).items()
+        for name, measured in measures
+    ]
+    found = iter(
+        estimates(
+            [ratio for _, _, measured in rows for ratio in measured.values()],
+            judgments.instructions,
+            draws=settings.draws,
+            seed=derive_seed(settings.seed, "judge-check", "agreement"),
+        )
+    )
+    return [
+        Agreement(task=task, name=name, **{field: next(found) for field in measured})
+        for task, name, measured in rows
+    ]
+
+
+def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
+    """Return which pairs belong to each task type; before them, all pairs."""
+    names = sorted({task for task in judgments.tasks if task is not None})
+    every = {ALL: np.ones(len(judgments.tasks), dtype=np.bool_)}
+    return every | {
+        name: np.array([task == name for task in judgments.tasks], dtype=np.bool_) for name in names
+    }
+
+
+def _measures(
+    votes: Votes, judgments: Judgments, second: Votes | None, sign: Numbers | None, panel: int
+) -> dict[str, Ratio]:
+    """Return what can be measured of an annotator, by the field of Agreement."""
+    labels, people = votes.labels, judgments.people.labels
+    if votes is judgments.people:
+        measured = {
+            "person": statistics.held_out_agreement(labels, 2),
+            "majority": statistics.held_out_agreement(labels, panel),
+        }
+    else:
+        measured = {
+            "person": statistics.single_agreement(labels, people),
+            "majority": statistics.agreement(labels, people, panel),
+        }
+    if second is not None and votes is not second:
+        measured["second"] = statistics.single_agreement(labels, second.labels)
+    return measured if sign is None else measured | _wins(labels, people, sign)
+
+
+def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, Ratio]:
+    """Return how often the model's output wins, ties or loses."""
+    counted = sign != 0
+    if people.any():
+        counted &= people.sum(axis=1) > 0
+    mine = np.where(sign > 0, labels[:, SECOND], labels[:, FIRST])
+    other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
+    given = np.where(counted, labels.sum(axis=1), 0).astype(float)
+    return {
+        name: Ratio(numerator=np.where(counted, told, 0).astype(float), denominator=given)
+        for name, told in (("win", mine), ("tie", labels[:, TIE]), ("lose", other))
+    }
+
+
+def _within(measured: Mapping[str, Ratio], members: NDArray[np.bool_]) -> dict[str, Ratio]:
+    return {
+        name: Ratio(numerator=ratio.numerator * members, denominator=ratio.denominator * members)
+        for name, ratio in measured.items()
+    }
+
+
+def _second(judgments: Judgments, name: str | None) -> Votes | None:
+    """Return the judge of this name, if one is asked for."""
+    if name is None:
+        return None
+    for votes in judgments.judges:
+        if votes.name == name:
+            return votes
+    known = [votes.name for votes in judgments.judges]
+    raise InputError(f"--second {name}: no judge is called so; there are {_listed(known)}")
+
+
+def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
+    """Return 1 where the second output is the model's, -1 where the first is, 0 otherwise."""
+    if model is None:
+        return None
+    sides = np.array([[name == model for name in pair] for pair in judgments.models], dtype=float)
+    if not sides.any():
+        known = sorted({name for pair in judgments.models for name in pair if name is not None})
+        raise InputError(f"--model {model}: no output is its own; there are {_listed(known)}")
+    return sides[:, 1] - sides[:, 0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (", ".join(names[:NAMED]) or "none") + more

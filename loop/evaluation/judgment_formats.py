@@ -1,0 +1,233 @@
+"""The published forms of judgments that can be read: each turns one row into pairs and verdicts.
+
+AlpacaFarm and AlpacaEval: `output_1`, `output_2` and `preference`. PandaLM: two responses, three
+people's votes and the verdicts of judges (`..._result`). MT-bench: `model_a`, `model_b` and the
+`winner`, of people and of GPT-4. LLMBar: pairs with an objective label, and what judges said of
+them in both orders.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from ...stores.records import Order, Preferred
+from ..data.files import Row, RowError
+from ..data.prompt_rows import conversation as parsed
+from ..data.prompt_rows import kind_of, optional_text, text_of
+from ..data.row_fields import HUMAN, human, vote_of
+from .judgments import Judgment, Output, Pair, Topic
+
+Items = Iterator[Pair | Judgment | Topic]
+PEOPLE = (HUMAN, "author_", "expert_")
+"""How the names of people begin: in a lake, and in MT-bench."""
+BOTH_ORDERS = "_pair"
+"""How MT-bench's names end of judges that were asked in both orders."""
+PAIR = ("first", "second")
+INCONSISTENT = "tie (inconsistent)"
+WINNERS: Mapping[str, Preferred] = {
+    "model_a": "first",
+    "model_b": "second",
+    "tie": "tie",
+    INCONSISTENT: "tie",
+}
+LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order2": "swapped"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a row comes from, how the names of people begin in it, and what names its task type."""
+
+    path: Path
+    number: int
+    """Which row of the file it is, counted from 0."""
+    people: tuple[str, ...] = PEOPLE
+    by: str | None = None
+    """The field that names the task type, if that is asked for."""
+
+
+Read = Callable[[Row, Source], Items]
+"""Reads one row of a form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A form: the fields by which it is recognised, and how a row is read."""
+
+    fields: frozenset[str]
+    read: Read
+
+
+def alpaca(row: Row, source: Source) -> Items:
+    """Read AlpacaFarm's and AlpacaEval's rows: 1 or 2 is preferred, null could not be read."""
+    given = row["preference"]
+    preferred = vote_of(given)
+    if given is not None and preferred is None:
+        raise RowError(
+            "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or null, "
+            f"and is {json.dumps(given)[:60]}"
+        )
+    index = row.get("annotator_index")
+    person = None if index is None else human(str(index))
+    annotator = optional_text(row, "annotator") or person or source.path.stem
+    yield Judgment(
+        pair=_texts(row, ("output_1", "output_2"), _generators(row)),
+        annotator=annotator,
+        human=annotator.startswith(source.people),
+        preferred=preferred,
+    )
+
+
+def pandalm(row: Row, _source: Source) -> Items:
+    """Read PandaLM's rows: the votes of people (0 is a tie), and the verdicts of judges."""
+    models = str(row.get("cmp_key") or "").split("_")
+    named = (models[0], models[1]) if len(models) == len(PAIR) else (None, None)
+    pair = _texts(row, ("response1", "response2"), named)
+    for name, given in row.items():
+        if name.startswith("annotator"):
+            preferred = vote_of(given)
+            if preferred is None:
+                raise RowError(f"{name!r} must be 0, 1 or 2, and is {json.dumps(given)[:60]}")
+            yield Judgment(pair=pair, annotator=human(name), human=True, preferred=preferred)
+        elif name.endswith("_result"):
+            said = "0" if str(given).lower() == "tie" else given
+            judge = name.removesuffix("_result")
+            yield Judgment(pair=pair, annotator=judge, human=False, preferred=vote_of(said))
+
+
+def mt_bench(row: Row, source: Source) -> Items:
+    """Read MT-bench's rows; a tie for want of consistency is a tie that two orders disagreed on."""
+    winner = row["winner"]
+    if not isinstance(winner, str) or winner not in WINNERS:
+        known = ", ".join(WINNERS)
+        raise RowError(f"'winner' must be one of {known}, and is {json.dumps(winner)[:60]}")
+    judge = text_of(row["judge"], "judge")
+    turn = row.get("turn", 1)
+    models = [text_of(row[name], name) for name in ("model_a", "model_b")]
+    answers = [_answer(row.get(f"conversation_{side}"), turn) for side in "ab"]
+    first, second = (
+        Output(key=f"{model}, turn {turn}", text=text, model=model)
+        for model, text in zip(models, answers, strict=True)
+    )
+    yield Judgment(
+        pair=Pair(instruction=_question(row), first=first, second=second),
+        annotator=judge,
+        human=judge.startswith(source.people),
+        preferred=WINNERS[winner],
+        orders_agreed=winner != INCONSISTENT if judge.endswith(BOTH_ORDERS) else None,
+    )
+
+
+def mt_bench_questions(row: Row, source: Source) -> Items:
+    """Read MT-bench's questions, which say what each is about."""
+    if source.by in row:
+        yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
+
+
+def _question(row: Row) -> str:
+    return f"question {row['question_id']}"
+
+
+def _answer(conversation: object, turn: object) -> str | None:
+    """Return the assistant's answer in a turn, where the row has the conversation."""
+    if not isinstance(conversation, list) or not isinstance(turn, int):
+        return None
+    messages = parsed(cast("list[object]", conversation), "conversation")
+    said = [message.content for message in messages if message.role == "assistant"]
+    return said[turn - 1] if 0 < turn <= len(said) else None
+
+
+def llmbar_verdicts(row: Row, _source: Source) -> Items:
+    """Read what judges said of LLMBar's pairs with the first output first, and with it second."""
+    first, second = Output(key="1"), Output(key="2")
+    pair = Pair(instruction=f"{row['subset']}/{row['idx']}", first=first, second=second)
+    label = vote_of(row["label"])
+    if label is None:
+        raise RowError(f"'label' must be 1 or 2, and is {json.dumps(row['label'])[:60]}")
+    judge = f"{row['llm']} {row['strategy']}"
+    yield Judgment(pair=pair, annotator=human("label"), human=True, preferred=label)
+    for name, order in LLMBAR_ORDERS.items():
+        preferred = vote_of(row[name])
+        yield Judgment(pair=pair, annotator=judge, human=False, preferred=preferred, shown=order)
+
+
+def llmbar_pairs(row: Row, source: Source) -> Items:
+    """Read the texts of LLMBar's pairs; the file's name says which subset it is."""
+    stem = source.path.parent if source.path.stem == "dataset" else source.path.with_suffix("")
+    _, _, subset = stem.as_posix().replace("__", "/").rpartition("LLMBar/")
+    texts = (_output(row, name).text for name in ("output_1", "output_2"))
+    first, second = (Output(key=str(n), text=text) for n, text in enumerate(texts, start=1))
+    yield Pair(instruction=f"LLMBar/{subset}/{source.number}", first=first, second=second)
+
+
+def _texts(row: Row, names: tuple[str, str], models: tuple[str | None, str | None]) -> Pair:
+    """Return a pair that is known by its texts; Alpaca's `input` belongs to the instruction."""
+    parts = [row.get("instruction"), row.get("input")]
+    instruction = "\n\n".join(part for part in parts if isinstance(part, str) and part)
+    first, second = (_output(row, name, model) for name, model in zip(names, models, strict=True))
+    return Pair(instruction=instruction, first=first, second=second)
+
+
+def _generators(row: Row) -> tuple[str | None, str | None]:
+    return optional_text(row, "generator_1"), optional_text(row, "generator_2")
+
+
+def _output(row: Row, name: str, model: str | None = None) -> Output:
+    value = row[name]
+    if isinstance(value, bool | int | float):
+        # An answer like `true` that a reader of JSON took for a value.
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+    return Output(key=value, text=value, model=model)
+
+
+FORMATS: Mapping[str, Format] = {
+    "AlpacaEval": Format(fields=frozenset({"output_1", "output_2", "preference"}), read=alpaca),
+    "PandaLM": Format(fields=frozenset({"response1", "response2"}), read=pandalm),
+    "MT-bench": Format(
+        fields=frozenset({"question_id", "model_a", "model_b", "winner", "judge"}), read=mt_bench
+    ),
+    "MT-bench's questions": Format(
+        fields=frozenset({"question_id", "category", "turns"}), read=mt_bench_questions
+    ),
+    "LLMBar's verdicts": Format(
+        fields=frozenset(
+            {"subset", "idx", "llm", "strategy", "label", "winner_order1", "winner_order2"}
+        ),
+        read=llmbar_verdicts,
+    ),
+    "LLMBar's pairs": Format(
+        fields=frozenset({"input", "output_1", "output_2", "label"}), read=llmbar_pairs
+    ),
+}
+
+
+def format_of(row: Row) -> Format:
+    """Return the format of a file by the fields of a row.
+
+    Raises:
+        RowError: if it has those of none.
+    """
+    for known in FORMATS.values():
+        if known.fields <= set(row):
+            return known
+    expected = "; ".join(f"{n}: {', '.join(sorted(f.fields))}" for n, f in FORMATS.items())
+    raise RowError(f"its fields are those of no format of judgments ({expected})")
+
+
+def read_row(form: Format, row: Row, source: Source) -> Items:
+    """Give what a row of a format holds.
+
+    Raises:
+        RowError: if it can not be read as meant.
+    """
+    missing = sorted(form.fields - set(row))
+    if missing:
+        raise RowError(f"has no field {missing[0]!r}, unlike the first row")
+    for item in form.read(row, source):
+        yield item
+        if source.by in row and not isinstance(item, Topic):
+            pair = item if isinstance(item, Pair) else item.pair
+            yield Topic(instruction=pair.instruction, task=str(row[source.by]))

@@ -1,0 +1,122 @@
+# pyright: basic
+"""Where judgments come from: files of the published formats, and the preferences of runs."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from ...stores.lake import RunReader, run_names
+from ..data.files import InputError, Placed, RowError, placed_rows
+from ..lake.query.runs import open_run
+from .judgment_formats import Format, Items, Source, format_of, read_row
+from .judgments import Judgment, Output, Pair, Topic
+
+TASK = "task"
+COIN = "coin"
+"""The annotator of verdicts that simulated noise gave."""
+
+
+def judgments_of(
+    sources: Sequence[str], lake: Path, people: tuple[str, ...], *, by: str | None = None
+) -> Items:
+    """Give the judgments of files and of runs of the lake, in order.
+
+    Args:
+        sources: Paths of files, or names of runs.
+        lake: Folder that holds the runs.
+        people: How the names of people begin.
+        by: The field that names the task type; of a run's prompts there is `task`.
+
+    Raises:
+        InputError: if a source is neither, or a row can not be read.
+    """
+    runs = set(run_names(lake))
+    for source in sources:
+        if Path(source).is_file():
+            yield from _of_file(Path(source), people, by)
+        elif source in runs:
+            with closing(open_run(lake, source)) as run:
+                yield from _of_run(run, people, by)
+        else:
+            raise InputError(f"{source}: neither a file nor a run of {lake}")
+
+
+def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
+    rows = _csv_rows(path) if path.suffix == ".csv" else placed_rows(path)
+    known: Format | None = None
+    for number, (place, row) in enumerate(rows):
+        try:
+            known = known or format_of(row)
+            source = Source(path=path, number=number, people=people, by=by)
+            yield from read_row(known, row, source)
+        except RowError as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+
+
+def _csv_rows(path: Path) -> Iterator[Placed]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                if None in row or None in row.values():
+                    raise InputError(f"{path}, line {reader.line_num}: not as long as the header")
+                yield f"line {reader.line_num}", cast("dict[str, object]", row)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: no CSV file that can be read: {error}") from error
+
+
+def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
+    """Give a run's preferences with the texts they are about."""
+    texts = run.scan("candidates").unique("candidate_id")
+    asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
+    frame = run.scan("preferences").join(asked, on="prompt_id", how="left", maintain_order="left")
+    for side in ("first", "second"):
+        named = texts.select(
+            pl.col("candidate_id").alias(f"{side}_id"),
+            pl.col("text").alias(f"{side}_text"),
+            pl.col("model").alias(f"{side}_model"),
+        )
+        frame = frame.join(named, on=f"{side}_id", how="left", maintain_order="left")
+    for row in frame.collect().iter_rows(named=True):
+        said = preference(row, people)
+        yield said
+        if by == TASK and row[TASK] is not None:
+            yield Topic(instruction=said.pair.instruction, task=row[TASK])
+
+
+def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
+    """Return the judgment of a stored preference, with the messages and texts it is about."""
+    annotator = COIN if row["flipped"] else row["annotator"]
+    human = annotator.startswith(people)
+    known = not (human or row["flipped"] or row["order"] == "both")
+    first, second = (
+        Output(
+            key=row[f"{side}_text"] or row[f"{side}_id"],
+            text=row[f"{side}_text"],
+            model=row.get(f"{side}_model"),
+        )
+        for side in ("first", "second")
+    )
+    return Judgment(
+        pair=Pair(
+            instruction=_instruction(row["messages"], row["prompt_id"]), first=first, second=second
+        ),
+        annotator=annotator,
+        human=human,
+        preferred=row["preferred"],
+        shown=row["order"] if known else None,
+    )
+
+
+def _instruction(messages: Sequence[Mapping[str, str]] | None, prompt_id: str) -> str:
+    """Return the text of a prompt of one message, by which files know it, too."""
+    if not messages:
+        return prompt_id
+    if len(messages) == 1:
+        return messages[0]["content"]
+    return json.dumps([[m["role"], m["content"]] for m in messages], ensure_ascii=False)

@@ -1,0 +1,237 @@
+"""Judgments of pairs of outputs, by people and by judges, brought together and counted.
+
+A pair is an instruction with two outputs, whichever of them a source names first. Sources that
+speak of the same outputs meet in the same pair.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...stores.records import Order, Preferred
+from .judge_statistics import Counts, Numbers
+
+LABELS: dict[Preferred, int] = {"first": 0, "second": 1, "tie": 2}
+ORDERS: dict[Order | None, int] = {"as_given": 0, "swapped": 1, None: 2}
+TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
+TURNED_ORDER: dict[Order, Order] = {"as_given": "swapped", "swapped": "as_given"}
+LONGER_BY = 30
+"""Characters by which one output must be longer to count as the longer one, as in AlpacaEval."""
+LIST_LINE = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+\S", re.MULTILINE)
+LIST_LINES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One of the two outputs: what it is known by; its text and model where the source has them."""
+
+    key: str
+    text: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """The task type of an instruction."""
+
+    instruction: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two outputs for one instruction."""
+
+    instruction: str
+    first: Output
+    second: Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgment:
+    """One verdict on a pair; `preferred` is None where it could not be read.
+
+    `shown` is the order in which the judge saw the outputs, where it is known. `orders_agreed` says
+    of a verdict that was made of two, one in each order, whether these were the same.
+    """
+
+    pair: Pair
+    annotator: str
+    human: bool
+    preferred: Preferred | None
+    shown: Order | None = None
+    orders_agreed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Votes:
+    """The verdicts of one annotator, or of several together.
+
+    `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): how many verdicts made of
+    two come from two that disagreed, and from two that agreed.
+    """
+
+    name: str
+    counts: NDArray[np.int64]
+    reconciled: NDArray[np.int64]
+    unread: int = 0
+
+    @property
+    def labels(self) -> Counts:
+        """How often each verdict was given, in any order; shape (pairs, 3)."""
+        return self.counts.sum(axis=1)
+
+    @property
+    def number(self) -> int:
+        """How many verdicts there are."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgments:
+    """All judgments of some sources. Arrays have one entry a pair.
+
+    `instructions` numbers the instruction; `longer` and `lists` are 1 where the second output is
+    the longer one, or the only one with a list, -1 where the first is, and 0 otherwise. `tasks` are
+    the task types, `models` who wrote the first and the second output; None is not known.
+    """
+
+    instructions: NDArray[np.int64]
+    tasks: tuple[str | None, ...]
+    models: tuple[tuple[str | None, str | None], ...]
+    longer: Numbers
+    lists: Numbers
+    people: Votes
+    judges: tuple[Votes, ...]
+
+
+def has_list(text: str) -> bool:
+    """Whether at least two lines begin as items of a list do."""
+    return len(LIST_LINE.findall(text)) >= LIST_LINES
+
+
+def together(name: str, votes: Iterable[Votes]) -> Votes:
+    """Return the verdicts of several annotators as those of one: each a draw from the pool."""
+    pool = list(votes)
+    return Votes(
+        name=name,
+        counts=np.sum([each.counts for each in pool], axis=0),
+        reconciled=np.sum([each.reconciled for each in pool], axis=0),
+        unread=sum(each.unread for each in pool),
+    )
+
+
+def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
+    """Bring judgments together by pair; pairs alone add the texts of their outputs.
+
+    Of a person only the first vote on a pair counts. Pairs of equal outputs, and pairs that nobody
+    judged, are left out.
+    """
+    gathered = _Gathered()
+    for item in items:
+        if isinstance(item, Topic):
+            gathered.file(item)
+            continue
+        pair = item if isinstance(item, Pair) else item.pair
+        if pair.first.key != pair.second.key:
+            gathered.learn(pair)
+            if isinstance(item, Judgment):
+                gathered.add(_in_order(item))
+    return gathered.judgments()
+
+
+def _in_order(judgment: Judgment) -> Judgment:
+    """Return the judgment with the outputs in the order of their keys, whoever was named first."""
+    pair = judgment.pair
+    if pair.first.key < pair.second.key:
+        return judgment
+    return replace(
+        judgment,
+        pair=Pair(instruction=pair.instruction, first=pair.second, second=pair.first),
+        preferred=judgment.preferred and TURNED[judgment.preferred],
+        shown=judgment.shown and TURNED_ORDER[judgment.shown],
+    )
+
+
+class _Gathered:
+    """The judgments so far, with pairs numbered as they come."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, str], str] = {}
+        self._pairs: dict[tuple[str, str, str], int] = {}
+        self._people: dict[tuple[int, str], Judgment] = {}
+        self._judges: dict[str, list[tuple[int, Judgment]]] = defaultdict(list)
+        self._tasks: dict[str, str] = {}
+        self._models: list[tuple[str | None, str | None]] = []
+
+    def file(self, topic: Topic) -> None:
+        """Keep the task type of an instruction, the first that is told."""
+        self._tasks.setdefault(topic.instruction, topic.task)
+
+    def learn(self, pair: Pair) -> None:
+        """Keep the texts of a pair, where it has them."""
+        for output in (pair.first, pair.second):
+            if output.text is not None:
+                self._texts[pair.instruction, output.key] = output.text
+
+    def add(self, judgment: Judgment) -> None:
+        """Add a judgment whose outputs are in order."""
+        pair = judgment.pair
+        key = (pair.instruction, pair.first.key, pair.second.key)
+        number = self._pairs.setdefault(key, len(self._pairs))
+        if number == len(self._models):
+            self._models.append((pair.first.model, pair.second.model))
+        if judgment.human:
+            self._people.setdefault((number, judgment.annotator), judgment)
+        else:
+            self._judges[judgment.annotator].append((number, judgment))
+
+    def judgments(self) -> Judgments:
+        """Return all that was added, counted."""
+        people = [(number, judgment) for (number, _), judgment in self._people.items()]
+        instructions: dict[str, int] = {}
+        numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]
+        return Judgments(
+            instructions=np.array(numbers, dtype=np.int64),
+            tasks=tuple(self._tasks.get(key[0]) for key in self._pairs),
+            models=tuple(self._models),
+            longer=self._signs(_longer),
+            lists=self._signs(_lists),
+            people=self._votes("people", people),
+            judges=tuple(self._votes(name, given) for name, given in sorted(self._judges.items())),
+        )
+
+    def _votes(self, name: str, given: Iterable[tuple[int, Judgment]]) -> Votes:
+        counts = np.zeros((len(self._pairs), len(ORDERS), len(LABELS)), dtype=np.int64)
+        reconciled = np.zeros((len(self._pairs), 2), dtype=np.int64)
+        unread = 0
+        for number, judgment in given:
+            if judgment.preferred is None:
+                unread += 1
+                continue
+            counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
+            if judgment.orders_agreed is not None:
+                reconciled[number, int(judgment.orders_agreed)] += 1
+        return Votes(name=name, counts=counts, reconciled=reconciled, unread=unread)
+
+    def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
+        """Return the sign of each pair; 0 where a text is not known."""
+        signs = np.zeros(len(self._pairs))
+        for (instruction, *keys), number in self._pairs.items():
+            first, second = (self._texts.get((instruction, key)) for key in keys)
+            if first is not None and second is not None:
+                signs[number] = sign(first, second)
+        return signs
+
+
+def _longer(first: str, second: str) -> int:
+    more = len(second) - len(first)
+    return 0 if abs(more) <= LONGER_BY else 1 if more > 0 else -1
+
+
+def _lists(first: str, second: str) -> int:
+    return int(has_list(second)) - int(has_list(first))

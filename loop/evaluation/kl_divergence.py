@@ -1,0 +1,87 @@
+"""How far a policy has moved from M_0: the KL divergence, estimated on one sample a prompt.
+
+KL(pi || pi_0) = E_{y ~ pi}[log pi(y|x) - log pi_0(y|x)], in nats an answer. Both terms are measured
+of the same text by the same call, end token included, so that M_0 has no divergence from itself.
+Each model is asked as it is sampled: a policy behind its control text, M_0 without one. An answer
+cut at `max_tokens` has no end token that either could be asked about, and is left out.
+"""
+
+from collections.abc import Sequence
+
+from ...configs.load import semantic
+from ...stores.keys import Json
+from ...stores.records import Candidate, Message, Score
+from ..run.conditioning import conditioned
+from ..run.handles import Prompts, Rows
+from ..run.models import Served
+from ..run.reporter import Advance
+from ..run.turn import Turn
+from .draw_answers import answers
+
+KL, LOGPROB = "kl", "logprob"
+
+
+def divergence(it: Turn, prompts: Prompts, benchmark: str) -> Rows[Score]:
+    """Return one `kl` score for each prompt whose sample is a whole answer."""
+    samples = _samples(it, prompts, benchmark)
+    own = _measured(it, LOGPROB, it.policy, benchmark, samples)
+    return _measured(it, KL, it.run.models.initial, benchmark, samples, own)
+
+
+def _samples(it: Turn, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
+    """Draw y ~ pi(x) at temperature 1 and from the whole distribution."""
+    unscaled = {"temperature": 1.0, "top_p": 1.0}
+    sampling = it.run.config.evaluation.model_copy(update=unscaled)
+    params: Json = {"policy": it.policy.params, "sampling": semantic(sampling), "for": KL}
+    return answers(it, prompts, f"kl-sample:{benchmark}", "sample", sampling, params)
+
+
+def _measured(
+    it: Turn,
+    metric: str,
+    served: Served,
+    benchmark: str,
+    samples: Rows[Candidate],
+    own: Rows[Score] | None = None,
+) -> Rows[Score]:
+    """Score each sample by a model's log-probability; with `own`, by how far it is below that."""
+    params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
+    owed = it.work("logprob", params, samples, *([] if own is None else [own]))
+    with it.run.stage(it.number, f"{metric}:{benchmark}", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]
+            values = _logprobs(it, served, whole)
+            if own is not None:
+                before = {s.candidate_id: s.value for s in it.chunk(own, unit.chunk)}
+                values = {c: before[c] - value for c, value in values.items() if c in before}
+            scores = [
+                Score(
+                    iteration=it.number,
+                    checkpoint_id=it.policy.identity,
+                    benchmark=benchmark,
+                    metric=metric,
+                    prompt_id=answer.prompt_id,
+                    candidate_id=answer.candidate_id,
+                    value=values[answer.candidate_id],
+                )
+                for answer in whole
+                if answer.candidate_id in values
+            ]
+            unscored = len(whole) - len(scores)
+            stage.commit(unit, {Score: scores}, Advance(rows=len(scores), unscored=unscored))
+    return Rows(row_type=Score, stages=(stage.planned,))
+
+
+def _logprobs(it: Turn, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:
+    """Return the log-probability of each answer by its id, where the engine can say."""
+    if not wanted:
+        return {}
+    conversations = [
+        (*asked, Message(role="assistant", content=a.text))
+        for a in wanted
+        for asked in [conditioned(it.run.prompts[a.prompt_id].messages, served.control)]
+    ]
+    said = it.run.engine(served).logprobs(conversations)
+    told = zip(wanted, said, strict=True)
+    return {a.candidate_id: found.logprob for a, found in told if found is not None}

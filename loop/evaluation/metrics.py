@@ -1,0 +1,77 @@
+"""Numbers about a checkpoint: prompt-level scores, their means and standard errors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from ...critics.verify import Verdict
+from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Greedy answers of one checkpoint to one benchmark, and what was decided about each."""
+
+    benchmark: str
+    checkpoint_id: str
+    candidates: Sequence[Candidate]
+    verdicts: Sequence[Verdict]
+    critiques: Mapping[str, Critique]
+
+
+def prompt_scores(measured: Measured) -> list[Score]:
+    """Return the scores of the answers: what the verifier decides, length, and the ratings.
+
+    `critic_agreement` is 1 where the critique's verdict (all aspects 1, or not) is the verifier's.
+    """
+    return [
+        Score(
+            iteration=candidate.iteration,
+            checkpoint_id=measured.checkpoint_id,
+            benchmark=measured.benchmark,
+            metric=metric,
+            prompt_id=candidate.prompt_id,
+            candidate_id=candidate.candidate_id,
+            value=value,
+        )
+        for candidate, verdict in zip(measured.candidates, measured.verdicts, strict=True)
+        for metric, value in (
+            *verdict.metrics,
+            ("mean_length", float(candidate.completion_tokens)),
+            *_ratings(measured.critiques[candidate.candidate_id], verdict),
+        )
+    ]
+
+
+def _ratings(critique: Critique, verdict: Verdict) -> list[tuple[str, float]]:
+    if critique.status != SCORED:
+        return []
+    rated = [
+        (f"rating:{aspect.name}", float(aspect.rating))
+        for aspect in critique.aspects
+        if aspect.rating is not None
+    ]
+    if verdict.rating is not None:
+        rated.append(("critic_agreement", float(critique.positive == (verdict.rating == 1))))
+    return rated
+
+
+def summarise(scores: Sequence[Score]) -> list[Evaluation]:
+    """Return the mean of each metric, its standard error and the number of prompts behind it."""
+    values: dict[tuple[int, str, str, str], list[float]] = {}
+    for score in scores:
+        name = (score.iteration, score.checkpoint_id, score.benchmark, score.metric)
+        values.setdefault(name, []).append(score.value)
+    return [
+        Evaluation(
+            iteration=iteration,
+            checkpoint_id=checkpoint_id,
+            benchmark=benchmark,
+            metric=metric,
+            value=fmean(sample),
+            stderr=stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else None,
+            n=len(sample),
+        )
+        for (iteration, checkpoint_id, benchmark, metric), sample in sorted(values.items())
+    ]

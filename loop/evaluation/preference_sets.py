@@ -1,0 +1,226 @@
+"""People's preferences, as pairs of whole conversations that a reward model can score.
+
+The forms are those of `judge-check` (AlpacaFarm, AlpacaEval, PandaLM, MT-bench with its
+conversations, LLMBar's pairs), and pairs of `chosen` and `rejected`, as binarised UltraFeedback has
+them. A pair that several people judged is decided by their majority.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from ...stores.records import Message, Preferred
+from ..data.files import InputError, Row, RowError, placed_rows
+from ..data.prompt_rows import conversation, text_of
+from ..data.rating_scale import number
+from ..data.row_fields import fields_of, side_of, vote_of
+from . import judgment_formats as formats
+from .judgments import TURNED, Judgment, Pair
+
+Conversation = tuple[Message, ...]
+SIDES = ("chosen", "rejected")
+
+
+class Vote(NamedTuple):
+    """A person's verdict on two conversations."""
+
+    first: Conversation
+    second: Conversation
+    preferred: Preferred
+
+
+Reader = Callable[[Row, formats.Source], Iterator[Vote]]
+"""Gives what people said in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Two conversations, of which people prefer `better` to `worse`, and their task type."""
+
+    better: Conversation
+    worse: Conversation
+    task: str
+
+    @property
+    def instruction(self) -> str:
+        """What the user said first: pairs that share it are not independent."""
+        return self.better[0].content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What people decided, and how many pairs they left undecided: ties, and split votes."""
+
+    choices: tuple[Choice, ...]
+    tied: int
+
+
+def read_preferences(
+    paths: Sequence[Path], people: tuple[str, ...], *, by: str | None = None
+) -> Preferences:
+    """Read files of preferences; of one pair in several files, the votes count together.
+
+    Args:
+        paths: The files.
+        people: How the names of people begin; verdicts of others are let be.
+        by: The field that names the task type; default: each file is one.
+
+    Raises:
+        InputError: for anything that can not be read as meant, or if people decided nothing.
+    """
+    votes: dict[tuple[Conversation, Conversation], Counter[Preferred]] = {}
+    tasks: dict[tuple[Conversation, Conversation], str] = {}
+    for path in paths:
+        for task, vote in _of_file(path, people, by):
+            pair, preferred = _in_order(vote)
+            tasks.setdefault(pair, task)
+            votes.setdefault(pair, Counter())[preferred] += 1
+    decided = [_majority(pair, given, tasks[pair]) for pair, given in votes.items()]
+    choices = tuple(choice for choice in decided if choice is not None)
+    if not choices:
+        names = ", ".join(map(str, paths))
+        raise InputError(
+            f"{names}: no person prefers one answer to another; people are annotators whose names "
+            f"begin with {', '.join(people)} (--human adds others)"
+        )
+    return Preferences(choices=choices, tied=len(decided) - len(choices))
+
+
+def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tuple[str, Vote]]:
+    """Give the votes of a file on different answers, each with its task type."""
+    read: Reader | None = None
+    for place_of, (place, row) in enumerate(placed_rows(path)):
+        source = formats.Source(path=path, number=place_of, people=people)
+        try:
+            read = read or _reader(row)
+            task = path.stem if by is None else text_of(row.get(by), by)
+            for vote in read(row, source):
+                if vote.first != vote.second:
+                    yield task, vote
+        except RowError as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+
+
+def _reader(row: Row) -> Reader:
+    """Return what reads the rows of a file, by its first one.
+
+    Raises:
+        RowError: if the row is of no form that is known.
+    """
+    if set(SIDES) <= set(row):
+        return _chosen
+    try:
+        form = formats.format_of(row)
+    except RowError as error:
+        raise RowError(f"{error}, nor are they {' and '.join(SIDES)}") from error
+    return partial(_READERS.get(form.read, _without_texts), form)
+
+
+def _chosen(row: Row, _source: formats.Source) -> Iterator[Vote]:
+    """Read a chosen and a rejected answer; equal scores beside them say that it is a tie."""
+    sides = [side_of(row, name) for name in SIDES]
+    asked = row.get("prompt") if row.get("prompt") is not None else row.get("instruction")
+    chosen, rejected = (
+        (*(before or _asked(text_of(asked, "prompt"))), *_answered(answer))
+        for before, answer in sides
+    )
+    scored = {**fields_of(row, "metadata"), **row}
+    scores = [number(scored.get(f"score_{name}")) for name in SIDES]
+    tie = scores[0] is not None and scores[0] == scores[1]
+    yield Vote(chosen, rejected, "tie" if tie else "first")
+
+
+def _judged(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+    """Read what people said of two outputs to an instruction."""
+    for said, preferred in _of_people(form, row, source):
+        asked = _asked(said.instruction)
+        first, second = ((*asked, *_answered(o.text or "")) for o in (said.first, said.second))
+        yield Vote(first, second, preferred)
+
+
+def _mt_bench(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+    """Read MT-bench's conversations up to the turn that was judged."""
+    for _, preferred in _of_people(form, row, source):
+        first, second = (_until(row, f"conversation_{side}", row.get("turn", 1)) for side in "ab")
+        yield Vote(first, second, preferred)
+
+
+def _of_people(
+    form: formats.Format, row: Row, source: formats.Source
+) -> Iterator[tuple[Pair, Preferred]]:
+    """Give the pairs of a row that people judged, with their verdicts."""
+    for item in formats.read_row(form, row, source):
+        if isinstance(item, Judgment) and item.human and item.preferred is not None:
+            yield item.pair, item.preferred
+
+
+def _until(row: Row, name: str, turn: object) -> Conversation:
+    value = row.get(name)
+    if not isinstance(value, list) or not isinstance(turn, int):
+        raise RowError(
+            f"{name!r} must be the conversation that was judged: a reward model reads texts; "
+            "MT-bench's published judgments hold them"
+        )
+    messages = conversation(cast("list[object]", value), name)
+    ends = [n for n, message in enumerate(messages, start=1) if message.role == "assistant"]
+    if not 0 < turn <= len(ends):
+        raise RowError(f"{name!r} has no answer in turn {turn}")
+    return messages[: ends[turn - 1]]
+
+
+def _llmbar(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+    """Read LLMBar's pairs, whose label is people's."""
+    for item in formats.read_row(form, row, source):
+        preferred = vote_of(row["label"])
+        if preferred is None:
+            raise RowError(f"'label' must be 1 or 2, and is {json.dumps(row['label'])[:60]}")
+        if isinstance(item, Pair):
+            asked = _asked(text_of(row["input"], "input"))
+            sides = (item.first, item.second)
+            first, second = ((*asked, *_answered(output.text or "")) for output in sides)
+            yield Vote(first, second, preferred)
+
+
+def _without_texts(_form: formats.Format, _row: Row, _source: formats.Source) -> Iterator[Vote]:
+    raise RowError("these verdicts come without the texts that a reward model reads")
+
+
+_READERS: Mapping[formats.Read, Callable[[formats.Format, Row, formats.Source], Iterator[Vote]]] = {
+    formats.alpaca: _judged,
+    formats.pandalm: _judged,
+    formats.mt_bench: _mt_bench,
+    formats.llmbar_pairs: _llmbar,
+}
+
+
+def _asked(text: str) -> Conversation:
+    return (Message(role="user", content=text),)
+
+
+def _answered(text: str) -> Conversation:
+    return (Message(role="assistant", content=text),)
+
+
+def _in_order(vote: Vote) -> tuple[tuple[Conversation, Conversation], Preferred]:
+    """Return the pair with its sides in an order of their own, whoever was named first."""
+    first, second = vote.first, vote.second
+    if [(m.role, m.content) for m in first] <= [(m.role, m.content) for m in second]:
+        return (first, second), vote.preferred
+    return (second, first), TURNED[vote.preferred]
+
+
+def _majority(
+    pair: tuple[Conversation, Conversation], votes: Counter[Preferred], task: str
+) -> Choice | None:
+    """Return what most people prefer; None where that is a tie, or no one verdict leads."""
+    most = max(votes.values())
+    leading = [preferred for preferred, count in votes.items() if count == most]
+    if len(leading) > 1 or leading == ["tie"]:
+        return None
+    first, second = pair
+    better, worse = (first, second) if leading == ["first"] else (second, first)
+    return Choice(better=better, worse=worse, task=task)

@@ -1,0 +1,136 @@
+"""Probing a policy: what it passes, what it has lost, and an alarm where that is no chance.
+
+Each policy answers the probes once, greedily, when it is evaluated; before and after are the rows
+of two evaluations. The prompts are committed with the first of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
+
+from ...configs.load import semantic
+from ...critics.verify import Verdict
+from ...stores.keys import Json
+from ...stores.records import Candidate, Evaluation, Prompt, Score
+from ..lake.query.forgetting import (
+    FALL,
+    FALL_OVERALL,
+    PASSED,
+    alarming,
+    benchmark_of,
+    falls,
+    told,
+)
+from ..run.handles import Rows, chunked, content_key
+from ..run.reporter import Advance
+from ..run.run import Run, Work
+from ..run.turn import Turn
+from .assess import UNDRAWN
+from .draw_answers import answers
+from .metrics import summarise
+from .probe_sets import PROBES, Probes, load_probes
+
+ANSWERS, MEASURES = f"evaluate:{PROBES}", f"measure:{PROBES}"
+ALARM = "alarm"
+"""The kind of the event by which a run tells of a probe that falls."""
+
+
+def probe(it: Turn) -> None:
+    """Measure what the policy passes of `assessment.probes`, if there are any.
+
+    Raises:
+        InputError: if they can not be read.
+    """
+    config = it.run.config
+    if config.assessment.probes is None:
+        return
+    probes = load_probes(config.assessment.probes)
+    _keep(it.run, probes)
+    greedy = config.evaluation.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+    params: Json = {"policy": it.policy.params, "sampling": semantic(greedy), "for": PROBES}
+    asked = chunked(probes.prompts, config.prompts.chunk)
+    _measure(it, probes, answers(it, asked, ANSWERS, "greedy", greedy, params))
+
+
+def passed(verdict: Verdict) -> bool:
+    """Whether an answer meets every check of its prompt, and is right where it has a reference."""
+    met = dict(verdict.metrics).get("general_fulfilled", 1.0)
+    return verdict.rating == 1 and met == 1.0
+
+
+def _keep(run: Run, probes: Probes) -> None:
+    """Commit the prompts that are not among the run's own, so that the lake explains itself."""
+    rows = [prompt for prompt in probes.prompts if prompt.prompt_id not in run.prompts]
+    key = content_key(rows)
+    work = Work(verb="prompts", params=PROBES, upstream=(key,), reads=lambda: [(key,)])
+    with run.stage(0, PROBES, work) as stage:
+        for unit in stage.owed:
+            stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
+
+
+def _measure(it: Turn, probes: Probes, answered: Rows[Candidate]) -> None:
+    """Commit scores, their means and the falls since earlier policies."""
+    earlier = _measured_before(it)
+    keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
+    params: Json = {"probes": dict(probes.probe_of), "falls": list(earlier)}
+    plain = it.whole("probe", params, answered)
+    owed = replace(
+        plain,
+        upstream=(*plain.upstream, *keys),
+        reads=lambda: [[*plain.reads()[0], *keys]],
+    )
+    with it.run.stage(it.number, MEASURES, owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            scores = list(_scores(it, probes, answered))
+            numbers = [*summarise(scores), *_falls(it, scores, earlier)]
+            _tell(it.run, [number for number in numbers if alarming(number)])
+            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+
+def _scores(it: Turn, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
+    """Give one score an answer; what could not be drawn has none."""
+    prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
+    for chunk in range(answered.chunks):
+        drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
+        verdicts = it.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in drawn])
+        for candidate, verdict in zip(drawn, verdicts, strict=True):
+            yield Score(
+                iteration=it.number,
+                checkpoint_id=it.policy.identity,
+                benchmark=benchmark_of(probes.probe_of[candidate.prompt_id]),
+                metric=PASSED,
+                prompt_id=candidate.prompt_id,
+                candidate_id=candidate.candidate_id,
+                value=float(passed(verdict)),
+            )
+
+
+def _measured_before(it: Turn) -> dict[str, int]:
+    """Return the iterations of the policies that this one is compared with, by what is told."""
+    stages = it.run.store.journal.stages()
+    numbers = [s.iteration for s in stages if s.stage == MEASURES and s.iteration < it.number]
+    if not numbers:
+        return {}
+    before, first = max(numbers), min(numbers)
+    return {FALL: before} if before == first else {FALL: before, FALL_OVERALL: first}
+
+
+def _falls(it: Turn, scores: list[Score], earlier: dict[str, int]) -> list[Evaluation]:
+    if not scores:
+        return []
+    store = it.run.store
+    return [
+        number
+        for metric, iteration in earlier.items()
+        for before in [store.rows(Score, store.journal.key(iteration, MEASURES, 0))]
+        for number in falls(metric, before, scores)
+    ]
+
+
+def _tell(run: Run, alarms: list[Evaluation]) -> None:
+    """Sound the alarms before their rows are committed: rather twice than never."""
+    for number in alarms:
+        run.reporter.note(told(number))
+        detail: Json = asdict(number)
+        run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))

@@ -1,0 +1,118 @@
+"""The prompts of capability probes: the tiny world's, or those of a file.
+
+A file has a prompt a row, as for a run, with `checks` (or a task that can be verified, and its
+`reference`) and with the name of what it probes under `probe`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.schema import ConfigError
+from ...critics.checks import validate_check
+from ...critics.verify import FACTS, MATH
+from ...stores.records import Prompt
+from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.prompt_rows import text_of, to_prompt
+from ..data.prompts import TINY, as_prompt
+
+PROBES = "probes"
+FEWEST = 2
+"""Prompts of a probe: of fewer, no error can be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """The prompts of all probes, and which probe each belongs to, by prompt id."""
+
+    prompts: tuple[Prompt, ...]
+    probe_of: Mapping[str, str]
+
+
+def probes_digest(place: str) -> str:
+    """Return what probes are known by: the hash of their file, or the tiny world.
+
+    Raises:
+        InputError: if the file can not be read.
+    """
+    return TINY if place == TINY else file_digest(Path(place))
+
+
+def load_probes(place: str) -> Probes:
+    """Return the probes of the tiny world or of a file.
+
+    Raises:
+        InputError: for anything in the file that can not be used as meant.
+    """
+    if place != TINY:
+        return read_probes(Path(place))
+    # Imported here: the tiny world is needed where it is played.
+    from ..tiny.probes import probes
+
+    found = [(as_prompt(tiny), name) for name, of in probes().items() for tiny in of]
+    return Probes(
+        prompts=tuple(prompt for prompt, _ in found),
+        probe_of={prompt.prompt_id: name for prompt, name in found},
+    )
+
+
+def read_probes(path: Path) -> Probes:
+    """Read a file of probes, in the file's order.
+
+    Raises:
+        InputError: for anything that can not be used as meant.
+    """
+    prompts: dict[str, Prompt] = {}
+    probe_of: dict[str, str] = {}
+    for place, row in placed_rows(path):
+        try:
+            prompt = to_prompt(row, task=None, split="held-out", source=path.name)
+            name = text_of(row.get("probe"), "probe")
+            _require_decidable(prompt)
+        except (RowError, ConfigError) as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+        if prompt.prompt_id in prompts:
+            raise InputError(f"{path}, {place}: the prompt stands there a second time; keep one")
+        prompts[prompt.prompt_id] = prompt
+        probe_of[prompt.prompt_id] = name
+    _require_several(path, list(probe_of.values()))
+    return Probes(prompts=tuple(prompts.values()), probe_of=probe_of)
+
+
+def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
+    """Refuse probes that can not be used, or that are among the prompts of a run to train on.
+
+    Raises:
+        InputError: naming the file, and what is wrong with it.
+    """
+    if place is None:
+        return
+    trained = {prompt.messages for prompt in prompts if prompt.split == "train"}
+    for probe in load_probes(place).prompts:
+        if probe.messages in trained:
+            raise InputError(
+                f"assessment.probes {place}: {probe.instruction[:60]!r} is also a prompt to train "
+                "on; a probe must be none: remove it from one of them"
+            )
+
+
+def _require_decidable(prompt: Prompt) -> None:
+    for check in prompt.checks:
+        validate_check(check)
+    verified = prompt.task in (MATH, FACTS) and prompt.reference is not None
+    if not prompt.checks and not verified:
+        raise RowError(
+            f"nothing decides whether an answer passes: give 'checks', or a task {MATH} or {FACTS} "
+            "with a 'reference'"
+        )
+
+
+def _require_several(path: Path, names: list[str]) -> None:
+    if not names:
+        raise InputError(f"{path}: holds no probes; write one JSON object a line")
+    for name in dict.fromkeys(names):
+        if names.count(name) < FEWEST:
+            raise InputError(
+                f"{path}: the probe {name!r} has one prompt; give it {FEWEST} or more, so that "
+                "its error can be told"
+            )

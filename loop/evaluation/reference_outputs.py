@@ -1,0 +1,129 @@
+"""Another model's outputs, against which a policy's answers are compared: a win-rate's reference.
+
+A file has one row a prompt (`instruction` or another field of a prompt, `output`, `generator`), as
+AlpacaEval publishes its model outputs; the tiny world writes its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ...stores.keys import Json
+from ...stores.records import Candidate, Message, Prompt
+from ..data.external_candidate import external_candidate
+from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.prompt_rows import optional_text, to_prompt
+from ..data.prompts import TINY
+from ..data.row_fields import text_or_empty
+from ..run.handles import Prompts, Rows
+from ..run.reporter import Advance
+from ..run.run import Run, Work
+
+REFERENCE = "reference"
+UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a reference model answered, and the model's name."""
+
+    text: str
+    generator: str
+
+
+Outputs = Mapping[tuple[Message, ...], Output]
+"""The outputs of a file, by the conversation that they answer."""
+
+
+def reference_digest(place: str) -> str:
+    """Return what the reference outputs are known by: the hash of their file, or the tiny world.
+
+    Raises:
+        InputError: if the file can not be read.
+    """
+    return TINY if place == TINY else file_digest(Path(place))
+
+
+def require_outputs(place: str, prompts: Sequence[Prompt]) -> None:
+    """Refuse a file that lacks the output to any of these prompts.
+
+    Raises:
+        InputError: naming the first one, or what else is wrong with the file.
+    """
+    for prompt in prompts:
+        _output(place, prompt)
+
+
+def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows[Candidate]:
+    """Commit the reference's output to each prompt, once a run; `name` is that of the prompts.
+
+    Raises:
+        InputError: if there is none for a prompt.
+    """
+    params: Json = {REFERENCE: reference_digest(place)}
+    owed = Work(verb=REFERENCE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    with run.stage(0, f"{REFERENCE}:{name}", owed) as stage:
+        for unit in stage.owed:
+            run.stop.admit()
+            rows = [_candidate(p, _output(place, p)) for p in prompts.chunks[unit.chunk]]
+            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows)))
+    return Rows(row_type=Candidate, stages=(stage.planned,))
+
+
+def read_outputs(path: Path) -> Outputs:
+    """Read a file of a model's outputs.
+
+    Raises:
+        InputError: for anything that can not be read as meant.
+    """
+    found: dict[tuple[Message, ...], Output] = {}
+    for place, row in placed_rows(path):
+        try:
+            asked = to_prompt(row, task=None, split="held-out", source=path.name)
+            generator = optional_text(row, "generator") or UNNAMED
+            output = Output(text=text_or_empty(row.get("output"), "output"), generator=generator)
+        except RowError as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+        if found.setdefault(asked.messages, output) != output:
+            text = asked.messages[-1].content[:60]
+            raise InputError(f"{path}, {place}: a second output to {text!r}; keep one")
+    return found
+
+
+_read = cache(read_outputs)
+"""Reads each file once in a process: it is asked for prompt by prompt."""
+
+
+def _output(place: str, prompt: Prompt) -> Output:
+    if place == TINY:
+        # Imported here: the tiny world is needed where it is played.
+        from ..tiny.human import UnknownExerciseError, reference_output
+
+        try:
+            return Output(text=reference_output(prompt.instruction), generator=TINY)
+        except UnknownExerciseError as error:
+            raise InputError(f"assessment.reference {TINY!r}: {error}") from error
+    output = _read(Path(place)).get(prompt.messages)
+    if output is None:
+        raise InputError(
+            f"{place}: has no output to the held-out prompt {prompt.instruction[:60]!r}; add it, "
+            "or set prompts.evaluated to the prompts that it answers"
+        )
+    return output
+
+
+def _candidate(prompt: Prompt, output: Output) -> Candidate:
+    inputs = {
+        "prompt": prompt.prompt_id,
+        "source": REFERENCE,
+        "model": output.generator,
+        "text": output.text,
+    }
+    return external_candidate(
+        inputs,
+        prompt_id=prompt.prompt_id,
+        text=output.text,
+        source=REFERENCE,
+        model=output.generator,
+    )

@@ -1,0 +1,105 @@
+"""The accuracy of a reward model: how often it scores higher what people prefer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ...configs.schema import RewardConfig
+from ...policies.engines.engine import ScoreBatch, ScoreRequest
+from ...policies.workers.open import open_scorer
+from ...stores.keys import derive_seed
+from .cluster_bootstrap import Estimate, estimates
+from .judge_statistics import Ratio
+from .preference_sets import Choice
+
+ALL = "all"
+EQUAL = 0.5
+"""What a choice counts of which both sides have the same score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """How a reward model does on a task type, or on all.
+
+    `accuracy` goes from 0 to 1; `margin` is the mean score of what people prefer, less that of the
+    other answer. Both are None where nothing could be scored; `unscored` choices were too long.
+    """
+
+    task: str
+    accuracy: Estimate | None
+    margin: float | None
+    choices: int
+    unscored: int
+
+
+Scores = Sequence[tuple[float | None, float | None]]
+"""The scores of the better and of the worse conversation of each choice."""
+
+
+def scores_of(config: RewardConfig, folder: Path, choices: Sequence[Choice]) -> Scores:
+    """Score both sides of each choice by the reward model in `folder`.
+
+    Raises:
+        EngineError: if it is none, or can not be run.
+    """
+    with TemporaryDirectory() as work:
+        scorer = open_scorer(folder, config, log=Path(work) / "reward.log")
+        try:
+            found = {
+                result.key: result.scores for result in scorer.score(_batches(config, choices))
+            }
+        finally:
+            scorer.close()
+    flat = [score for start in range(len(found)) for score in found[str(start)]]
+    return list(zip(flat[0::2], flat[1::2], strict=True))
+
+
+def _batches(config: RewardConfig, choices: Sequence[Choice]) -> Iterator[ScoreBatch]:
+    for number, start in enumerate(range(0, len(choices), config.batch_size)):
+        requests = [
+            ScoreRequest(request_id=f"{place} {side}", messages=messages)
+            for place, choice in enumerate(choices[start : start + config.batch_size], start)
+            for side, messages in (("better", choice.better), ("worse", choice.worse))
+        ]
+        yield ScoreBatch(key=str(number), requests=tuple(requests))
+
+
+def accuracies(
+    choices: Sequence[Choice], scores: Scores, *, draws: int = 2000, seed: int = 0
+) -> list[Accuracy]:
+    """Return the accuracy on all choices, and on those of each task type.
+
+    Intervals hold 95 % of `draws` bootstrap resamples of instructions.
+    """
+    tasks = [ALL, *sorted({choice.task for choice in choices})]
+    margins = np.array([_margin(*sides) for sides in scores], dtype=np.float64)
+    numbers: dict[str, int] = {}
+    instructions = np.array(
+        [numbers.setdefault(choice.instruction, len(numbers)) for choice in choices], dtype=np.int64
+    )
+    names = np.array([choice.task for choice in choices])
+    read = ~np.isnan(margins)
+    right = np.where(read, (margins > 0) + EQUAL * (margins == 0), 0.0)
+    members = [np.full(len(choices), fill_value=True) if t == ALL else names == t for t in tasks]
+    ratios = [
+        Ratio(numerator=right * of, denominator=(read & of).astype(np.float64)) for of in members
+    ]
+    found = estimates(ratios, instructions, draws=draws, seed=derive_seed(seed, "reward-check"))
+    return [
+        Accuracy(
+            task=task,
+            accuracy=estimate,
+            margin=float(margins[read & of].mean()) if estimate is not None else None,
+            choices=int(of.sum()),
+            unscored=int((of & ~read).sum()),
+        )
+        for task, of, estimate in zip(tasks, members, found, strict=True)
+    ]
+
+
+def _margin(better: float | None, worse: float | None) -> float:
+    """Return by how much the better side is ahead; NaN where one of them has no score."""
+    return np.nan if better is None or worse is None else better - worse

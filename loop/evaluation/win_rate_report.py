@@ -1,0 +1,82 @@
+"""What a file of annotations says: the win-rate, that of each group, the lead over a rival."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from ..data.files import InputError
+from ..lake.statistics.win_rate import Difference, WinRate, difference, win_rate
+from .alpaca_eval import Annotation, groups
+from .length_control import LengthControlled, length_controlled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a model does against the reference on some prompts; lengths are mean characters."""
+
+    of: str
+    won: WinRate
+    controlled: LengthControlled | None
+    mean_length: float
+    reference_length: float
+
+
+def won(annotations: Sequence[Annotation]) -> WinRate:
+    """Return the win-rate of annotations of which at least one was read."""
+    return win_rate([a.preference for a in annotations], [a.instruction for a in annotations])
+
+
+def standings(name: str, annotations: Sequence[Annotation]) -> list[Standing]:
+    """Return how a model does on all prompts, and on each group of which something was read."""
+    parts = [(name, annotations), *groups(annotations).items()]
+    return [
+        _standing(of, part) for of, part in parts if any(a.preference is not None for a in part)
+    ]
+
+
+def lead(annotations: Sequence[Annotation], rival: Sequence[Annotation]) -> Difference:
+    """Return how much more often a model wins than its rival, in percentage points.
+
+    Raises:
+        InputError: if no instruction was scored for both.
+    """
+    found = difference(_by_instruction(rival), _by_instruction(annotations))
+    if found is None:
+        raise InputError("the two files have no instruction in common that was scored in both")
+    error = found.standard_error
+    return Difference(
+        value=100 * found.value,
+        standard_error=None if error is None else 100 * error,
+        interval=(100 * found.interval[0], 100 * found.interval[1]),
+        n=found.n,
+    )
+
+
+def generator_of(annotations: Iterable[Annotation], path: Path) -> str:
+    """Return the model's name, by default that of its file."""
+    return next((a.generator for a in annotations if a.generator is not None), path.stem)
+
+
+def _standing(of: str, annotations: Sequence[Annotation]) -> Standing:
+    read = [(a, a.won) for a in annotations if a.won is not None]
+    return Standing(
+        of=of,
+        won=won(annotations),
+        controlled=length_controlled(
+            [won for _, won in read],
+            [a.longer_by for a, _ in read],
+            [a.instruction for a, _ in read],
+        ),
+        mean_length=fmean(len(a.output) for a in annotations),
+        reference_length=fmean(len(a.reference) for a in annotations),
+    )
+
+
+def _by_instruction(annotations: Iterable[Annotation]) -> dict[str, float]:
+    """Return the mean of what is scored of each instruction."""
+    found: dict[str, list[float]] = {}
+    for annotation in annotations:
+        if annotation.won is not None:
+            found.setdefault(annotation.instruction, []).append(annotation.won)
+    return {instruction: fmean(values) for instruction, values in found.items()}

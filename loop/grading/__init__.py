@@ -1,1 +1,0 @@
-"""The verbs that grade completions, and who grades in a run."""

@@ -1,0 +1,106 @@
+"""Keeping derived tables: under a name that stands for one lineage, made once."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from .... import __version__
+from ....stores.derived import (
+    Derived,
+    DerivedError,
+    Draft,
+    derived_names,
+    deriving,
+    open_derived,
+)
+from ....stores.keys import Json
+from ....stores.lake import RUN_NAME, RunReader
+
+FOUND = frozenset({"found", "rows", "version", "created"})
+"""What a lineage tells of the outcome: the rest says what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A derived table, and whether it was there already."""
+
+    derived: Derived
+    again: bool
+
+    def as_json(self) -> dict[str, Json]:
+        """Return what there is to say of it, for a JSON document."""
+        return {"name": self.derived.name, "again": self.again, **self.derived.lineage}
+
+
+def keep(
+    run: RunReader,
+    name: str,
+    lineage: Mapping[str, Json],
+    make: Callable[[Draft], Mapping[str, Json]],
+) -> Told:
+    """Make a derived table, unless it is there; `make` adds its rows and tells what it found.
+
+    Raises:
+        DerivedError: if the name can not be used, or stands for something else.
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise DerivedError(
+            f"--name {name}: use 1 to 64 of a-z, 0-9, '.', '-' and '_', beginning with a letter or "
+            "digit"
+        )
+    with deriving(run.folder) as draft:
+        if name in derived_names(run.folder):
+            return Told(derived=_same(run, name, lineage), again=True)
+        found = make(draft)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        facts = {**lineage, "found": found, "version": __version__, "created": created}
+        return Told(derived=draft.publish(name, facts), again=False)
+
+
+COLUMNS: Mapping[str, pl.DataType] = {
+    "name": pl.String(),
+    "table": pl.String(),
+    "rows": pl.Int64(),
+    "rule": pl.String(),
+    "top_k": pl.Int64(),
+    "iterations": pl.List(pl.Int64()),
+    "critiques": pl.String(),
+    "created": pl.Datetime("us", "UTC"),
+}
+"""What `lpfloop derived` tells of each."""
+
+
+def derived_rows(run: RunReader) -> list[dict[str, Any]]:
+    """Return one row for each derived table of a run."""
+    found = [open_derived(run.folder, name) for name in derived_names(run.folder)]
+    return [
+        {
+            "name": derived.name,
+            "table": derived.lineage["table"],
+            "rows": derived.lineage["rows"][derived.lineage["table"]],
+            "rule": derived.lineage.get("rule"),
+            "top_k": derived.lineage.get("top_k"),
+            "iterations": derived.lineage["iterations"],
+            "critiques": derived.lineage.get("critiques"),
+            "created": datetime.fromisoformat(derived.lineage["created"]),
+        }
+        for derived in found
+    ]
+
+
+def _same(run: RunReader, name: str, lineage: Mapping[str, Json]) -> Derived:
+    """Return the derived table of that name, which must have that lineage."""
+    there = open_derived(run.folder, name)
+    wanted = json.loads(json.dumps(lineage))
+    asked = {key: value for key, value in there.lineage.items() if key not in FOUND}
+    if asked != wanted:
+        others = sorted(key for key in {*asked, *wanted} if asked.get(key) != wanted.get(key))
+        raise DerivedError(
+            f"derived table {name} of run {run.folder.name} was made otherwise "
+            f"({', '.join(others)}): choose another --name"
+        )
+    return there

@@ -1,0 +1,86 @@
+"""The graded candidates of a whole iteration, block by block: completions of a pool, or imported.
+
+As the judged ones (`blocks`): what the loop has completed lies in the same chunks in every stage,
+what was imported comes as one block.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ....stores.derived import DerivedError
+from ....stores.journal_files import Part
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ...data.binarize import Binarising, graded
+from ...data.judged_candidates import READ
+from .judged_blocks import IMPORTED, Block, columns_of, ranges, stage_read
+
+COMPLETED, GRADED = "complete:", "grade:"
+TABLES = frozenset({"candidates", "grades"})
+
+
+def graded_iterations(run: RunReader) -> list[int]:
+    """Return the iterations that have grades, whole."""
+    numbers = sorted({part.iteration for part in run.journal.parts() if part.table == "grades"})
+    return [number for number in numbers if not _owed(run, number)]
+
+
+def require_graded(run: RunReader, how: Binarising) -> None:
+    """Refuse an iteration that has no grades of the kind that the rule reads, or not yet all.
+
+    Raises:
+        DerivedError: saying what is missing.
+    """
+    name, number = run.folder.name, how.iteration
+    if _owed(run, number):
+        raise DerivedError(
+            f"iteration {number} of run {name} is not finished; `lpfloop resume {name}` goes on "
+            "with it"
+        )
+    if not any(part.table == "grades" and part.rows for part in _parts(run, number)):
+        raise DerivedError(
+            f"--rule {how.rule}: reads grades, and iteration {number} of run {name} has none"
+        )
+
+
+def graded_blocks(run: RunReader, iteration: int) -> Iterator[Block]:
+    """Give the blocks of an iteration, their candidates as `binarising.graded` gives them."""
+    prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
+    prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
+    for block in _cut(_parts(run, iteration)):
+        candidates = columns_of(run, "candidates", block)
+        order = candidates.select("prompt_id").unique(maintain_order=True)
+        yield Block(
+            prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
+            judged=graded(candidates, columns_of(run, "grades", block)),
+        )
+
+
+def grading_stages(run: RunReader, iteration: int) -> list[dict[str, Json]]:
+    """Return the stages that `graded_blocks` reads."""
+    names = dict.fromkeys(part.stage for part in _parts(run, iteration))
+    return [stage_read(run, iteration, name) for name in names]
+
+
+def _parts(run: RunReader, iteration: int) -> list[Part]:
+    parts = run.journal.parts(iteration=iteration)
+    return [part for part in parts if part.table in TABLES and _graded(part.stage)]
+
+
+def _cut(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Cut parts into blocks; a prompt may stand anywhere in what was imported."""
+    if any(part.stage == IMPORTED for part in parts):
+        yield parts
+        return
+    for chunks in ranges(part for part in parts if part.table == "candidates"):
+        yield [part for part in parts if part.chunk in chunks]
+
+
+def _graded(stage: str) -> bool:
+    """Whether a stage made completions, or graded them."""
+    return stage == IMPORTED or stage.startswith((COMPLETED, GRADED))
+
+
+def _owed(run: RunReader, iteration: int) -> int:
+    """Return how many units are owed of what is read."""
+    states = [state for state in run.journal.stages() if state.iteration == iteration]
+    return sum(state.planned - state.done for state in states if _graded(state.stage))

@@ -1,0 +1,160 @@
+"""The judged candidates of a whole iteration, block by block: some prompts at a time.
+
+What the loop has sampled lies chunk by chunk of prompts, in the same chunks in every stage, so that
+a block is a range of chunks and memory is bounded. What was imported has no such order and comes as
+one block.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import polars as pl
+
+from ....stores.derived import DerivedError
+from ....stores.journal_files import Part
+from ....stores.keys import Json, digest
+from ....stores.lake import RunReader
+from ...data.judged_candidates import READ, judge, verdicts
+
+CANDIDATES_A_BLOCK = 30_000
+CHUNKED = frozenset({"sample", "refine"})
+"""The stages whose rows lie in the chunks of their prompts."""
+IMPORTED = "import"
+ANNOTATED = "annotate:"
+MADE = frozenset({"pair", "demonstrate"})
+"""The stages that follow when everything is judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some prompts, and all their candidates with what was said of them."""
+
+    prompts: pl.DataFrame
+    judged: pl.DataFrame
+
+
+def judged_iterations(run: RunReader) -> list[int]:
+    """Return the iterations whose candidates are all judged."""
+    numbers = sorted({state.iteration for state in run.journal.stages() if _judges(state.stage)})
+    return [number for number in numbers if _hindrance(run, number) is None]
+
+
+def require_judged(run: RunReader, iteration: int) -> None:
+    """Refuse an iteration whose candidates are not, or not all, judged.
+
+    Raises:
+        DerivedError: saying what is missing.
+    """
+    hindrance = _hindrance(run, iteration)
+    if hindrance is not None:
+        raise DerivedError(f"iteration {iteration} of run {run.folder.name} {hindrance}")
+
+
+def _hindrance(run: RunReader, iteration: int) -> str | None:
+    states = [state for state in run.journal.stages() if state.iteration == iteration]
+    judging = [state for state in states if _judges(state.stage)]
+    if not judging:
+        whole = ", ".join(str(n) for n in sorted({s.iteration for s in run.journal.stages()}))
+        return f"has no judged candidates; the run has iterations {whole}"
+    owed = sum(state.planned - state.done for state in judging)
+    names = {state.stage for state in states}
+    if owed or (names & CHUNKED and not names & MADE):
+        return f"is not finished; `lpfloop resume {run.folder.name}` goes on with it"
+    return None
+
+
+def blocks(
+    run: RunReader, iteration: int, critiques: pl.DataFrame | None = None
+) -> Iterator[Block]:
+    """Give the blocks of an iteration; `critiques` are verdicts to use instead of the stored."""
+    prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
+    prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
+    for parts in _cut(_parts(run, iteration)):
+        candidates = columns_of(run, "candidates", parts)
+        said = critiques
+        said = verdicts(columns_of(run, "critiques", parts)) if said is None else said
+        order = candidates.select("prompt_id").unique(maintain_order=True)
+        yield Block(
+            prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
+            judged=judge(candidates, columns_of(run, "rewards", parts), said),
+        )
+
+
+def judging_stages(run: RunReader, iteration: int) -> list[dict[str, Json]]:
+    """Return the stages that `blocks` reads."""
+    names = dict.fromkeys(part.stage for part in _parts(run, iteration))
+    return [stage_read(run, iteration, name) for name in names]
+
+
+def stage_read(run: RunReader, iteration: int, stage: str) -> dict[str, Json]:
+    """Return what a lineage says of a stage: its name, and the hash of the keys of its units."""
+    identity = digest(run.journal.keys(iteration, stage))
+    return {"iteration": iteration, "stage": stage, "identity": identity}
+
+
+def critiques_of(run: RunReader, iteration: int) -> int:
+    """Return how many critiques `blocks` reads."""
+    return sum(part.rows for part in _parts(run, iteration) if part.table == "critiques")
+
+
+def _parts(run: RunReader, iteration: int) -> list[Part]:
+    """Return the parts with an iteration's candidates and what was said of them."""
+    return [
+        part
+        for part in run.journal.parts(iteration=iteration)
+        if (_judges(part.stage) or _annotates(part)) and part.table in READ
+    ]
+
+
+def _judges(stage: str) -> bool:
+    """Whether a stage drew candidates to train on, or judged them."""
+    labels = stage.rpartition(":")[2].split("+")
+    return set(labels) <= {*CHUNKED, IMPORTED}
+
+
+def _annotates(part: Part) -> bool:
+    """Whether people have said what is in a part, of candidates in any chunk."""
+    return part.stage.startswith(ANNOTATED) and part.table == "critiques"
+
+
+def _cut(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Cut parts into blocks: ranges of chunks, each with the annotations of all."""
+    annotations = [part for part in parts if _annotates(part)]
+    judging = [part for part in parts if not _annotates(part)]
+    if any(not _in_chunks(part.stage) for part in judging):
+        yield list(parts)
+        return
+    for chunks in ranges(part for part in judging if part.table == "candidates"):
+        yield [*(part for part in judging if part.chunk in chunks), *annotations]
+
+
+def _in_chunks(stage: str) -> bool:
+    return set(stage.rpartition(":")[2].split("+")) <= CHUNKED
+
+
+def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:
+    """Give ranges of chunks with about so many candidates; a pack is not cut, as it is read whole.
+
+    What one chunk has in several stages is in one range.
+    """
+    chunks, size, pack = set[int](), 0, None
+    for chunk, of in groupby(sorted(candidates, key=_by_chunk), key=_by_chunk):
+        found = list(of)
+        if size >= CANDIDATES_A_BLOCK and (found[0].pack is None or found[0].pack != pack):
+            yield chunks
+            chunks, size = set[int](), 0
+        chunks.add(chunk)
+        size, pack = size + sum(part.rows for part in found), found[0].pack
+    if chunks:
+        yield chunks
+
+
+def _by_chunk(part: Part) -> int:
+    return part.chunk
+
+
+def columns_of(run: RunReader, table: str, parts: Sequence[Part]) -> pl.DataFrame:
+    """Return the rows of a table in a block, in the columns that pairing reads."""
+    of = [part for part in parts if part.table == table]
+    return run.scan_parts(table, of).select(READ[table]).collect(engine="in-memory")

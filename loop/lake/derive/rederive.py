@@ -1,0 +1,255 @@
+"""Deriving anew: pairs or demonstrations under another rule from what a run has stored.
+
+A rule of `pairing` reads critiques and rewards, a binarisation (`binarising`) reads grades.
+
+No model is called and nothing of the run changes: the result is a derived table under a name, with
+the lineage that says from which stages of which run it was made, by which rule.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from ....configs.recipes import Binarisation
+from ....stores.derived import DerivedError, Draft, open_derived
+from ....stores.frames import as_arrow
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ....stores.records import Demonstration, Pair, Receipt
+from ....stores.schemas import TABLES
+from ...data.binarize import (
+    BINARISATIONS,
+    Binarising,
+    binarisation_receipts,
+    binarised_pairs,
+)
+from ...data.judged_candidates import READ, verdicts
+from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
+from ...run.outcomes import NothingToTrainOn
+from .derivation import Told, keep
+from .graded_blocks import (
+    graded_blocks,
+    graded_iterations,
+    grading_stages,
+    require_graded,
+)
+from .judged_blocks import (
+    blocks,
+    critiques_of,
+    judged_iterations,
+    judging_stages,
+    require_judged,
+)
+
+DEFAULT_TOP_K = 3
+
+
+Way = Pairing | Binarising
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be derived; None is what the rule, or the run itself, says, or all iterations."""
+
+    rule: str
+    table: str | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    iteration: int | None = None
+    critiques: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rederivation:
+    """What is derived from a run, everything said."""
+
+    run: RunReader
+    row_type: type[Pair | Demonstration]
+    ways: tuple[Way, ...]
+    critiques: str | None
+
+    @property
+    def lineage(self) -> dict[str, Json]:
+        """From what, and how."""
+        first = self.ways[0]
+        stages = grading_stages if isinstance(first, Binarising) else judging_stages
+        reads = [s for how in self.ways for s in stages(self.run, how.iteration)]
+        if self.critiques is not None:
+            read = open_derived(self.run.folder, self.critiques)
+            reads.append({"derived": read.name, "identity": read.identity})
+        return {
+            "verb": "rederive",
+            "run": self.run.folder.name,
+            "table": TABLES[self.row_type],
+            "rule": first.rule,
+            "top_k": None if isinstance(first, Binarising) else first.top_k,
+            "seed": first.root_seed,
+            "iterations": [how.iteration for how in self.ways],
+            "critiques": self.critiques,
+            "reads": reads,
+        }
+
+    def make(self, draft: Draft) -> Mapping[str, Json]:
+        """Add the rows to a draft; return how many prompts had each outcome.
+
+        Raises:
+            NothingToTrainOn: if there is no row.
+        """
+        outcomes = Counter[str]()
+        for how in self.ways:
+            for made, told in self._made(how):
+                draft.add(TABLES[self.row_type], as_arrow(made.rows))
+                draft.add("yields", as_arrow(made.yields))
+                if told:
+                    draft.add("receipts", told)
+                outcomes.update(made.yields["outcome"])
+        if not draft.rows.get(TABLES[self.row_type]):
+            reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+            raise NothingToTrainOn(
+                f"rule {self.ways[0].rule} makes no {TABLES[self.row_type]} of run "
+                f"{self.run.folder.name}; prompts by outcome: {reasons}"
+            )
+        return {"outcomes": dict(outcomes.most_common())}
+
+    def _made(self, how: Way) -> Iterator[tuple[Made, list[Receipt]]]:
+        """Give the rows of an iteration, some prompts at a time, with any receipts."""
+        if isinstance(how, Binarising):
+            for block in graded_blocks(self.run, how.iteration):
+                made = binarised_pairs(block.judged, block.prompts, how)
+                yield made, binarisation_receipts(block.judged, made, how)
+            return
+        for made in derive(self.run, self.row_type, how, self.critiques):
+            yield made, []
+
+
+def rederive(run: RunReader, wanted: Wanted) -> Told:
+    """Derive pairs or demonstrations from what a run has stored, under a name.
+
+    Raises:
+        DerivedError: if the rule, the iteration, the critiques or the name can not be used.
+        NothingToTrainOn: if the rule makes no row.
+    """
+    made = _planned(run, wanted)
+    return keep(run, wanted.name or _default_name(wanted, made), made.lineage, made.make)
+
+
+def derive(
+    run: RunReader,
+    row_type: type[Pair | Demonstration],
+    how: Pairing,
+    critiques: str | None = None,
+) -> Iterator[Made]:
+    """Derive the rows of an iteration, some prompts at a time; `critiques` are derived ones."""
+    said = None if critiques is None else _derived_verdicts(run, critiques, how.iteration)
+    for block in blocks(run, how.iteration, said):
+        yield DERIVE[row_type](block.judged, block.prompts, how)
+
+
+def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
+    """Say everything that was left unsaid, and refuse what can not be done."""
+    config = json.loads(run.journal.meta("config") or "{}")
+    seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
+    for binarisation in BINARISATIONS:
+        if wanted.rule == binarisation:
+            return _binarisation(run, wanted, binarisation, seed)
+    rule = _rule(wanted.rule)
+    top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
+    iterations = _iterations(run, wanted.iteration)
+    for number in iterations:
+        _require_readable(run, rule, number, wanted.critiques)
+    return Rederivation(
+        run=run,
+        row_type=_row_type(rule, wanted.table),
+        ways=tuple(
+            Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=number)
+            for number in iterations
+        ),
+        critiques=wanted.critiques,
+    )
+
+
+def _binarisation(run: RunReader, wanted: Wanted, rule: Binarisation, seed: int) -> Rederivation:
+    """Plan pairs of grades; one a prompt, so that there is no top k to choose."""
+    pairs = wanted.table in (None, TABLES[Pair])
+    if wanted.critiques is not None or wanted.top_k is not None or not pairs:
+        raise DerivedError(
+            f"--rule {rule}: makes one pair a prompt of grades alone; leave out --critiques, "
+            "--top-k and --table"
+        )
+    found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
+    if not found:
+        raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
+    ways = [Binarising(rule=rule, root_seed=seed, iteration=number) for number in found]
+    for how in ways:
+        require_graded(run, how)
+    return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
+
+
+def _rule(name: str) -> Rule:
+    if name not in RULES:
+        known = ", ".join((*RULES, *BINARISATIONS))
+        raise DerivedError(f"--rule {name}: there is no such rule; there are {known}")
+    return name
+
+
+def _row_type(rule: Rule, table: str | None) -> type[Pair | Demonstration]:
+    name = table or ("demonstrations" if rule == "success" else "pairs")
+    if name not in TRAINABLE:
+        raise DerivedError(f"--table {name}: only {' and '.join(TRAINABLE)} can be derived")
+    return TRAINABLE[name]
+
+
+def _iterations(run: RunReader, iteration: int | None) -> list[int]:
+    if iteration is not None:
+        require_judged(run, iteration)
+        return [iteration]
+    found = judged_iterations(run)
+    if not found:
+        raise DerivedError(
+            f"run {run.folder.name} has no iteration whose candidates are all judged"
+        )
+    return found
+
+
+def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str | None) -> None:
+    """Refuse a rule that reads critiques where there are none, or derived ones that are fewer."""
+    stored = critiques_of(run, iteration)
+    if critiques is not None:
+        derived = open_derived(run.folder, critiques)
+        derived.check()
+        rows = derived.scan("critiques")
+        found = rows.filter(pl.col("iteration") == iteration).select(pl.len()).collect().item()
+        if found < stored:
+            raise DerivedError(
+                f"--critiques {critiques}: has {found} critiques of iteration {iteration}, the run "
+                f"has more; `lpfloop reparse {run.folder.name} --name NEW` reads them all"
+            )
+    elif not stored and rule not in BY_REWARD:
+        raise DerivedError(
+            f"--rule {rule}: reads critiques, and iteration {iteration} of run {run.folder.name} "
+            f"has none; {' and '.join(sorted(BY_REWARD))} read rewards alone"
+        )
+
+
+def _derived_verdicts(run: RunReader, name: str, iteration: int) -> pl.DataFrame:
+    critiques = open_derived(run.folder, name).scan("critiques")
+    of = critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
+    return verdicts(of).collect()
+
+
+def _default_name(wanted: Wanted, made: Rederivation) -> str:
+    """Return a name that says what was asked for."""
+    said = {
+        "i": wanted.iteration,
+        "seed": wanted.seed,
+        "": wanted.critiques,
+        "as-": wanted.table,
+    }
+    words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
+    first = made.ways[0]
+    many = "" if isinstance(first, Binarising) else f"-k{first.top_k}"
+    return "-".join([f"{wanted.rule}{many}", *words])

@@ -1,0 +1,153 @@
+"""Reading stored critiques again: the same texts, by the present parser and the run's rubric.
+
+No model is called and nothing of the run changes: what is read now becomes a derived table of
+critiques, from which `lpfloop rederive --critiques NAME` makes pairs. What never was a reply of
+the feedback model, such as a verdict of the verifier or an annotation, is taken over as it is.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ....configs.load import stored_config
+from ....critics import critique_reply as reply
+from ....critics.critique_reply import Status, read_reply
+from ....critics.feedback import FeedbackCritic
+from ....stores.derived import DerivedError, Draft
+from ....stores.frames import frame_rows
+from ....stores.journal_files import Part
+from ....stores.keys import Json, digest
+from ....stores.lake import RunReader
+from ....stores.records import SCORED, Critique, FinishReason, Prompt
+from ....stores.sealed import file_sha256
+from ...data.judged_candidates import VERIFIED
+from .derivation import Told, keep
+from .judged_blocks import stage_read
+
+DEFAULT_NAME = "reparsed"
+ROWS_A_BATCH = 20_000
+ENDS: Mapping[str, FinishReason] = {
+    Status.TRUNCATED: "length",
+    Status.OVERLONG: "overlong",
+    Status.FAILED: "failed",
+}
+"""How a reply ended, by its status: what the parser is told besides the text."""
+
+
+@dataclass(kw_only=True)
+class Changes:
+    """How many critiques are read otherwise than before."""
+
+    read: int = 0
+    kept: int = 0
+    unscored_to_scored: int = 0
+    scored_to_unscored: int = 0
+    ratings_changed: int = 0
+    statuses: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, before: Critique, after: Critique) -> None:
+        """Count one that was read again."""
+        self.read += 1
+        self.statuses[after.status] += 1
+        was, is_now = before.status == SCORED, after.status == SCORED
+        self.unscored_to_scored += is_now and not was
+        self.scored_to_unscored += was and not is_now
+        self.ratings_changed += was and is_now and _ratings(before) != _ratings(after)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the numbers."""
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "unscored_to_scored": self.unscored_to_scored,
+            "scored_to_unscored": self.scored_to_unscored,
+            "ratings_changed": self.ratings_changed,
+            "statuses": dict(self.statuses.most_common()),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reparsing:
+    """What is read again: all replies of one feedback model that a run has stored."""
+
+    run: RunReader
+    critic: FeedbackCritic
+    judge: str
+    parts: Sequence[Part]
+
+    @property
+    def lineage(self) -> dict[str, Json]:
+        """From what, and how."""
+        stages = dict.fromkeys((part.iteration, part.stage) for part in self.parts)
+        return {
+            "verb": "reparse",
+            "run": self.run.folder.name,
+            "table": "critiques",
+            "parser": file_sha256(Path(reply.__file__)),
+            "rubric": self.critic.digest,
+            "iterations": list(dict.fromkeys(iteration for iteration, _ in stages)),
+            "units": digest([part.unit for part in self.parts]),
+            "reads": [stage_read(self.run, *stage) for stage in stages],
+        }
+
+    def make(self, draft: Draft) -> Mapping[str, Json]:
+        """Add all critiques to a draft; return how many are read otherwise than before."""
+        frame = self.run.scan("prompts").collect(engine="in-memory")
+        prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
+        changes = Changes()
+        for parts in _batches(self.parts):
+            stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
+            rows = [
+                self._read_again(critique, prompts[critique.prompt_id], changes)
+                for critique in frame_rows(Critique, stored)
+            ]
+            draft.add("critiques", rows)
+        return changes.as_json()
+
+    def _read_again(self, critique: Critique, prompt: Prompt, changes: Changes) -> Critique:
+        if critique.critic != self.judge:
+            changes.kept += 1
+            return critique
+        finish = ENDS.get(critique.status, "stop")
+        reading = read_reply(critique.text, finish, self.critic.expected(prompt))
+        verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
+        again = replace(critique, status=reading.status, aspects=reading.aspects + verified)
+        changes.add(critique, again)
+        return again
+
+
+def reparse(run: RunReader, name: str | None = None) -> Told:
+    """Read the stored critiques of a run again, as derived critiques under a name.
+
+    Raises:
+        DerivedError: if there are none, or the name stands for something else.
+    """
+    parts = run.journal.parts(table="critiques")
+    judge = json.loads(run.journal.meta("fingerprint") or "{}").get("critic", {}).get("model")
+    if judge is None or not any(part.rows for part in parts):
+        raise DerivedError(
+            f"run {run.folder.name} has no replies of a feedback model that could be read again"
+        )
+    config = stored_config(json.loads(run.journal.meta("config") or "{}"), (), {})
+    critic = FeedbackCritic.from_config(config.critic)
+    made = Reparsing(run=run, critic=critic, judge=judge, parts=parts)
+    return keep(run, name or DEFAULT_NAME, made.lineage, made.make)
+
+
+def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Give parts with about so many rows; a pack is not cut, as it is read whole."""
+    batch, rows = list[Part](), 0
+    for part in parts:
+        if rows >= ROWS_A_BATCH and (part.pack is None or part.pack != batch[-1].pack):
+            yield batch
+            batch, rows = [], 0
+        batch.append(part)
+        rows += part.rows
+    if batch:
+        yield batch
+
+
+def _ratings(critique: Critique) -> list[tuple[str, int | None]]:
+    return [(aspect.name, aspect.rating) for aspect in critique.aspects]

@@ -1,0 +1,178 @@
+# pyright: basic
+"""Exporting a table of a run: the target's own files, and a dataset card, in a folder of their own.
+
+Rows pass through in batches, so that millions of them need no more memory than a few thousand. The
+folder appears whole or not at all.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import yaml
+
+from ....configs.schema import ConfigError
+from ....stores.derived import open_derived, scan_derived
+from ....stores.lake import RunReader
+from ....stores.outputs import Record, open_sink, output_folder, put_text
+from ....stores.schemas import ROW_TYPES
+from ...data.training_rows import in_use
+from ..query.runs import open_run
+from .candidate_groups import groups
+from .dataset_card import Contents, card
+from .feedback_rows import ultrafeedback
+from .inspect_logs import write_logs
+from .trainer_shapes import DATA, PLAIN, SHAPES, Shape, plain_shape
+
+BATCH = 4096
+ULTRAFEEDBACK, INSPECT = "ultrafeedback", "inspect"
+CANDIDATES, PAIRS = "candidates", "pairs"
+FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is to be exported, in which form, and where to."""
+
+    lake: Path
+    name: str
+    table: str
+    form: str
+    target: Path
+    iteration: int | None = None
+    derived: str | None = None
+    license: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    folder: Path
+    files: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields, for a JSON document."""
+        return {"folder": str(self.folder), "files": dict(self.files)}
+
+
+def export_table(job: Export) -> Exported:
+    """Write an export.
+
+    Raises:
+        ConfigError: for a form that does not fit the table, or nothing to export.
+        TargetError: if the target is there already, or can not be made.
+    """
+    _check(job)
+    target = job.target.absolute()
+    run = open_run(job.lake, job.name)
+    try:
+        with output_folder(target, force=job.force) as draft:
+            files, shape = _write(run, job, draft)
+            if not sum(files.values()):
+                where = "" if job.iteration is None else f" in iteration {job.iteration}"
+                raise ConfigError(f"run {job.name} has no {job.table}{where} to export")
+            contents = Contents(
+                title=f"{job.name} {job.table}",
+                table=job.table,
+                form=job.form,
+                files=files,
+                data=None if job.form == INSPECT else next(iter(files)),
+                tags=shape.tags if shape else (job.form,),
+                iteration=job.iteration,
+                license=job.license,
+                lineage=_lineage(run, job),
+            )
+            put_text(draft / "README.md", card(run, contents))
+            for name, document in (shape.beside(target.name) if shape else {}).items():
+                put_text(draft / name, _document(name, document))
+    finally:
+        run.close()
+    return Exported(folder=job.target, files=files)
+
+
+def _check(job: Export) -> None:
+    """Refuse what does not fit together, and say what does."""
+    if job.table not in ROW_TYPES:
+        raise ConfigError(f"{job.table}: no such table; there are: {', '.join(ROW_TYPES)}")
+    if job.form not in FORMS:
+        raise ConfigError(f"--format {job.form}: no such form; there are: {', '.join(FORMS)}")
+    if job.form in (ULTRAFEEDBACK, INSPECT):
+        fitting = [CANDIDATES]
+    else:
+        fitting = [shape.table for shape in SHAPES.get(job.form, ())] or [job.table]
+    if job.table not in fitting:
+        raise ConfigError(f"--format {job.form} takes {' or '.join(fitting)}, not {job.table}")
+    if job.derived is not None and job.form in (ULTRAFEEDBACK, INSPECT):
+        raise ConfigError(f"--name: a derived table can not be exported as {job.form}")
+
+
+def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Shape | None]:
+    """Write the data files; return the rows of each, and the shape if the form has one."""
+    if job.form == INSPECT:
+        return write_logs(run, _iterations(run, job.iteration), draft), None
+    if job.form == ULTRAFEEDBACK:
+        rows = map(ultrafeedback, groups(run, job.iteration))
+        name = f"{ULTRAFEEDBACK}.jsonl"
+        return {name: _pour(rows, draft / name, pa.schema([]))}, None
+    shapes = {shape.table: shape for shape in SHAPES.get(job.form, ())}
+    shape = shapes.get(job.table) or plain_shape(job.table, job.form)
+    name = f"{DATA}{shape.ending}"
+    rows = (made for row in _rows(run, job) for made in shape.convert(row))
+    return {name: _pour(rows, draft / name, shape.schema)}, shape
+
+
+def _rows(run: RunReader, job: Export) -> Iterator[Record]:
+    for batch in _frame(run, job).collect_batches(chunk_size=BATCH, maintain_order=True):
+        yield from batch.iter_rows(named=True)
+
+
+def _frame(run: RunReader, job: Export) -> pl.LazyFrame:
+    if job.derived is None:
+        frame = run.scan(job.table, iteration=job.iteration)
+        return in_use(frame) if job.table == PAIRS else frame
+    frame = scan_derived(run.folder, job.derived, job.table)
+    return frame if job.iteration is None else frame.filter(pl.col("iteration") == job.iteration)
+
+
+def _pour(rows: Iterator[Record], path: Path, schema: pa.Schema) -> int:
+    sink = open_sink(path, schema)
+    count = 0
+    try:
+        for row in rows:
+            sink.put(row)
+            count += 1
+    finally:
+        sink.close()
+    return count
+
+
+def _iterations(run: RunReader, iteration: int | None) -> list[int]:
+    if iteration is not None:
+        return [iteration]
+    return (
+        run.scan(CANDIDATES)
+        .select("iteration")
+        .unique()
+        .sort("iteration")
+        .collect()["iteration"]
+        .to_list()
+    )
+
+
+def _lineage(run: RunReader, job: Export) -> Mapping[str, Any] | None:
+    """Return where a derived table comes from."""
+    if job.derived is None:
+        return None
+    return open_derived(run.folder, job.derived).lineage
+
+
+def _document(name: str, document: Any) -> str:
+    if name.endswith(".yaml"):
+        return yaml.safe_dump(document, sort_keys=False)
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,155 @@
+# pyright: basic
+"""UltraFeedback's schema: an instruction, and completions with their ratings and rationales.
+
+A grade stands as it was read, and one that was imported as it was published. Where there is no
+grade, a critique's ratings stand in, their three levels as 1, 3 and 5. A prompt that came with
+nothing but external answers is written as published; any other row also says which prompt and
+candidates of the run it is about.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....critics.grading.grade_reply import Status
+from ....critics.grading.graded_aspects import SCALES as GRADED
+from ....stores.records import Grade, Message, Prompt
+from ...data.rating_scale import SCALES, number
+from ..imports.imported_grades import PUBLISHED, published
+from ..imports.imported_rows import Maker
+from ..imports.ultrafeedback_rows import CORRECT, INCORRECT, MEAN, NO_ANSWER, REFERENCES, prompt_of
+from .candidate_groups import Group, Judged
+
+SCALE = SCALES["1-5"]
+NOT_RATED = "N/A"
+GIVEN = re.compile(r"\n\n\[as given, on ([^:\n]+): (\{.*\})\]\Z")
+"""The note that an import leaves where the levels do not give the ratings back."""
+
+Record = Mapping[str, Any]
+
+
+def ultrafeedback(group: Group) -> Record:
+    """Return a prompt with its candidates as UltraFeedback has it."""
+    turns = [Message(role=m["role"], content=m["content"]) for m in group.prompt["messages"]]
+    prompt = Prompt(**{**group.prompt, "messages": tuple(turns), "checks": ()})
+    references = [judged.candidate for judged in group.candidates if _is_reference(judged)]
+    completions = [judged for judged in group.candidates if not _is_reference(judged)]
+    row: dict[str, Any] = {"source": prompt.source, "instruction": prompt.instruction}
+    if [turn.role for turn in turns] != ["user"]:
+        row["messages"] = group.prompt["messages"]
+    right = _texts(references, CORRECT) or ([prompt.reference] if prompt.reference else [])
+    row |= {
+        "models": [judged.candidate["model"] for judged in completions],
+        "completions": [_completion(judged) for judged in completions],
+        CORRECT: right or [NO_ANSWER],
+        INCORRECT: _texts(references, INCORRECT) or [NO_ANSWER],
+    }
+    if _came_so(row, prompt, completions):
+        return row
+    own = [
+        {"candidate_id": judged.candidate["candidate_id"], "kind": judged.candidate["kind"]}
+        for judged in completions
+    ]
+    told = [{**one, **ids} for one, ids in zip(row["completions"], own, strict=True)]
+    return {**row, "completions": told, "prompt_id": prompt.prompt_id, "task": prompt.task}
+
+
+def _is_reference(judged: Judged) -> bool:
+    return judged.candidate["kind"] == "external" and judged.candidate["model"] in REFERENCES
+
+
+def _texts(references: Sequence[Record], name: str) -> list[str]:
+    return [candidate["text"] for candidate in references if candidate["model"] == name]
+
+
+def _came_so(row: Record, prompt: Prompt, completions: Sequence[Judged]) -> bool:
+    """Whether nothing was made here, and an import of the row would make the same prompt."""
+    if any(judged.candidate["kind"] != "external" for judged in completions):
+        return False
+    make = Maker(source=prompt.source, scale=SCALE, task=None)
+    return prompt_of(dict(row), make).prompt_id == prompt.prompt_id
+
+
+def _completion(judged: Judged) -> Record:
+    candidate, critique = judged.candidate, judged.critique
+    grades = {row["aspect"]: _grade(row) for row in judged.grades}
+    overall = grades.pop("overall", None)
+    text, given = _as_given(critique["text"] if critique else "")
+    if not critique and overall:
+        text = overall.rationale
+    annotations = {
+        aspect["name"]: {
+            "Rating": _rating(aspect["rating"], given.get(aspect["name"])),
+            "Rationale": aspect["comment"],
+        }
+        for aspect in (critique["aspects"] if critique else [])
+    }
+    annotations |= {name: _annotation(grade) for name, grade in grades.items()}
+    scores = [r for r in judged.rewards if not r["reward_model"].endswith(f":{MEAN}")]
+    aspect, system = _principle(candidate["principle"])
+    return {
+        "annotations": annotations,
+        "custom_system_prompt": system,
+        "model": candidate["model"],
+        "principle": aspect,
+        "response": candidate["text"],
+        "critique": text,
+        "overall_score": _overall(overall) if overall else scores[-1]["score"] if scores else None,
+        MEAN: _mean(judged, annotations),
+    }
+
+
+def _grade(row: Record) -> Grade:
+    return Grade(**{**row, "types": tuple(row["types"])})
+
+
+def _annotation(grade: Grade) -> object:
+    """Return a grade as its aspect is published."""
+    if grade.attempts == PUBLISHED:
+        return published(grade)
+    rating = None if grade.rating is None else f"{grade.rating:g}"
+    if grade.status == Status.NOT_APPLICABLE:
+        rating = NOT_RATED
+    if not GRADED[grade.aspect].types:
+        return {"Rating": rating, "Rationale": grade.rationale}
+    return {
+        "Type": list(grade.types),
+        "Rationale": grade.type_rationale,
+        "Rating": rating,
+        "Rationale For Rating": grade.rationale,
+    }
+
+
+def _overall(grade: Grade) -> object:
+    return published(grade) if grade.attempts == PUBLISHED else grade.rating
+
+
+def _mean(judged: Judged, annotations: Mapping[str, Any]) -> float | None:
+    """Return the fine-grained score as it was published, or the mean of what was rated."""
+    given = [r["score"] for r in judged.rewards if r["reward_model"].endswith(f":{MEAN}")]
+    if given:
+        return given[-1]
+    last = (said[-1] if isinstance(said, list) and said else said for said in annotations.values())
+    ratings = [r for said in last if (r := number(dict(said).get("Rating"))) is not None]
+    return sum(ratings) / len(ratings) if ratings else None
+
+
+def _principle(stored: str | None) -> tuple[str | None, str]:
+    """Return the name of a principle and its system prompt, empty if only a name is known."""
+    name, _, text = (stored or "").partition(": ")
+    return name or None, text
+
+
+def _as_given(text: str) -> tuple[str, Record]:
+    """Take the note of an import off a critique, where it was on UltraFeedback's scale."""
+    found = GIVEN.search(text)
+    if found is None or found[1] != SCALE.name:
+        return text, {}
+    return text[: found.start()], json.loads(found[2])
+
+
+def _rating(level: int | None, given: object) -> str:
+    if given is not None:
+        return f"{given:g}" if isinstance(given, int | float) else str(given)
+    return NOT_RATED if level is None else f"{SCALE.value(level):g}"

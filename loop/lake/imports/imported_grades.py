@@ -1,0 +1,148 @@
+"""The grades of UltraFeedback's published rows, with the repair of its overall scores.
+
+A published overall score of 10 may have been a 1: scores of at most 1 were taken for shares of one
+and multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair goes by the mean
+of the completion's four aspects: at most 2, and the score is a 1; at most 4, and nobody can say
+without asking again, so the score is `doubtful` and none; above, it is a 10. Without any aspect
+nobody can say, either.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import cast
+
+from ....critics.grading.grade_reply import NOT_APPLICABLE, Status
+from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
+from ....stores.keys import row_id
+from ....stores.records import SCORED, Grade, GradedAspect, Receipt, storable
+from ....stores.schemas import Row as StoredRow
+from ...data.files import Row
+from ...data.rating_scale import number
+from ...data.receipts import KEPT, receipts
+from ...data.row_fields import object_of, remark_of
+from .imported_rows import Known
+
+PUBLISHED = 0
+"""The attempts of a grade that was not asked for here; its `text` is what was published, JSON."""
+DOUBTFUL, REPAIRED = "doubtful", "repaired"
+SUSPECT = 10
+WAS_ONE, UNSURE = 2, 4
+"""The highest mean of the aspects with which a 10 was a 1, and with which it may have been one."""
+FILTER = "overall-score"
+
+
+def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterator[Grade]:
+    """Give the grade of each of the four aspects that the annotations name."""
+    for aspect in FINE_GRAINED:
+        given = annotations.get(aspect)
+        if given is not None:
+            yield _aspect_grade(candidate, annotator, aspect, given)
+
+
+def overall_grade(
+    candidate: Known, annotator: str, given: object, mean: float | None, critique: str
+) -> Grade:
+    """Return the grade of an overall score, repaired by the mean of the candidate's aspects."""
+    grade = _grade(candidate, annotator, "overall", given, given, critique)
+    if grade.rating != SUSPECT:
+        return grade
+    if mean is None or WAS_ONE < mean <= UNSURE:
+        return replace(grade, rating=None, status=DOUBTFUL)
+    return replace(grade, rating=float(LOWEST)) if mean <= WAS_ONE else grade
+
+
+def mean_rating(grades: Iterable[Grade]) -> float | None:
+    """Return the mean of those ratings that could be read, None if none could."""
+    ratings = [grade.rating for grade in grades if grade.rating is not None]
+    return sum(ratings) / len(ratings) if ratings else None
+
+
+def overall_receipts(rows: Iterable[StoredRow]) -> list[Receipt]:
+    """Say what became of the overall scores among some rows; nothing where there are none."""
+    fates = dict[str, list[str]]()
+    for row in rows:
+        if isinstance(row, Grade) and row.aspect == "overall":
+            fates.setdefault(_fate(row), []).append(row.candidate_id)
+    return receipts(0, FILTER, "candidates", fates) if fates else []
+
+
+def last_of(given: object) -> object:
+    """Return an annotation; the last of a list of them counts, None if there is none."""
+    if not isinstance(given, list):
+        return given
+    entries = cast("list[object]", given)
+    return entries[-1] if entries else None
+
+
+def published(grade: Grade) -> object:
+    """Return a grade as it was published, with an overall score as it was repaired."""
+    given = json.loads(grade.text)
+    if grade.status == DOUBTFUL:
+        return None
+    if grade.aspect == "overall" and _fate(grade) == REPAIRED:
+        return type(given)(LOWEST)
+    return given
+
+
+def _fate(grade: Grade) -> str:
+    if grade.status != SCORED:
+        return grade.status
+    return KEPT if grade.rating == number(json.loads(grade.text)) else REPAIRED
+
+
+def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given: object) -> Grade:
+    """Read an annotation of one aspect."""
+    last = last_of(given)
+    said = {} if last is None else object_of(last, f"annotations.{aspect}")
+    reason, other = remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale") or ""
+    types = said.get("Type")
+    grade = _grade(candidate, annotator, aspect, given, said.get("Rating"), reason or other)
+    return replace(
+        grade,
+        types=tuple(map(str, cast("list[object]", types))) if isinstance(types, list) else (),
+        type_rationale="" if reason is None else other,
+    )
+
+
+def _read(aspect: GradedAspect, given: object) -> tuple[float | None, str]:
+    """Return a rating and `scored`, or None and why there is none."""
+    if isinstance(given, str) and given.strip().lower() in NOT_APPLICABLE:
+        return None, Status.NOT_APPLICABLE
+    value = number(given)
+    if value is None:
+        return None, Status.MISSING if given in (None, "") else Status.MALFORMED
+    if not LOWEST <= value <= SCALES[aspect].best:
+        return None, Status.OUT_OF_RANGE
+    return value, SCORED
+
+
+def _grade(
+    candidate: Known,
+    annotator: str,
+    aspect: GradedAspect,
+    given: object,
+    rating: object,
+    rationale: str,
+) -> Grade:
+    """Return the grade of what was published, with its rating as it can be read."""
+    value, status = _read(aspect, rating)
+    text = storable(json.dumps(given, ensure_ascii=False))
+    inputs = [candidate.candidate_id, annotator, aspect, text, rationale]
+    return Grade(
+        grade_id=row_id("grade", inputs),
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=candidate.iteration,
+        annotator=annotator,
+        aspect=aspect,
+        rating=value,
+        rationale=rationale,
+        types=(),
+        type_rationale="",
+        reference_used=False,
+        order=0,
+        status=status,
+        attempts=PUBLISHED,
+        text=text,
+    )

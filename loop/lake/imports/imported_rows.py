@@ -1,0 +1,251 @@
+"""From what a file says to rows of the lake: external candidates, ratings, votes, given pairs.
+
+Nothing is guessed: a rating is mapped to the three levels by a declared scale, what the scale would
+lose stays in the critique's text, and a rating that can not be read is null.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ....stores.keys import Json, row_id
+from ....stores.records import (
+    SCORED,
+    AspectRating,
+    Candidate,
+    Critique,
+    Grade,
+    Message,
+    Order,
+    Pair,
+    Preference,
+    Preferred,
+    Prompt,
+    Reward,
+    storable,
+)
+from ....stores.schemas import Row as StoredRow
+from ...data.external_candidate import external_candidate
+from ...data.files import Row, RowError
+from ...data.prompt_rows import to_prompt
+from ...data.rating_scale import SCALES, Scale, as_given, number
+
+UNRATED = "unrated"
+"""The status of a critique, or a vote, of which nothing could be read."""
+UNKNOWN = "unknown"
+IMPORTED = "imported"
+"""The rule of pairs that came as pairs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What somebody said of one aspect: the rating as given, and why."""
+
+    name: str
+    given: object
+    comment: str = ""
+
+
+class Known(Protocol):
+    """A candidate that can be judged: made here, or in the lake already."""
+
+    @property
+    def candidate_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def prompt_id(self) -> str:
+        """What it answers."""
+        ...
+
+    @property
+    def iteration(self) -> int:
+        """Where it was made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """Makes the rows of one import; those that a turn of the loop takes in bear its number."""
+
+    source: str
+    scale: Scale
+    task: str | None
+    iteration: int = 0
+
+    def prompt(self, row: Row) -> Prompt:
+        """Return the prompt of a row.
+
+        Raises:
+            RowError: if it has none that can be read.
+        """
+        return to_prompt(row, task=self.task, split="train", source=self.source)
+
+    def candidate(
+        self, prompt: Prompt, text: str, model: str | None, principle: str | None = None
+    ) -> Candidate:
+        """Return an answer that was made elsewhere."""
+        model = model or UNKNOWN
+        inputs: dict[str, Json] = {
+            "prompt": prompt.prompt_id,
+            "source": self.source,
+            "model": model,
+            "principle": principle,
+            "text": text,
+        }
+        if self.iteration:
+            inputs["iteration"] = self.iteration
+        return external_candidate(
+            inputs,
+            prompt_id=prompt.prompt_id,
+            text=text,
+            source=self.source,
+            model=model,
+            iteration=self.iteration,
+            principle=principle,
+        )
+
+    def critique(
+        self, candidate: Known, critic: str, verdicts: Iterable[Verdict], text: str
+    ) -> Critique:
+        """Return what somebody said of a candidate, aspect by aspect.
+
+        Raises:
+            RowError: if a rating lies outside the scale.
+        """
+        read = [(verdict, self._number(verdict)) for verdict in verdicts]
+        aspects = tuple(
+            AspectRating(
+                name=verdict.name,
+                rating=None if value is None else self.scale.level(value),
+                comment=storable(verdict.comment),
+            )
+            for verdict, value in read
+        )
+        noted = text + self._note(read)
+        said = [[a.name, a.rating, a.comment] for a in aspects]
+        inputs = {"of": candidate.candidate_id, "critic": critic, "said": said, "text": noted}
+        return Critique(
+            critique_id=row_id("crit", inputs),
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=candidate.iteration,
+            critic=critic,
+            aspects=aspects,
+            text=noted,
+            reference_used=False,
+            status=SCORED if any(a.rating is not None for a in aspects) else UNRATED,
+            attempts=1,
+        )
+
+    def _number(self, verdict: Verdict) -> float | None:
+        """Return a rating as a number on the scale; None if it is none."""
+        value = number(verdict.given)
+        if value is not None and not self.scale.low <= value <= self.scale.high:
+            raise RowError(
+                f"the rating {value:g} of {verdict.name!r} is not on the scale {self.scale.name}; "
+                f"say which it is with --scale {'|'.join(SCALES)}"
+            )
+        return value
+
+    def _note(self, read: Sequence[tuple[Verdict, float | None]]) -> str:
+        """Return a line with the ratings that their levels do not give back."""
+        lost = {
+            verdict.name: verdict.given if value is None else value
+            for verdict, value in read
+            if value is None or value != self.scale.value(self.scale.level(value))
+        }
+        return as_given(self.scale.name, lost) if lost else ""
+
+    def reward(self, candidate: Known, name: str, given: object) -> list[Reward]:
+        """Return a scalar score of a candidate, or nothing where there is none."""
+        score = number(given)
+        if score is None:
+            return []
+        row = Reward(
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=candidate.iteration,
+            reward_model=name,
+            score=score,
+            status=SCORED,
+        )
+        return [row]
+
+    def preference(
+        self,
+        first: Known,
+        second: Known,
+        annotator: str,
+        preferred: Preferred | None,
+        *,
+        order: Order = "as_given",
+        text: str = "",
+    ) -> Preference:
+        """Return a vote between two candidates."""
+        inputs = {
+            "candidates": [first.candidate_id, second.candidate_id],
+            "annotator": annotator,
+            "preferred": preferred,
+            "order": order,
+            "text": text,
+        }
+        return Preference(
+            preference_id=row_id("pref", inputs),
+            prompt_id=first.prompt_id,
+            iteration=first.iteration,
+            first_id=first.candidate_id,
+            second_id=second.candidate_id,
+            annotator=annotator,
+            preferred=preferred,
+            flipped=False,
+            order=order,
+            text=text,
+            status=UNRATED if preferred is None else SCORED,
+        )
+
+    def pair(
+        self,
+        prompt: Prompt,
+        chosen: Candidate,
+        rejected: Candidate,
+        scores: tuple[float | None, float | None],
+    ) -> Pair:
+        """Return a pair that came as a pair."""
+        inputs = [IMPORTED, chosen.candidate_id, rejected.candidate_id]
+        return Pair(
+            pair_id=row_id("pair", inputs),
+            prompt_id=prompt.prompt_id,
+            iteration=self.iteration,
+            chosen_id=chosen.candidate_id,
+            rejected_id=rejected.candidate_id,
+            rule=IMPORTED,
+            rank=0,
+            chosen_ratings=(),
+            rejected_ratings=(),
+            chosen_reward=scores[0],
+            rejected_reward=scores[1],
+            prompt=prompt.messages,
+            chosen=(Message(role="assistant", content=chosen.text),),
+            rejected=(Message(role="assistant", content=rejected.text),),
+        )
+
+
+IDS: Mapping[type[StoredRow], str] = {
+    Prompt: "prompt_id",
+    Candidate: "candidate_id",
+    Critique: "critique_id",
+    Grade: "grade_id",
+    Preference: "preference_id",
+    Pair: "pair_id",
+}
+
+
+def identity_of(row: StoredRow) -> str:
+    """Return what a row is known by within one import."""
+    if isinstance(row, Reward):
+        return f"{row.reward_model} of {row.candidate_id}"
+    if type(row) not in IDS:
+        raise TypeError(f"{type(row).__name__} rows are not imported")
+    return str(getattr(row, IDS[type(row)]))

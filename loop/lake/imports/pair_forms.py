@@ -1,0 +1,45 @@
+"""Reading a chosen and a rejected answer: TRL's preference forms, and UltraFeedback binarised."""
+
+from collections.abc import Iterator
+
+from ....stores.schemas import Row as StoredRow
+from ...data.files import Row, RowError
+from ...data.prompt_rows import TEXT_FIELDS, optional_text
+from ...data.rating_scale import number
+from ...data.row_fields import fields_of, side_of
+from .imported_rows import Maker
+
+SCORES = ("score_chosen", "score_rejected")
+
+
+def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
+    """Read a chosen and a rejected answer, as texts or as conversations, perhaps with scores."""
+    before, chosen = side_of(row, "chosen")
+    other, rejected = side_of(row, "rejected")
+    if before != other:
+        raise RowError("'chosen' and 'rejected' do not share their prompt")
+    shared = {k: v for k, v in row.items() if k not in TEXT_FIELDS}
+    if before:
+        turns = [{"role": m.role, "content": m.content} for m in before]
+        prompt = make.prompt({**shared, "messages": turns})
+    else:
+        prompt = make.prompt({k: v for k, v in row.items() if k != "messages"})
+    given = scores_of(row)
+    scores = number(given[0]), number(given[1])
+    first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
+    second = make.candidate(prompt, rejected, optional_text(row, "rejected_model"))
+    yield prompt
+    if first == second:
+        return
+    yield first
+    yield second
+    for candidate, score in zip((first, second), scores, strict=True):
+        yield from make.reward(candidate, f"{make.source}:score", score)
+    yield make.preference(first, second, make.source, "first")
+    yield make.pair(prompt, first, second, scores)
+
+
+def scores_of(row: Row) -> tuple[object, object]:
+    """Return the scores of both sides as given: fields of the row, or of its `metadata`."""
+    scored = {**fields_of(row, "metadata"), **row}
+    return scored.get(SCORES[0]), scored.get(SCORES[1])

@@ -1,0 +1,242 @@
+"""What `lpfloop.open` gives: a run to look at from Python, while it is written or afterwards."""
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+
+from ...stores.address import lake_folder
+from ...stores.derived import derived_names, scan_derived
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import RunReader
+from .query.runs import NoSuchRunError, open_run
+from .query.sql import query
+from .trace.diff import Wanted, diff
+from .trace.diff_page import Diff
+from .trace.find_row import find
+from .trace.graph import Lineage
+from .trace.lineage import lineage
+from .trace.show import Shown, shown
+
+if TYPE_CHECKING:
+    from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs]
+
+
+class Rows(pl.LazyFrame):
+    """Rows of a run: a Polars lazy frame that can also become a `datasets.Dataset`.
+
+    What `filter`, `select`, `join`, `sort` and the like make of it can, too.
+    """
+
+    @classmethod
+    def of(cls, frame: pl.LazyFrame) -> "Rows":
+        """Return a lazy frame as rows."""
+        rows = cls.__new__(cls)
+        vars(rows).update(vars(frame))
+        return rows
+
+    def to_hf(self) -> "Dataset":
+        """Return the rows as a `datasets.Dataset`, as TRL and others take them.
+
+        Raises:
+            ImportError: if `datasets` is not installed.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise ImportError("to_hf() needs datasets: pip install 'lpfloop[train]'") from error
+        return Dataset.from_polars(self.collect())
+
+
+class Run:
+    """A run, read-only. Each call sees what is committed by then, and never half of a unit."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> Self:
+        """Return the run; leaving closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"lpfloop.open({str(self.folder)!r})"
+
+    def close(self) -> None:
+        """Close the run's journal."""
+        self._reader.close()
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+        return self.folder.name
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lies."""
+        return self._reader.folder
+
+    def prompts(self) -> Rows:
+        """Return the prompts x."""
+        return self._rows("prompts", None)
+
+    def candidates(self, iteration: int | None = None) -> Rows:
+        """Return the candidates: samples, refinements, greedy answers, imported texts."""
+        return self._rows("candidates", iteration)
+
+    def critiques(self, iteration: int | None = None) -> Rows:
+        """Return the critiques f(x, y), each with its aspects."""
+        return self._rows("critiques", iteration)
+
+    def ratings(self, iteration: int | None = None) -> Rows:
+        """Return one row for each aspect that a critique rates."""
+        tasks = self.prompts().select("prompt_id", "task").unique("prompt_id")
+        aspect = pl.col("aspects").struct
+        return Rows.of(
+            self.critiques(iteration)
+            .explode("aspects", empty_as_null=False)
+            .select(
+                "critique_id",
+                "candidate_id",
+                "prompt_id",
+                "iteration",
+                "critic",
+                aspect.field("name").alias("aspect"),
+                aspect.field("rating"),
+                aspect.field("comment"),
+            )
+            .join(tasks, on="prompt_id", how="left")
+        )
+
+    def rewards(self, iteration: int | None = None) -> Rows:
+        """Return the rewards r(x, y)."""
+        return self._rows("rewards", iteration)
+
+    def preferences(self, iteration: int | None = None) -> Rows:
+        """Return which of two candidates an annotator prefers."""
+        return self._rows("preferences", iteration)
+
+    def grades(self, iteration: int | None = None) -> Rows:
+        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
+        return self._rows("grades", iteration)
+
+    def prompt_reviews(self, iteration: int | None = None) -> Rows:
+        """Return what was said of the prompts' own quality."""
+        return self._rows("prompt_reviews", iteration)
+
+    def receipts(self, iteration: int | None = None) -> Rows:
+        """Return what each filter kept and dropped, and why."""
+        return self._rows("receipts", iteration)
+
+    def pairs(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+        """Return the pairs; `derived` names a table of `lpfloop rederive`."""
+        return self._rows("pairs", iteration, derived)
+
+    def demonstrations(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+        """Return the demonstrations; `derived` names a table of `lpfloop rederive`."""
+        return self._rows("demonstrations", iteration, derived)
+
+    def yields(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+        """Return what pairing made of each prompt."""
+        return self._rows("yields", iteration, derived)
+
+    def checkpoints(self) -> Rows:
+        """Return the checkpoints M_t."""
+        return self._rows("checkpoints", None)
+
+    def reward_models(self) -> Rows:
+        """Return the reward models that were trained here."""
+        return self._rows("reward_models", None)
+
+    def rollouts(self, iteration: int | None = None) -> Rows:
+        """Return what an online method made of each candidate: its step, reward, KL and more."""
+        return self._rows("rollouts", iteration)
+
+    def statistics(self, iteration: int | None = None) -> Rows:
+        """Return the numbers about each step of an online method."""
+        return self._rows("statistics", iteration)
+
+    def evaluations(self, iteration: int | None = None) -> Rows:
+        """Return the numbers about the checkpoints."""
+        return self._rows("evaluations", iteration)
+
+    def scores(self, iteration: int | None = None) -> Rows:
+        """Return the prompt-level rows behind the evaluations."""
+        return self._rows("scores", iteration)
+
+    def derived(self) -> list[str]:
+        """Return the names of the run's derived tables."""
+        return derived_names(self.folder)
+
+    def sql(self, text: str) -> pl.DataFrame:
+        """Answer a SELECT over this run's tables, by DuckDB.
+
+        Raises:
+            SqlError: if it can not be answered.
+        """
+        return query(self.folder.parent.parent, text, (self.name,))
+
+    def show(self, identity: str, *, iteration: int | None = None) -> Shown:
+        """Return what an id names, with all that belongs to it; a notebook shows it as HTML.
+
+        Raises:
+            NoSuchIdError: if the run does not have it.
+        """
+        return shown(self._reader, find(self._reader, identity), iteration)
+
+    def lineage(self, identity: str) -> Lineage:
+        """Return what an id comes from, and what came of it.
+
+        Raises:
+            NoSuchIdError: if the run does not have it.
+        """
+        return lineage(self._reader, find(self._reader, identity))
+
+    def diff(
+        self,
+        before: int | None = None,
+        after: int | None = None,
+        *,
+        task: str | None = None,
+        metric: str | None = None,
+        other: "Run | None" = None,
+    ) -> Diff:
+        """Compare two iterations prompt by prompt; by default the last two that were measured.
+
+        Raises:
+            DiffError: if they can not be compared.
+        """
+        wanted = Wanted(before=before, after=after, task=task, metric=metric, answers=True)
+        second = None if other is None else other._reader  # noqa: SLF001 -- of the same class
+        return diff(self._reader, wanted, second)
+
+    def _rows(self, table: str, iteration: int | None, derived: str | None = None) -> Rows:
+        if derived is None:
+            return Rows.of(self._reader.scan(table, iteration=iteration))
+        rows = scan_derived(self.folder, derived, table)
+        return Rows.of(rows if iteration is None else rows.filter(pl.col("iteration") == iteration))
+
+
+def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Run:
+    """Open the run that lies at `run`, or that has this name in a lake.
+
+    Raises:
+        NoSuchRunError: if there is none.
+    """
+    if run is not None and lake is None and (Path(run) / JOURNAL).is_file():
+        return Run(RunReader(Path(run)))
+    root = lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
+    if run is not None and lake is None and os.sep in str(run):
+        raise NoSuchRunError(
+            f"there is no run at {run}: give a run's folder, or its name and lake="
+        )
+    return Run(open_run(root, None if run is None else str(run)))

@@ -1,0 +1,265 @@
+# pyright: basic
+"""Lists of a run's rows with filters: critiques, candidates, grades, pairs.
+
+A list is a lazy frame in the order of the stored rows, so the first rows of a long list come
+without reading the rest. A filter by a word that the run does not know is an error, for it is
+likely a slip; one that fits no row gives no rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+import polars as pl
+
+from ....critics.grading.grade_reply import Status
+from ....stores.derived import scan_derived
+from ....stores.lake import RunReader
+from ....stores.records import SCORED, CandidateKind, GradedAspect
+
+_LENGTH = pl.col("text").str.len_chars()
+_TOKENS = pl.col("completion_tokens")
+_MARGIN = pl.col("chosen_reward") - pl.col("rejected_reward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows of a list are wanted, and in what order; None is all.
+
+    `text` is a part of the text in any case, or a regular expression between slashes. `sort` is a
+    column, with a dash before it for the greatest first.
+    """
+
+    iteration: int | None = None
+    task: str | None = None
+    kind: str | None = None
+    rule: str | None = None
+    aspect: str | None = None
+    rating: int | None = None
+    unscored: bool = False
+    min_reward: float | None = None
+    max_reward: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_margin: float | None = None
+    text: str | None = None
+    sort: str | None = None
+    limit: int | None = None
+
+    def conditions(self, texts: Sequence[pl.Expr]) -> Iterator[pl.Expr]:
+        """Give what a row must fulfil, but for ratings, which each list knows for itself."""
+        for name in ("task", "kind", "rule"):
+            if (value := getattr(self, name)) is not None:
+                yield pl.col(name) == value
+        for name in ("reward", "length", "margin"):
+            if (least := getattr(self, f"min_{name}")) is not None:
+                yield pl.col(name) >= least
+        for name in ("reward", "length"):
+            if (most := getattr(self, f"max_{name}")) is not None:
+                yield pl.col(name) <= most
+        if self.text is not None:
+            pattern = _pattern(self.text)
+            yield pl.any_horizontal(text.str.contains(pattern) for text in texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Rows before they are filtered: the columns to show, and what filters look at."""
+
+    run: RunReader
+    frame: pl.LazyFrame
+    columns: Sequence[str]
+    texts: Sequence[pl.Expr]
+    conditions: list[pl.Expr] = field(default_factory=list[pl.Expr])
+
+    def wanted(self, wanted: Wanted) -> pl.LazyFrame:
+        """Return the rows that are wanted.
+
+        Raises:
+            ListError: if the run knows no such task, kind or column to sort by.
+        """
+        _check_words(self.run, wanted)
+        conditions = [*self.conditions, *wanted.conditions(self.texts)]
+        order = (wanted.sort or "").removeprefix("-")
+        used = {name for condition in conditions for name in condition.meta.root_names()}
+        frame = self._with(used | {order} | set(self.columns))
+        for condition in conditions:
+            frame = frame.filter(condition)
+        if wanted.sort is not None:
+            _check("column to sort by", order, frame.collect_schema().names())
+            descending = wanted.sort.startswith("-")
+            frame = frame.sort(order, descending=descending, nulls_last=True, maintain_order=True)
+        if wanted.limit is not None:
+            frame = frame.head(wanted.limit)
+        return frame.select(self.columns)
+
+    def _with(self, names: set[str]) -> pl.LazyFrame:
+        """Return the rows with the columns of other tables that are asked for."""
+        frame = self.frame
+        prompts = self.run.scan("prompts").select("prompt_id", "task")
+        kinds = self.run.scan("candidates").select("candidate_id", "kind")
+        rewards = self.run.scan("rewards").select("candidate_id", reward="score")
+        for other, key, name in (
+            (prompts, "prompt_id", "task"),
+            (kinds, "candidate_id", "kind"),
+            (rewards, "candidate_id", "reward"),
+        ):
+            have = frame.collect_schema().names()
+            if name in names and name not in have and key in have:
+                frame = frame.join(other, on=key, how="left", maintain_order="left")
+        return frame
+
+
+class ListError(ValueError):
+    """A filter or an order that means nothing for a list."""
+
+
+def critiques(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+    """Return critiques; their length is in characters, the reward that of the candidate."""
+    frame = run.scan("critiques", iteration=wanted.iteration)
+    return Listing(
+        run=run,
+        frame=frame.with_columns(length=_LENGTH),
+        columns=frame.collect_schema().names(),
+        texts=[pl.col("text")],
+        conditions=rating_conditions(run, wanted),
+    ).wanted(wanted)
+
+
+def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+    """Return candidates with task and reward; their length is in tokens, ratings by critiques."""
+    frame = run.scan("candidates", iteration=wanted.iteration)
+    return Listing(
+        run=run,
+        frame=frame.with_columns(length=_TOKENS),
+        columns=[*frame.collect_schema().names(), "task", "reward"],
+        texts=[pl.col("text")],
+        conditions=_by_rating(run, wanted, "candidate_id"),
+    ).wanted(wanted)
+
+
+def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+    """Return grades; their length is in characters of the rationale, the reward the candidate's."""
+    frame = run.scan("grades", iteration=wanted.iteration)
+    conditions: list[pl.Expr] = []
+    if wanted.aspect is not None:
+        _check("aspect", wanted.aspect, get_args(GradedAspect))
+        conditions.append(pl.col("aspect") == wanted.aspect)
+    if wanted.rating is not None:
+        conditions.append(pl.col("rating") == wanted.rating)
+    if wanted.unscored:
+        conditions.append(~pl.col("status").is_in([SCORED, Status.NOT_APPLICABLE.value]))
+    return Listing(
+        run=run,
+        frame=frame.with_columns(length=pl.col("rationale").str.len_chars()),
+        columns=frame.collect_schema().names(),
+        texts=[pl.col("rationale"), pl.col("type_rationale")],
+        conditions=conditions,
+    ).wanted(wanted)
+
+
+def pairs(run: RunReader, wanted: Wanted, derived: str | None = None) -> pl.LazyFrame:
+    """Return pairs, those of a derived table if it is named.
+
+    Reward and length, in characters, are those of the chosen answer; ratings of the rejected one.
+    """
+    if derived is None:
+        frame = run.scan("pairs", iteration=wanted.iteration)
+    else:
+        frame = scan_derived(run.folder, derived, "pairs")
+        if wanted.iteration is not None:
+            frame = frame.filter(pl.col("iteration") == wanted.iteration)
+    if wanted.rule is not None:
+        known = frame.select("rule").unique().collect().to_series().to_list()
+        _check("rule", wanted.rule, known)
+    texts = [_contents(name) for name in ("prompt", "chosen", "rejected")]
+    return Listing(
+        run=run,
+        frame=frame.with_columns(
+            length=_contents("chosen").str.len_chars(), margin=_MARGIN, reward="chosen_reward"
+        ),
+        columns=frame.collect_schema().names(),
+        texts=texts,
+        conditions=_by_rating(run, wanted, "rejected_id"),
+    ).wanted(wanted)
+
+
+def rating_conditions(run: RunReader, wanted: Wanted) -> list[pl.Expr]:
+    """Return what a critique must fulfil for its ratings to be wanted.
+
+    Raises:
+        ListError: if no critique of the run rates such an aspect.
+    """
+    conditions: list[pl.Expr] = []
+    if wanted.aspect is not None:
+        _check_aspect(run, wanted.aspect)
+    if wanted.aspect is not None or wanted.rating is not None:
+        conditions.append(_rated(wanted.aspect, wanted.rating))
+    if wanted.unscored:
+        conditions.append(pl.col("status") != SCORED)
+    return conditions
+
+
+def _by_rating(run: RunReader, wanted: Wanted, key: str) -> list[pl.Expr]:
+    """Return what a row must fulfil for the ratings of the candidate `key` to be wanted."""
+    conditions = rating_conditions(run, wanted)
+    if not conditions:
+        return []
+    rated = run.scan("critiques", iteration=wanted.iteration).filter(*conditions)
+    ids = rated.select("candidate_id").collect().to_series()
+    return [pl.col(key).is_in(ids.implode())]
+
+
+def _rated(aspect: str | None, rating: int | None) -> pl.Expr:
+    """Whether any aspect has this name and this rating."""
+    element = pl.element().struct
+    match = pl.lit(value=True)
+    if aspect is not None:
+        match = match & (element.field("name") == aspect)
+    if rating is not None:
+        match = match & (element.field("rating") == rating)
+    return pl.col("aspects").list.eval(match).list.any()
+
+
+def _contents(name: str) -> pl.Expr:
+    """Return the text of a conversation."""
+    return pl.col(name).list.eval(pl.element().struct.field("content")).list.join("\n")
+
+
+def _pattern(text: str) -> str:
+    """Return the regular expression that finds `text`.
+
+    Raises:
+        ListError: if it is one, and can not be read.
+    """
+    if not (len(text) > 1 and text.startswith("/") and text.endswith("/")):
+        return f"(?i){pl.escape_regex(text)}"
+    try:
+        pl.Series([""]).str.contains(text[1:-1])
+    except pl.exceptions.ComputeError as error:
+        raise ListError(f"--text {text} is no regular expression that can be read") from error
+    return text[1:-1]
+
+
+def _check_words(run: RunReader, wanted: Wanted) -> None:
+    if wanted.task is not None:
+        tasks = run.scan("prompts").select("task").unique().collect().to_series().to_list()
+        _check("task", wanted.task, tasks)
+    if wanted.kind is not None:
+        _check("kind", wanted.kind, get_args(CandidateKind))
+
+
+def _check_aspect(run: RunReader, aspect: str) -> None:
+    """Look for one critique that rates an aspect; only if there is none, read which there are."""
+    critiques = run.scan("critiques")
+    if critiques.filter(_rated(aspect, None)).select("iteration").head(1).collect().height:
+        return
+    names = pl.col("aspects").list.eval(pl.element().struct.field("name"))
+    known = critiques.select(names.explode().unique()).collect().to_series().drop_nulls()
+    _check("aspect", aspect, known.to_list())
+
+
+def _check(what: str, word: str, known: Sequence[str]) -> None:
+    if word not in known:
+        there = ", ".join(sorted(set(known))) or "none"
+        raise ListError(f"there is no {what} {word!r} here; there are: {there}")

@@ -1,0 +1,247 @@
+# pyright: basic
+"""Writing rows to stdout: a table for people; JSON, CSV or Parquet for programs.
+
+A table shows some columns, cut short, with hidden characters made visible. The other forms hold all
+columns, whole, and go out batch by batch: what does not fit in memory is never there at once. A
+reader that goes away (`| head`) ends them quietly.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...data.sanitize import escaped, one_line, visible
+from ...run.terminal import say
+from .forms import Form, FormError, OutputError
+
+__all__ = ["Form", "FormError", "OutputError", "is_table", "write_frame", "write_objects"]
+
+BATCH = 8192
+CELL = 80
+SHORT_ID = 18
+TABLE_ROWS = 1000
+"""More rows are no table: nobody reads them, and its columns are as wide as all of them need."""
+
+
+def write_frame(
+    frame: pl.DataFrame | pl.LazyFrame,
+    form: Form = Form.AUTO,
+    columns: Sequence[str] = (),
+    *,
+    as_json: bool = False,
+) -> None:
+    """Write rows in a form; a table has only `columns`, where they are given.
+
+    Raises:
+        FormError: if the form can not be had: two were asked for, or Parquet on a terminal.
+        OutputError: if stdout can not be written, on a full disk for one.
+    """
+    if is_table(form, as_json=as_json):
+        _write_table(frame.lazy(), columns)
+        return
+    with _stdout() as out:
+        if form is Form.PARQUET:
+            frame.lazy().sink_parquet(cast("BinaryIO", out))
+        else:
+            texts = _json if as_json else _TEXTS[form]
+            _write_text(out, frame.lazy(), texts)
+
+
+def write_objects(
+    objects: Sequence[object], columns: Sequence[str], form: Form, *, as_json: bool
+) -> None:
+    """Write some fields of objects as `write_frame` does; paths are written as text."""
+    rows = [{name: getattr(item, name) for name in columns} for item in objects]
+    texts = [{n: str(v) if isinstance(v, Path) else v for n, v in row.items()} for row in rows]
+    write_frame(pl.DataFrame(texts, schema=list(columns)), form, as_json=as_json)
+
+
+def is_table(form: Form, *, as_json: bool) -> bool:
+    """Whether people are to read it.
+
+    Raises:
+        FormError: if the form can not be had: two were asked for, or Parquet on a terminal.
+    """
+    if as_json and form is not Form.AUTO:
+        raise FormError(f"--json and --format {form} exclude each other: give one of them")
+    watched = sys.stdout.isatty()
+    if form is Form.PARQUET and watched:
+        raise FormError("Parquet is no text for a terminal: send it to a file, with `> FILE`")
+    return form is Form.TABLE or (form is Form.AUTO and not as_json and watched)
+
+
+Texts = Callable[[Iterable[pl.DataFrame]], Iterator[str]]
+
+
+def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
+    watched = sys.stdout.isatty()
+    rows = 0
+
+    def batches() -> Iterator[pl.DataFrame]:
+        nonlocal rows
+        for batch in frame.collect_batches(chunk_size=BATCH):
+            rows += batch.height
+            yield batch.with_columns(_plain(batch.schema))
+        if not rows:
+            empty = pl.DataFrame(schema=frame.collect_schema())
+            yield empty.with_columns(_plain(empty.schema))
+
+    out.writelines((visible(text) if watched else text).encode() for text in texts(batches()))
+    if not rows:
+        _say_count(rows)
+
+
+def _json_lines(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
+    """Give one JSON object a line."""
+    for batch in batches:
+        if batch.height:
+            yield escaped(batch.write_ndjson())
+
+
+def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
+    """Give one JSON document: a list of objects."""
+    before = "["
+    for text in _json_lines(batches):
+        yield before + "\n" + text.rstrip("\n").replace("\n", ",\n")
+        before = ","
+    yield "]\n" if before == "," else "[]\n"
+
+
+def _csv(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
+    """Give comma-separated values under one heading, nested ones as JSON."""
+    heading = True
+    for batch in batches:
+        flat = batch.with_columns(_as_text(name, dtype) for name, dtype in batch.schema.items())
+        yield flat.write_csv(include_header=heading)
+        heading = False
+
+
+_TEXTS: Mapping[Form, Texts] = {
+    Form.AUTO: _json_lines,
+    Form.JSONL: _json_lines,
+    Form.CSV: _csv,
+}
+
+
+def _plain(schema: Mapping[str, pl.DataType]) -> list[pl.Expr]:
+    """Return the columns that JSON has no value for, as text."""
+    binary = (name for name, dtype in schema.items() if dtype == pl.Binary)
+    return [pl.col(name).bin.encode("base64") for name in binary]
+
+
+def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
+    """Return a column as CSV takes it."""
+    column = pl.col(name)
+    if dtype == pl.Duration:
+        return column.dt.to_string("iso")
+    if not dtype.is_nested():
+        return column
+    text = pl.struct(column.alias("_")).struct.json_encode().str.strip_prefix('{"_":').str.head(-1)
+    return pl.when(column.is_not_null()).then(text).alias(name)
+
+
+class _Out(io.RawIOBase):
+    """Bytes to stdout; remembers why they could not be written, whoever wraps the reason."""
+
+    def __init__(self, below: BinaryIO) -> None:
+        self._below = below
+        self.failed: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        try:
+            self._below.write(data)
+            self._below.flush()
+        except OSError as error:
+            self.failed = error
+            raise
+        return len(data)
+
+
+@contextmanager
+def _stdout() -> Generator[_Out]:
+    """Give stdout for bytes; a reader that goes away is no error."""
+    sys.stdout.flush()
+    out = _Out(sys.stdout.buffer)
+    try:
+        yield out
+    except (OSError, pl.exceptions.ComputeError) as error:
+        if out.failed is None:
+            raise
+        _let_go()
+        if not isinstance(out.failed, BrokenPipeError):
+            raise OutputError(f"stdout can not be written: {out.failed.strerror}") from error
+
+
+def _let_go() -> None:
+    """Send what Python would still write to stdout when it ends to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
+    found = frame.head(TABLE_ROWS + 1).collect()
+    shown = found.head(TABLE_ROWS).select(columns or pl.all())
+    table = Table(box=box.SIMPLE_HEAD)
+    for name, dtype in shown.schema.items():
+        number = dtype.is_numeric()
+        table.add_column(
+            escape(one_line(name, limit=CELL)),
+            justify="right" if number else "left",
+            no_wrap=number or _is_id(name),
+            overflow="fold",
+        )
+    for row in shown.iter_rows(named=True):
+        table.add_row(*(_cell(name, value) for name, value in row.items()))
+    Console().print(table)
+    if found.height > TABLE_ROWS:
+        say(f"the first {TABLE_ROWS:,} rows; `--format jsonl` writes them all")
+    else:
+        _say_count(found.height)
+
+
+def _say_count(rows: int) -> None:
+    say(f"{rows:,} row{'' if rows == 1 else 's'}")
+
+
+def _is_id(name: str) -> bool:
+    return name == "id" or name.endswith("_id")
+
+
+def _cell(name: str, value: object) -> str:
+    """Return a cell: the beginning of an id, which is enough to name it, or text on one line."""
+    text = str(value or "")[:SHORT_ID] if _is_id(name) else _flat(value)
+    return escape(one_line(text, limit=CELL))
+
+
+def _flat(value: Any) -> str:
+    """Return a cell's text: messages as their contents, aspects as their ratings."""
+    match value:
+        case None:
+            text = ""
+        case float():
+            text = f"{value:.6g}"
+        case list():
+            text = "; ".join(_flat(item) for item in value)
+        case {"content": content}:
+            text = str(content)
+        case {"name": name, "rating": rating}:
+            text = f"{name} {rating}"
+        case dict():
+            text = ", ".join(f"{key}: {_flat(item)}" for key, item in value.items())
+        case _:
+            text = str(value)
+    return text

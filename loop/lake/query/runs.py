@@ -1,0 +1,133 @@
+"""Reading a run: which there are, and what a run has done.
+
+Read-only and safe while the daemon writes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from ....stores.frames import frame_rows
+from ....stores.keys import Json
+from ....stores.lake import RunReader, run_folder, run_names
+from ....stores.records import SCORED, Evaluation, Receipt
+from ...data.receipts import accounts
+from ...data.splits import HELD_OUT
+from ..search.duplicates import reported
+from .forgetting import PREFIX, alarming, is_probe
+
+
+class NoSuchRunError(ValueError):
+    """A run that is not in the lake, or a checkpoint that is not in the run."""
+
+
+def open_run(lake: Path, name: str | None) -> RunReader:
+    """Open a run for reading; without a name, the one written last.
+
+    Raises:
+        NoSuchRunError: if it is not there, naming those that are.
+    """
+    names = run_names(lake)
+    if name is None:
+        if not names:
+            raise NoSuchRunError(f"there is no run in {lake}: start one with `lpfloop run`")
+        name = names[-1]
+    if name not in names:
+        known = ", ".join(names) or "none"
+        raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
+    return RunReader(run_folder(lake, name))
+
+
+def evaluations(run: RunReader) -> list[Evaluation]:
+    """Return the run's numbers on its held-out prompts and on its capability probes."""
+    wanted = (pl.col("benchmark") == HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
+    frame = run.scan("evaluations").filter(wanted).collect()
+    return [Evaluation(**row) for row in frame.to_dicts()]
+
+
+def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
+    """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds."""
+    numbers = evaluations(run)
+    checkpoints = {row["iteration"]: row for row in run.scan("checkpoints").collect().to_dicts()}
+    stages = run.journal.stages()
+    last = max((state.iteration for state in stages), default=-1)
+    return {
+        "run": run.folder.name,
+        "ended": _ended(run),
+        "iterations": [
+            {
+                "iteration": number,
+                "checkpoint": checkpoints.get(number, {}).get("checkpoint_id"),
+                "metrics": {
+                    e.metric: {"value": e.value, "stderr": e.stderr, "n": e.n}
+                    for e in numbers
+                    if e.iteration == number and e.benchmark == HELD_OUT
+                },
+                "probes": _probes([e for e in numbers if e.iteration == number]),
+                "counts": _counts(run, number),
+                "receipts": _receipts(run, number),
+                "duplicates": reported(run.journal, number),
+                "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
+                "stages": [
+                    {
+                        "stage": s.stage,
+                        "planned": s.planned,
+                        "done": s.done,
+                        "tokens": int(s.totals.get("tokens", 0)),
+                    }
+                    for s in stages
+                    if s.iteration == number
+                ],
+            }
+            for number in range(last + 1)
+            if iteration is None or number == iteration
+        ],
+    }
+
+
+def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
+    """Return what was passed of each probe, how much that fell, and whether that is an alarm."""
+    found: dict[str, dict[str, Json]] = {}
+    for e in (e for e in numbers if is_probe(e.benchmark)):
+        probe = found.setdefault(e.benchmark.removeprefix(PREFIX), {"alarm": False})
+        probe[e.metric] = {"value": e.value, "stderr": e.stderr, "n": e.n}
+        probe["alarm"] = probe["alarm"] or alarming(e)
+    return dict(found)
+
+
+def _receipts(run: RunReader, iteration: int) -> list[Json]:
+    """Return what each filter of an iteration received, kept and dropped."""
+    frame = run.scan("receipts", iteration=iteration).collect()
+    return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
+
+
+def _ended(run: RunReader) -> Json:
+    """Return why the run ended before its last iteration, or None."""
+    ends = run.journal.events("end")
+    return ends[-1] if ends else None
+
+
+def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
+    def count(table: str) -> int:
+        return sum(p.rows for p in run.journal.parts(table=table, iteration=iteration))
+
+    unscored = (
+        run.scan("critiques", iteration=iteration)
+        .filter(pl.col("status") != SCORED)
+        .group_by("status")
+        .len()
+        .sort("status")
+        .collect()
+    )
+    yields = (
+        run.scan("yields", iteration=iteration).group_by("outcome").len().sort("outcome").collect()
+    )
+    return {
+        "candidates": count("candidates"),
+        "critiques": count("critiques"),
+        "unscored": dict(unscored.iter_rows()),
+        "pairs": count("pairs"),
+        "demonstrations": count("demonstrations"),
+        "prompts_by_outcome": dict(yields.iter_rows()),
+    }

@@ -1,0 +1,217 @@
+# pyright: basic
+"""SQL over a lake: DuckDB on the committed rows of its runs, read-only.
+
+Each table has a column `run`. DuckDB reads the Parquet files itself, and of these only what the
+query needs; anything else on disk or elsewhere is out of its reach. A query sees one state of each
+run, which stays open while it runs, so that none of its files goes.
+"""
+
+import secrets
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from ....stores.derived import DERIVED, derived_names, open_derived
+from ....stores.lake import RunReader, run_names
+from ....stores.schemas import SCHEMAS
+from ....stores.views import RATINGS, journal_tables
+from .runs import open_run
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH = 8192
+PRIVATE = {"python_enable_replacements": False}
+"""A name in a query is a table, and never a variable of this program."""
+COLUMNS = """
+select case when table_schema = 'main' then table_name
+    else table_schema || '."' || table_name || '"' end as "table",
+    column_name as "column", data_type as type
+from information_schema.columns where table_catalog = 'memory'
+order by table_schema desc, table_name, ordinal_position
+"""
+"""Asks what can be asked."""
+
+
+class SqlError(ValueError):
+    """A query that can not be answered."""
+
+
+def query(lake: Path, sql: str, runs: Sequence[str] = ()) -> pl.DataFrame:
+    """Answer a query over some runs, by default all of the lake.
+
+    Raises:
+        SqlError: in DuckDB's own words.
+    """
+    with answer(lake, sql, runs) as frame:
+        return frame.collect()
+
+
+@contextmanager
+def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyFrame]:
+    """Answer a query with a lazy frame, computed while this is open, batch by batch.
+
+    Raises:
+        SqlError: in DuckDB's own words.
+    """
+    with ExitStack() as stack:
+        readers = [open_run(lake, name) for name in runs or run_names(lake) or (None,)]
+        for reader in readers:
+            stack.callback(reader.close)
+            stack.enter_context(reader.journal.snapshot())
+        connection = stack.enter_context(_connection())
+        _lock(connection, _make_tables(connection, readers))
+        yield _streamed(_asked(connection, sql))
+
+
+@contextmanager
+def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
+    """Give a connection to an empty database in memory; tell its errors in one sentence."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise SqlError("SQL needs DuckDB: pip install 'lpfloop[lake]'") from error
+    with tempfile.TemporaryDirectory(prefix="lpfloop-sql-") as spill:
+        connection = duckdb.connect(config={**PRIVATE, "temp_directory": spill})
+        try:
+            yield connection
+        except duckdb.Error as error:
+            raise SqlError(_sentence(error)) from error
+        finally:
+            connection.close()
+
+
+def _make_tables(
+    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader]
+) -> list[str]:
+    """Make every table, without reading it; return the files behind them."""
+    behind: list[str] = []
+    selects: dict[str, list[str]] = {}
+    for reader in readers:
+        for table in SCHEMAS:
+            files = reader.files(table)
+            behind += files
+            rows = _parquet(files, table) if files else _registered(connection, reader.scan(table))
+            selects.setdefault(table, []).append(_of_run(reader, rows))
+        for table, frame in _other_tables(reader):
+            rows = _registered(connection, frame)
+            selects.setdefault(table, []).append(_of_run(reader, rows))
+    connection.execute(f"create schema {DERIVED}")
+    for table, parts in selects.items():
+        connection.execute(f"create view {table} as {' union all by name '.join(parts)}")
+    connection.execute(f"create view ratings as {RATINGS}")
+    return behind
+
+
+def _other_tables(reader: RunReader) -> Iterator[tuple[str, pl.LazyFrame]]:
+    """Give what a run has besides its committed rows: its journal's tables, and derived ones."""
+    yield from journal_tables(reader.journal).items()
+    for name in derived_names(reader.folder):
+        derived = open_derived(reader.folder, name)
+        for table in derived.tables:
+            yield f"{DERIVED}.{_quoted(f'{name}.{table}')}", derived.scan(table)
+
+
+def _of_run(reader: RunReader, rows: str) -> str:
+    name = _literal(reader.folder.name)
+    return f"select {name} as run, * from {rows}"  # noqa: S608 -- quoted, or our own
+
+
+def _parquet(files: Sequence[str], table: str) -> str:
+    columns = ", ".join(map(_quoted, SCHEMAS[table].names))
+    return f"(select {columns} from read_parquet({_literal(files)}))"  # noqa: S608 -- quoted, or our own
+
+
+def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame) -> str:
+    """Return the name under which a query finds a lazy frame; only what it needs is computed."""
+    name = f"_{secrets.token_hex(8)}"
+    connection.register(name, frame)
+    return name
+
+
+def _literal(value: str | Sequence[str]) -> str:
+    """Return a text or a list of texts as SQL writes it down."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "[" + ", ".join(_literal(item) for item in value) + "]"
+
+
+def _lock(connection: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> None:
+    """Put everything but some files out of reach."""
+    connection.execute(f"set allowed_paths = {_literal(files)}")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation":
+    """Return the answer, with columns of types that every format has, each under its own name."""
+    import duckdb
+
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise SqlError("a query is one SELECT, and nothing else: the lake is only read")
+    relation = connection.sql(sql)
+    names = _distinct(relation.columns)
+    return relation.project(
+        ", ".join(
+            f"#{place}{_cast(kind)} as {_quoted(name)}"
+            for place, (name, kind) in enumerate(zip(names, relation.types, strict=True), 1)
+        )
+    )
+
+
+def _cast(kind: Any) -> str:
+    """Return the cast of a type that not every format has."""
+    name = str(kind).partition("(")[0]
+    return {
+        "DECIMAL": "::double",
+        "HUGEINT": "::bigint",
+        "UHUGEINT": "::bigint",
+        "INTERVAL": "::varchar",
+        "BIT": "::varchar",
+        '"NULL"': "::varchar",
+    }.get(name, "")
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names, one that was there already with a number after it."""
+    taken: dict[str, None] = {}
+    for name in names:
+        tries = (f"{name}_{number}" if number else name for number in count())
+        taken[next(tried for tried in tries if tried not in taken)] = None
+    return list(taken)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
+    """Return the rows of an answer as a lazy frame that is computed batch by batch."""
+    schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
+
+    def scan(
+        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        asked = relation if limit is None else relation.limit(limit)
+        try:
+            for batch in asked.to_arrow_reader(BATCH):
+                frame = pl.DataFrame(batch)
+                frame = frame if wanted is None else frame.filter(wanted)
+                yield frame.select(columns or pl.all())
+        except OSError as error:
+            raise SqlError(_sentence(error)) from error
+
+    return register_io_source(scan, schema=schema)
+
+
+def _sentence(error: Exception) -> str:
+    """Return what DuckDB says, without the query that it repeats, on one line."""
+    told = str(error).partition("\n\nLINE ")[0]
+    return " ".join(told.split())

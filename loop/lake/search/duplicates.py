@@ -1,0 +1,237 @@
+# pyright: basic
+"""Copies and near copies in a run: among candidates, among prompts, of held-out prompts in train.
+
+A run notes it of each iteration when the iteration ends, copies over all candidates and near copies
+over a sample of whole chunks of prompts, so that it takes seconds at any size. The command looks at
+all of them.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+import pyarrow as pa
+
+from ....stores.journal_reader import Part, Reader
+from ....stores.keys import Json, digest
+from ....stores.lake import RunReader
+from ....stores.records import Candidate, Prompt
+from .resemblance import Alike, alike, copy_key, overlaps
+
+if TYPE_CHECKING:
+    from ...run.run import Run
+
+EVENT = "duplicates"
+SAMPLE = 20_000
+"""So many candidates of an iteration are compared for near copies while the run waits (2 s)."""
+
+BATCH = 16_384
+SYSTEM = "system"
+
+logger = logging.getLogger("lpfloop.loop")
+
+
+def note_duplicates(run: "Run", iteration: int) -> None:
+    """Record what is alike among an iteration's candidates, once; in iteration 0, the prompts."""
+    journal = run.store.journal
+    table = "candidates" if iteration else "prompts"
+    parts = journal.parts(table=table, iteration=iteration)
+    seen = digest([part.sha256 for part in parts])
+    if noted(journal).get(iteration, {}).get("seen") == seen:
+        return
+    found: dict[str, Json] = {"iteration": iteration, "seen": seen}
+    if iteration == 0:
+        found["prompts"] = _of_prompts(_prompt_texts(list(run.prompts.values())))
+    else:
+        found["candidates"] = _sampled(run, parts)
+    run.store.when_there_is_room(lambda: journal.record(EVENT, found))
+
+
+def noted(journal: Reader) -> dict[int, dict[str, Any]]:
+    """Return what was recorded of each iteration, the latest."""
+    events = cast("list[dict[str, Any]]", journal.events(EVENT))
+    return {event["iteration"]: event for event in events}
+
+
+def reported(journal: Reader, iteration: int) -> Mapping[str, Json] | None:
+    """Return what was recorded of an iteration, for people and programs."""
+    found = noted(journal).get(iteration)
+    return found and {name: found[name] for name in ("candidates", "prompts") if name in found}
+
+
+def duplicates(run: RunReader, iteration: int | None) -> pl.DataFrame:
+    """Count what is alike in a run: one row for each iteration's candidates, and for prompts."""
+    numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
+    rows = [
+        _row(number, "candidates", counted(_candidates(run, number)))
+        for number in numbers
+        if iteration in (None, number)
+    ]
+    prompts = _stored_prompts(run)
+    rows.append(_row(None, "prompts", _of_prompts(prompts)))
+    return pl.DataFrame(rows, schema=_COUNTS)
+
+
+def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
+    """List the texts that are alike most: copies, near copies, and held-out prompts in train."""
+    numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
+    found = [
+        _offenders(_candidates(run, number), number, "candidates", limit)
+        for number in numbers
+        if iteration in (None, number)
+    ]
+    prompts = _stored_prompts(run)
+    found.append(_offenders(_alike(prompts), None, "prompts", limit))
+    shared = _overlaps(prompts).head(limit)
+    held_out = shared.select(
+        pl.lit(None, pl.Int64).alias("iteration"),
+        pl.lit("held-out prompts").alias("what"),
+        pl.lit("overlap").alias("kind"),
+        "id",
+        pl.col("other").alias("other_id"),
+        pl.col("share").alias("similarity"),
+        pl.lit(None, pl.Int64).alias("times"),
+    )
+    return pl.concat([*found, held_out])
+
+
+def counted(found: Alike) -> dict[str, Json]:
+    """Count what is alike: `copies_within` and `near_within` leave each first one out."""
+    return {
+        "rows": found.texts.height,
+        "copies_within": found.copies_within,
+        "copies_across": found.copies_across,
+        "near_within": found.within.height,
+        "near_across": found.across.height,
+    }
+
+
+_COUNTS = {
+    "iteration": pl.Int64,
+    "what": pl.String,
+    "rows": pl.Int64,
+    "copies_within": pl.Int64,
+    "copies_across": pl.Int64,
+    "near_within": pl.Int64,
+    "near_across": pl.Int64,
+    "held_out": pl.Int64,
+    "overlapping": pl.Int64,
+}
+
+
+def _row(iteration: int | None, what: str, counts: Mapping[str, Json]) -> dict[str, Json]:
+    return {**dict.fromkeys(_COUNTS), "iteration": iteration, "what": what, **counts}
+
+
+def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
+    found = counted(_alike(prompts))
+    held_out = prompts.filter(pl.col("split") == "held-out").height
+    return {
+        "rows": found["rows"],
+        "copies_across": found["copies_across"],
+        "near_across": found["near_across"],
+        "held_out": held_out,
+        "overlapping": _overlaps(prompts).height,
+    }
+
+
+def _alike(prompts: pl.DataFrame) -> Alike:
+    """Compare prompts with each other: each is a group of its own."""
+    return alike([prompts.select("id", pl.col("id").alias("group"), "text")])
+
+
+def _overlaps(prompts: pl.DataFrame) -> pl.DataFrame:
+    train = prompts.filter(pl.col("split") == "train")
+    return overlaps(train, prompts.filter(pl.col("split") == "held-out"))
+
+
+def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
+    rows = [
+        (p.prompt_id, p.split, "\n".join(m.content for m in p.messages if m.role != SYSTEM))
+        for p in prompts
+    ]
+    schema = {"id": pl.String, "split": pl.String, "text": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _stored_prompts(run: RunReader) -> pl.DataFrame:
+    turn = pl.element().struct
+    asked = pl.col("messages").list.eval(turn.field("content").filter(turn.field("role") != SYSTEM))
+    texts = asked.list.join("\n").alias("text")
+    return run.scan("prompts").select(pl.col("prompt_id").alias("id"), "split", texts).collect()
+
+
+def _candidates(run: RunReader, iteration: int) -> Alike:
+    """Compare all candidates of an iteration but the answers that were evaluated."""
+    frame = run.scan("candidates", iteration=iteration).filter(pl.col("kind") != "greedy")
+    chosen = frame.select(
+        pl.col("candidate_id").alias("id"), pl.col("prompt_id").alias("group"), "text"
+    )
+    return alike(chosen.collect_batches(chunk_size=BATCH, maintain_order=True))
+
+
+def _sampled(run: "Run", parts: list[Part]) -> dict[str, Json]:
+    """Count copies among all candidates, and near copies among those of every n-th chunk."""
+    every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
+    keys: list[pl.DataFrame] = []
+
+    def sample() -> Iterator[pl.DataFrame]:
+        for part in parts:
+            texts = _texts(run, part)
+            keys.append(texts.select("group", copy_key(pl.col("text")).alias("key")))
+            if part.chunk % every == 0:
+                yield texts
+
+    near = counted(alike(sample()))
+    empty = pl.DataFrame(schema={"group": pl.String, "key": pl.UInt64})
+    copies = Alike(texts=pl.concat([empty, *keys]), within=empty, across=empty)
+    return {
+        **counted(copies),
+        "sampled": near["rows"],
+        "near_within": near["near_within"],
+        "near_across": near["near_across"],
+    }
+
+
+def _texts(run: "Run", part: Part) -> pl.DataFrame:
+    table = cast("pa.Table", run.store.table(Candidate, part.unit))
+    frame = pl.DataFrame(table.select(["candidate_id", "prompt_id", "text", "kind"]))
+    return frame.filter(pl.col("kind") != "greedy").select(
+        pl.col("candidate_id").alias("id"), pl.col("prompt_id").alias("group"), "text"
+    )
+
+
+def _offenders(found: Alike, iteration: int | None, what: str, limit: int) -> pl.DataFrame:
+    ids = found.texts["id"]
+    copies = (
+        found.texts.group_by("key", maintain_order=True)
+        .agg(
+            pl.len().alias("times"),
+            pl.col("id").first(),
+            pl.col("id").get(1, null_on_oob=True).alias("other_id"),
+        )
+        .filter(pl.col("times") > 1)
+        .sort("times", descending=True, maintain_order=True)
+        .head(limit)
+        .with_columns(kind=pl.lit("copies"), similarity=1.0)
+    )
+    keys = found.texts["key"]
+    near = pl.concat([found.within, found.across])
+    near = near.filter(keys.gather(near["row"]) != keys.gather(near["other"]))
+    near = near.sort("similarity", descending=True, maintain_order=True).head(limit)
+    near = near.select(
+        ids.gather(near["row"]).alias("id"),
+        ids.gather(near["other"]).alias("other_id"),
+        "similarity",
+        pl.lit("near").alias("kind"),
+        pl.lit(None, pl.Int64).alias("times"),
+    )
+    both = [frame.with_columns(pl.col("times").cast(pl.Int64)) for frame in (copies, near)]
+    columns = ("iteration", "what", "kind", "id", "other_id", "similarity", "times")
+    return pl.concat(
+        frame.with_columns(
+            pl.lit(iteration, pl.Int64).alias("iteration"), pl.lit(what).alias("what")
+        ).select(columns)
+        for frame in both
+    )

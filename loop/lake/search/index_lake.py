@@ -1,0 +1,149 @@
+# pyright: basic
+"""Bringing the search index up to what the runs of a lake have committed.
+
+The journals say which parts there are, the index which of them it holds: the difference is added or
+forgotten. So it does not matter when this ends, or how often it is done.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import polars as pl
+
+from ....stores.index import SEARCHED, IndexWriter, part_key
+from ....stores.journal_reader import JournalError, Part
+from ....stores.lake import RunReader, run_folder, run_names
+from ....stores.sealed import DamagedError
+from ...run.terminal import say
+from .embedding import Embed
+
+BATCH_ROWS = 65_536
+"""So many rows are added at once: some 100 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Parts that are not indexed, by run, and the keys of those that are but should not be."""
+
+    parts: Mapping[str, Sequence[Part]]
+    stale: frozenset[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows are not indexed."""
+        return sum(part.rows for parts in self.parts.values() for part in parts)
+
+
+@dataclass(kw_only=True)
+class Added:
+    """What bringing an index up to date has done."""
+
+    rows: int = 0
+    forgotten: int = 0
+    by_table: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SEARCHED, 0))
+
+
+def missing(lake: Path, indexed: frozenset[str]) -> Missing:
+    """Compare what the runs have committed with what is indexed."""
+    parts: dict[str, list[Part]] = {}
+    wanted = set[str]()
+    unread = False
+    for name in run_names(lake):
+        try:
+            run = RunReader(run_folder(lake, name))
+        except JournalError as error:
+            unread = True
+            say(f"run {name} is left out: {error}")
+            continue
+        keyed = {part_key(name, part): part for part in _searched(run)}
+        run.close()
+        wanted.update(keyed)
+        parts[name] = [part for key, part in keyed.items() if key not in indexed]
+    # What is of a run that can not be read now is not known to be stale.
+    return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
+
+
+def catch_up(lake: Path, index: IndexWriter, embed: Embed | None, run: str | None = None) -> Added:
+    """Add what is missing, of one run or of all, and forget what is in no journal any more."""
+    owed = missing(lake, index.indexed())
+    if owed.stale:
+        index.forget(owed.stale)
+    done = Added(forgotten=len(owed.stale))
+    for name, parts in owed.parts.items():
+        if run in (None, name):
+            _add_run(lake, name, parts, index, embed, done)
+    index.finish()
+    return done
+
+
+def _searched(run: RunReader) -> Iterator[Part]:
+    for table in SEARCHED:
+        yield from (part for part in run.journal.parts(table=table) if part.rows)
+
+
+def _add_run(
+    lake: Path,
+    name: str,
+    parts: Sequence[Part],
+    index: IndexWriter,
+    embed: Embed | None,
+    done: Added,
+) -> None:
+    run = RunReader(run_folder(lake, name))
+    try:
+        tasks = run.scan("prompts").select("prompt_id", "task").unique("prompt_id").collect()
+        for table, batch in _batches(parts):
+            rows = _rows(run, table, batch, tasks)
+            arrow = rows.to_arrow()
+            if embed is not None:
+                arrow = arrow.append_column("vector", embed(rows["text"].to_list()))
+            index.add(table, [part_key(name, part) for part in batch], arrow)
+            done.rows += rows.height
+            done.by_table[table] += rows.height
+    finally:
+        run.close()
+
+
+def _batches(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
+    """Give parts of one table together, up to a number of rows."""
+    for table, group in groupby(parts, key=lambda part: part.table):
+        batch: list[Part] = []
+        for part in group:
+            if batch and sum(p.rows for p in batch) + part.rows > BATCH_ROWS:
+                yield table, batch
+                batch = []
+            batch.append(part)
+        yield table, batch
+
+
+def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of some parts as the index has them, each with the key of its part."""
+    name = run.folder.name
+    keys = [key for part in parts for key in [part_key(name, part)] * part.rows]
+    rows = run.scan_parts(table, parts)
+    if table == "prompts":
+        rows = rows.select(
+            pl.col("prompt_id").alias("id"),
+            pl.lit(0, pl.Int64).alias("iteration"),
+            "prompt_id",
+            _contents().alias("text"),
+        )
+    else:
+        identity = "candidate_id" if table == "candidates" else "critique_id"
+        rows = rows.select(pl.col(identity).alias("id"), "iteration", "prompt_id", "text")
+    try:
+        there = rows.collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        said = str(error).partition("\n")[0]
+        raise DamagedError(
+            f"{table} of run {name} can not be read ({said}); `lpfloop verify {name}` says more"
+        ) from error
+    found = there.with_columns(pl.lit(name).alias("run"), pl.Series("part", keys))
+    return found.join(tasks, on="prompt_id", how="left", maintain_order="left")
+
+
+def _contents() -> pl.Expr:
+    """Return a conversation as one text."""
+    return pl.col("messages").list.eval(pl.element().struct.field("content")).list.join("\n")

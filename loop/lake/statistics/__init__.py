@@ -1,0 +1,1 @@
+"""Win-rates, paired differences and the bootstrap: pure statistics."""

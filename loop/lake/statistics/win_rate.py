@@ -1,0 +1,96 @@
+"""The win-rate against a reference, and the difference between two models' win-rates.
+
+AlpacaFarm, Section 3 and AlpacaEval: a preference of 1 says that the reference wins, 2 that the
+model does, 0 or 1.5 that neither; what lies between is the judge's probability. The win-rate is
+mean(preference - 1), so a draw counts half.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from .bootstrap import mean_interval
+
+DRAWS = (0.0, 1.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinRate:
+    """A win-rate in percent: of `n` read preferences, `n_draws` draws; `n_unscored` were not read.
+
+    `standard_error` is the standard deviation (n - 1) over sqrt(n), None for a single preference.
+    `interval` is a bootstrap interval of level 95 %, clustered by prompt.
+    """
+
+    win_rate: float
+    standard_error: float | None
+    n: int
+    n_draws: int
+    n_unscored: int
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How much more often the second of two models wins, over the `n` prompts that both answered.
+
+    `interval` is a paired bootstrap interval of level 95 %, clustered by prompt; the unit is that
+    of the scores.
+    """
+
+    value: float
+    standard_error: float | None
+    interval: tuple[float, float]
+    n: int
+
+
+def share_won(preference: float) -> float:
+    """Return what a preference is worth to the model: 0, 1, or between for a draw or in doubt."""
+    return 0.5 if preference in DRAWS else preference - 1
+
+
+def win_rate(
+    preferences: Sequence[float | None], prompts: Sequence[str], *, seed: int = 0
+) -> WinRate:
+    """Return the win-rate of preferences, each about the prompt beside it; None was not read.
+
+    Raises:
+        ValueError: if none was read: there is no win-rate.
+    """
+    read = [(p, x) for p, x in zip(preferences, prompts, strict=True) if p is not None]
+    if not read:
+        raise ValueError("no preference could be read, so there is no win-rate")
+    won = [share_won(preference) for preference, _ in read]
+    spread = mean_interval(won, [prompt for _, prompt in read], seed=seed)
+    error = standard_error(won)
+    return WinRate(
+        win_rate=100 * fmean(won),
+        standard_error=None if error is None else 100 * error,
+        n=len(won),
+        n_draws=sum(preference in DRAWS for preference, _ in read),
+        n_unscored=len(preferences) - len(read),
+        interval=(100 * spread.low, 100 * spread.high),
+    )
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of `values`; of one value there is none."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def difference(
+    first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0
+) -> Difference | None:
+    """Return the mean of second - first over the prompts of both, by prompt; None if none is."""
+    common = sorted(first.keys() & second.keys())
+    if not common:
+        return None
+    apart = [second[prompt] - first[prompt] for prompt in common]
+    spread = mean_interval(apart, common, seed=seed)
+    return Difference(
+        value=fmean(apart),
+        standard_error=standard_error(apart),
+        interval=(spread.low, spread.high),
+        n=len(apart),
+    )

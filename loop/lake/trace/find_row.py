@@ -1,0 +1,145 @@
+"""From an id, or the beginning of one, to the run that has it and the prompt that it is about.
+
+Only the table that can hold the id is read, and of it only the columns with ids.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from ....stores.derived import derived_names, open_derived
+from ....stores.lake import RunReader, run_names
+from ..query.runs import open_run
+
+Kind = Literal[
+    "prompt",
+    "candidate",
+    "critique",
+    "preference",
+    "grade",
+    "pair",
+    "demonstration",
+    "checkpoint",
+]
+
+COLUMNS: dict[Kind, tuple[str, str]] = {
+    "prompt": ("prompts", "prompt_id"),
+    "candidate": ("candidates", "candidate_id"),
+    "critique": ("critiques", "critique_id"),
+    "preference": ("preferences", "preference_id"),
+    "grade": ("grades", "grade_id"),
+    "pair": ("pairs", "pair_id"),
+    "demonstration": ("demonstrations", "demonstration_id"),
+    "checkpoint": ("checkpoints", "checkpoint_id"),
+}
+"""Where the ids of each kind stand: table and column."""
+
+PREFIXES: dict[str, Kind] = {
+    "cand-": "candidate",
+    "crit-": "critique",
+    "pref-": "preference",
+    "grade-": "grade",
+    "pair-": "pair",
+    "demo-": "demonstration",
+}
+HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")
+
+
+class NoSuchIdError(ValueError):
+    """An id that is in no run, or of which too little was said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an id names: `prompt_id` is the prompt it is about; a checkpoint is about none."""
+
+    kind: Kind
+    id: str
+    prompt_id: str | None
+
+
+def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]:
+    """Return the run that has an id (the latest, or the named one), and what the id names.
+
+    Raises:
+        NoSuchIdError: if no run has it, or several ids begin like that.
+    """
+    for candidate in [name] if name else reversed(run_names(lake)):
+        run = open_run(lake, candidate)
+        try:
+            found = lookup(run, text)
+        except BaseException:
+            run.close()
+            raise
+        if found is not None:
+            return run, found
+        run.close()
+    raise _unknown(text, f"run {name}" if name else f"any run of {lake}")
+
+
+def find(run: RunReader, text: str) -> Found:
+    """Return what an id, or the beginning of one, names in a run.
+
+    Raises:
+        NoSuchIdError: if nothing, or several things.
+    """
+    found = lookup(run, text)
+    if found is None:
+        raise _unknown(text, f"run {run.folder.name}")
+    return found
+
+
+def lookup(run: RunReader, text: str) -> Found | None:
+    """Return what an id names in a run, or None; a whole id wins over the beginning of others.
+
+    Raises:
+        NoSuchIdError: if several ids begin like that, and none is just that.
+    """
+    if not text:
+        raise NoSuchIdError("an id is empty: give an id, or the beginning of one")
+    found = [one for kind in _kinds(text) for one in _matches(run, kind, text)]
+    exact = [one for one in found if one.id == text]
+    if exact or len(found) == 1:
+        return (exact or found)[0]
+    if found:
+        raise NoSuchIdError(
+            f"{len(found)} ids begin with {text!r}, such as {found[0].id} and {found[1].id}: "
+            "say more of it"
+        )
+    return None
+
+
+def _kinds(text: str) -> list[Kind]:
+    """Return the kinds that an id of this form can be of; a prompt's id may look like anything."""
+    kinds: list[Kind] = [kind for prefix, kind in PREFIXES.items() if text.startswith(prefix)]
+    if HEXADECIMAL.fullmatch(text):
+        kinds.append("checkpoint")
+    return [*kinds, "prompt"]
+
+
+def _matches(run: RunReader, kind: Kind, text: str) -> list[Found]:
+    table, column = COLUMNS[kind]
+    prompt = pl.lit(None, pl.String) if kind == "checkpoint" else pl.col("prompt_id")
+    named = [
+        frame.select(pl.col(column).alias("id"), prompt.alias("prompt")).filter(
+            pl.col("id").str.starts_with(text)
+        )
+        for frame in _tables(run, table)
+    ]
+    rows = pl.concat(pl.collect_all(named)).unique(maintain_order=True)
+    return [Found(kind=kind, id=identity, prompt_id=about) for identity, about in rows.iter_rows()]
+
+
+def _tables(run: RunReader, table: str) -> list[pl.LazyFrame]:
+    """Return the rows of a table that the run made, and those that were derived anew."""
+    derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]
+    return [run.scan(table), *(one.scan(table) for one in derived if table in one.tables)]
+
+
+def _unknown(text: str, where: str) -> NoSuchIdError:
+    return NoSuchIdError(
+        f"id {text!r} is not in {where}; `lpfloop critiques RUN` and `lpfloop pairs RUN` list ids"
+    )

@@ -1,0 +1,68 @@
+"""What grades say of a candidate, and why they made a pair or none, in sentences."""
+
+from collections.abc import Iterator, Mapping
+
+from ....critics.grading.grade_reply import Status
+from ....critics.grading.graded_aspects import FINE_GRAINED, SCALES
+from ....stores.records import SCORED, Grade, Pair
+from ...data.binarize import BINARISATIONS, OVERALL
+from ...data.training_rows import made_by
+from .story import Story
+
+UNGRADED: Mapping[str, str] = {
+    "none_rated": "no usable candidate has a score: some of its grades could not be read",
+    "no_negative": "only one candidate has a score, so nothing stands against it",
+    "tied": "all candidates with a score have the same",
+}
+"""What is said of a prompt whose graded candidates gave no pair, by outcome."""
+
+
+def by_grades(rule: str) -> bool:
+    """Whether a rule makes pairs of grades."""
+    return made_by(rule) in BINARISATIONS
+
+
+def grades_of(story: Story, candidate_id: str) -> list[Grade]:
+    """Return the grades of a candidate, in the order of the aspects."""
+    order = list(SCALES)
+    mine = [grade for grade in story.grades if grade.candidate_id == candidate_id]
+    return sorted(mine, key=lambda grade: order.index(grade.aspect))
+
+
+def said_of(story: Story, candidate_id: str) -> Iterator[str]:
+    """Give what each grade says of a candidate: its rating, then the reasons."""
+    for grade in grades_of(story, candidate_id):
+        types = f", types {', '.join(grade.types)}" if grade.types else ""
+        yield f"{grade.grade_id}: {_rated(grade)}{types}"
+        reasons = (grade.type_rationale, grade.rationale)
+        yield from (text for text in reasons if text)
+
+
+def why_binarised(story: Story, pair: Pair) -> str:
+    """Return the rule and the margin of a pair, and the ratings that decided."""
+    rule = made_by(pair.rule)
+    lesser = "as the worst" if rule == "best-vs-worst" else "at random from those with a lower one"
+    return (
+        f"rule {pair.rule}; chosen for the best score, {_deciding(story, pair.chosen_id, rule)}, "
+        f"{_score(pair.chosen_reward)}; rejected {lesser}, "
+        f"{_deciding(story, pair.rejected_id, rule)}, {_score(pair.rejected_reward)}"
+    )
+
+
+def _deciding(story: Story, candidate_id: str, rule: str) -> str:
+    """Return the ratings that a rule looks at."""
+    aspects = (OVERALL,) if rule == OVERALL else FINE_GRAINED
+    read = [_rated(grade) for grade in grades_of(story, candidate_id) if grade.aspect in aspects]
+    return ", ".join(read) or "its grades are not in this run"
+
+
+def _score(reward: float | None) -> str:
+    return "no score" if reward is None else f"score {reward:.3f}"
+
+
+def _rated(grade: Grade) -> str:
+    if grade.status == Status.NOT_APPLICABLE:
+        return f"{grade.aspect} does not apply"
+    if grade.rating is None or grade.status != SCORED:
+        return f"{grade.aspect} unscored: {grade.status}"
+    return f"{grade.aspect} {grade.rating:g} of {SCALES[grade.aspect].best}"

@@ -1,0 +1,221 @@
+"""What `show` puts before the eye, before it is known whether on a terminal or in a notebook.
+
+Nothing here is made harmless yet: whoever draws a page does that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ....stores.records import (
+    SCORED,
+    Candidate,
+    Critique,
+    Demonstration,
+    Pair,
+    Preference,
+    Reward,
+)
+from .grade_story import grades_of, said_of
+from .story import Story
+from .why import critiques_of, why_demonstration, why_pair, why_yield
+from .word_diff import Span, word_diff
+
+SHORT = 18
+"""How much of an id a title has: enough to name it."""
+POLICY = 40
+BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A text with what was said of it beside it, and what was made of it below."""
+
+    title: str
+    text: tuple[Span, ...]
+    beside: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A table of short texts."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Boxes under a heading, then a table, then single lines."""
+
+    heading: str
+    boxes: tuple[Box, ...] = ()
+    grid: Grid | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What is shown of one id."""
+
+    title: str
+    sections: tuple[Section, ...] = field(default=())
+
+
+def plain_text(text: str) -> tuple[Span, ...]:
+    """Return a text in which nothing changed."""
+    return (Span("same", text),)
+
+
+def story_page(story: Story) -> Page:
+    """Return the page of a prompt; the row that was asked for is marked."""
+    prompt = story.prompt
+    about = f"{prompt.task}, {prompt.split}, source {prompt.source or 'unknown'}"
+    boxes = [Box(title=f"prompt ({about})", text=plain_text(prompt.instruction))]
+    if prompt.reference is not None:
+        boxes.append(Box(title="reference", text=plain_text(prompt.reference)))
+    rows = (*story.candidates, *story.yields)
+    sections = [_iteration(story, number) for number in sorted({row.iteration for row in rows})]
+    return Page(
+        title=f"{prompt.prompt_id}, run {story.run}",
+        sections=(Section(heading="", boxes=tuple(boxes)), *sections),
+    )
+
+
+def _iteration(story: Story, number: int) -> Section:
+    candidates = [c for c in story.candidates if c.iteration == number]
+    lines = [why_yield(story, row) for row in story.yields if row.iteration == number]
+    return Section(
+        heading=f"iteration {number}",
+        boxes=tuple(_candidate(story, candidate) for candidate in candidates),
+        lines=tuple(lines),
+    )
+
+
+def _candidate(story: Story, candidate: Candidate) -> Box:
+    identity = candidate.candidate_id
+    critiques = critiques_of(story, identity)
+    roles = _roles(story, identity)
+    named = {
+        identity,
+        *(c.critique_id for c in critiques),
+        *(g.grade_id for g in grades_of(story, identity)),
+        *(row for row, _ in roles),
+    }
+    return Box(
+        title=_title(story, candidate),
+        text=_changes(story, candidate),
+        beside=(
+            *(line for critique in critiques for line in _said(critique)),
+            *said_of(story, identity),
+        ),
+        below=(
+            *_told(candidate),
+            *(line for _, line in roles),
+            *_measured(story, identity),
+        ),
+        marked=story.asked.id in named,
+    )
+
+
+def _title(story: Story, candidate: Candidate) -> str:
+    parts = [f"{candidate.kind} {candidate.candidate_id[:SHORT]}"]
+    if candidate.parent_id is not None:
+        made = "refines" if candidate.kind == "refinement" else "chosen from"
+        parts.append(f"{made} {candidate.parent_id[:SHORT]}")
+    parts += [_reward(r) for r in story.rewards if r.candidate_id == candidate.candidate_id]
+    if candidate.finish_reason != "stop":
+        parts.append(f"ended by {candidate.finish_reason}")
+    return ", ".join([*parts, f"by {_policy(story, candidate)}"])
+
+
+def _policy(story: Story, candidate: Candidate) -> str:
+    """Return who wrote a text: a checkpoint of the run, or else what the row says."""
+    for checkpoint in story.checkpoints:
+        if checkpoint.checkpoint_id == candidate.policy:
+            return f"M_{checkpoint.iteration}"
+    return candidate.model if candidate.kind == "sample" else candidate.policy[:POLICY]
+
+
+def _told(candidate: Candidate) -> tuple[str, ...]:
+    """Return the principle that a text was written under, if it was under one."""
+    return () if candidate.principle is None else (f"principle: {candidate.principle}",)
+
+
+def _reward(reward: Reward) -> str:
+    return f"no reward ({reward.status})" if reward.score is None else f"reward {reward.score:.3f}"
+
+
+def _changes(story: Story, candidate: Candidate) -> tuple[Span, ...]:
+    """Return the text; that of a refinement as changes of the text that it refines."""
+    for parent in story.candidates:
+        if parent.candidate_id == candidate.parent_id:
+            return word_diff(parent.text, candidate.text)
+    return plain_text(candidate.text)
+
+
+def _said(critique: Critique) -> list[str]:
+    """Return a critique's ratings on one line, and what it says on the next."""
+    rated = ", ".join(
+        f"{BARS[a.rating]} {a.name} {'unread' if a.rating is None else a.rating}"
+        for a in critique.aspects
+    )
+    ratings = rated if critique.status == SCORED else f"unscored: {critique.status}"
+    return [f"{critique.critique_id}: {ratings}", critique.text]
+
+
+def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
+    """Return the pairs and demonstrations that a candidate stands in, each with why."""
+    made: list[tuple[str, Pair | Demonstration]] = [
+        ("", row) for row in (*story.pairs, *story.demonstrations)
+    ]
+    for table in story.derived:
+        where = f"derived table {table.name}: "
+        made += [(where, row) for row in (*table.pairs, *table.demonstrations)]
+    roles = [(where, _role(story, candidate_id, row)) for where, row in made]
+    told = [_verdict(candidate_id, row) for row in story.preferences]
+    return [
+        *((role[0], where + role[1]) for where, role in roles if role is not None),
+        *(verdict for verdict in told if verdict is not None),
+    ]
+
+
+def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
+    """Return the id of a preference about a candidate, and what it says of it; else None."""
+    if candidate_id not in (row.first_id, row.second_id):
+        return None
+    side, other = (
+        ("first", row.second_id) if candidate_id == row.first_id else ("second", row.first_id)
+    )
+    verdict = "preferred to" if row.preferred == side else "less liked than"
+    if row.preferred is None:
+        verdict = f"no verdict ({row.status}) beside"
+    elif row.preferred == "tie":
+        verdict = "as good as"
+    named = f"preference {row.preference_id} of {row.annotator}"
+    return row.preference_id, f"{named}: {verdict} {other}"
+
+
+def _role(story: Story, candidate_id: str, row: Pair | Demonstration) -> tuple[str, str] | None:
+    """Return the id of a row in which a candidate stands, and what it is there; else None."""
+    if isinstance(row, Demonstration):
+        if candidate_id != row.candidate_id:
+            return None
+        why = why_demonstration(story, row)
+        return row.demonstration_id, f"demonstration {row.demonstration_id}: {why}"
+    if candidate_id == row.chosen_id:
+        return row.pair_id, f"chosen of pair {row.pair_id}: {why_pair(story, row)}"
+    if candidate_id == row.rejected_id:
+        return row.pair_id, f"rejected of pair {row.pair_id} against {row.chosen_id}"
+    return None
+
+
+def _measured(story: Story, candidate_id: str) -> Sequence[str]:
+    """Return what the evaluation says of a greedy answer."""
+    numbers = [
+        f"{score.metric} {score.value:g}"
+        for score in story.scores
+        if score.candidate_id == candidate_id and not score.metric.startswith("rating:")
+    ]
+    return [f"measured: {', '.join(numbers)}"] if numbers else []

@@ -1,0 +1,141 @@
+"""Everything that was made of one prompt, as rows: what `lpfloop show` and `lineage` tell."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import polars as pl
+
+from ....stores.derived import derived_names, open_derived
+from ....stores.frames import frame_rows
+from ....stores.lake import RunReader
+from ....stores.records import (
+    Candidate,
+    Checkpoint,
+    Critique,
+    Demonstration,
+    Grade,
+    Pair,
+    Preference,
+    Prompt,
+    Reward,
+    Score,
+    Yield,
+)
+from ....stores.schemas import TABLES, R, Row
+from .find_row import Found, NoSuchIdError
+
+MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
+    Candidate,
+    Critique,
+    Reward,
+    Preference,
+    Grade,
+    Pair,
+    Demonstration,
+    Yield,
+    Score,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedRows:
+    """What a derived table of the run made of the prompt."""
+
+    name: str
+    pairs: list[Pair]
+    demonstrations: list[Demonstration]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A prompt with its candidates, what was said of each, and what was made of them.
+
+    `asked` is the id that was asked for, the prompt's own or that of one of its rows.
+    """
+
+    run: str
+    asked: Found
+    prompt: Prompt
+    candidates: list[Candidate]
+    critiques: list[Critique]
+    rewards: list[Reward]
+    preferences: list[Preference]
+    grades: list[Grade]
+    pairs: list[Pair]
+    demonstrations: list[Demonstration]
+    yields: list[Yield]
+    scores: list[Score]
+    checkpoints: list[Checkpoint]
+    derived: list[DerivedRows]
+
+
+def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> Story:
+    """Return the story of the prompt that `asked` is about, of all iterations or of one."""
+    about = asked.prompt_id
+    if about is None:
+        raise NoSuchIdError(f"{asked.kind} {asked.id} is about no prompt")
+    made = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
+    frames = [
+        *run.about(about, [TABLES[Prompt]]),
+        *run.about(about, made, iteration=iteration),
+    ]
+    found = dict(zip((Prompt, *MADE_OF_A_PROMPT), pl.collect_all(frames), strict=True))
+
+    def rows(row_type: type[R]) -> list[R]:
+        return frame_rows(row_type, found[row_type])
+
+    return Story(
+        run=run.folder.name,
+        asked=asked,
+        prompt=rows(Prompt)[0],
+        candidates=rows(Candidate),
+        critiques=rows(Critique),
+        rewards=rows(Reward),
+        preferences=rows(Preference),
+        grades=rows(Grade),
+        pairs=rows(Pair),
+        demonstrations=rows(Demonstration),
+        yields=rows(Yield),
+        scores=rows(Score),
+        checkpoints=checkpoints(run),
+        derived=[_derived(run, name, asked, iteration) for name in derived_names(run.folder)],
+    )
+
+
+def checkpoints(run: RunReader) -> list[Checkpoint]:
+    """Return the run's checkpoints, M_0 first."""
+    return frame_rows(Checkpoint, run.scan("checkpoints").collect())
+
+
+def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> DerivedRows:
+    derived = open_derived(run.folder, name)
+
+    def rows(row_type: type[R]) -> list[R]:
+        table = TABLES[row_type]
+        if table not in derived.tables:
+            return []
+        found = frame_rows(row_type, _about(derived.scan(table), asked.prompt_id))
+        return [row for row in found if iteration in (None, getattr(row, "iteration", None))]
+
+    return DerivedRows(name=name, pairs=rows(Pair), demonstrations=rows(Demonstration))
+
+
+def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
+    """Return the rows about a prompt; of the texts of the others nothing is read.
+
+    They lie together, those of each iteration, and in a table that is not sorted by prompt.
+    """
+    found = (
+        rows.select("prompt_id").with_row_index("place").filter(pl.col("prompt_id") == prompt_id)
+    )
+    places = found.select("place").collect()["place"].to_list()
+    stretches = [rows.slice(first, count) for first, count in _stretches(places)]
+    return pl.concat(pl.collect_all(stretches)) if stretches else rows.head(0).collect()
+
+
+def _stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Give the stretches of numbers that follow upon each other: the first, and how many."""
+    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        numbers = [place for _, place in group]
+        yield numbers[0], len(numbers)

@@ -1,0 +1,100 @@
+"""Drawing a page on a terminal: hostile text made harmless, changes marked without colour too.
+
+Long texts go out as they are, for the terminal to wrap: they can be copied, and cost next to
+nothing. Only on a wide terminal does a text share its lines, with what was said of it. Texts are
+indented, and nothing else is: no text can pass for a heading or a reason.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...data.sanitize import one_line, visible
+from .page import Box, Grid, Page, Section
+from .word_diff import Span
+
+WIDE = 110
+"""From so many columns on, what was said of a text stands beside it."""
+TITLE = 200
+LONG = ("benchmark", "metric", "prompt")
+"""Columns of tables that may take more than a line."""
+MARK = "▶ "
+TEXT, SAID = "  ", "  │ "
+STYLES = {"same": "", "gone": "red strike", "new": "green"}
+AROUND = {"same": ("", ""), "gone": ("[-", "-]"), "new": ("{+", "+}")}
+
+
+def print_page(page: Page, console: Console | None = None) -> None:
+    """Print a page."""
+    console = console or Console()
+    console.print(Text(one_line(page.title, limit=TITLE), style="bold"))
+    for section in page.sections:
+        for drawn in _section(section, console.width):
+            console.print(drawn, soft_wrap=not isinstance(drawn, Table))
+
+
+def page_text(page: Page, width: int = 100) -> str:
+    """Return a page as plain text."""
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        print_page(page, console)
+    return captured.get()
+
+
+def _section(section: Section, width: int) -> Iterator[RenderableType]:
+    if section.heading:
+        yield Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold")
+    for box in section.boxes:
+        yield from _box(box, width)
+    if section.grid is not None and section.grid.rows:
+        yield _grid(section.grid)
+    for line in section.lines:
+        yield Text(visible(line))
+
+
+def _grid(grid: Grid) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name in grid.columns:
+        table.add_column(name, overflow="fold", no_wrap=name not in LONG)
+    for row in grid.rows:
+        table.add_row(*(Text(one_line(cell, limit=TITLE)) for cell in row))
+    return table
+
+
+def _box(box: Box, width: int) -> Iterator[RenderableType]:
+    yield _heading(box, width)
+    if width >= WIDE and box.beside:
+        said = [Text(visible(line), style="dim") for line in box.beside]
+        beside = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        beside.add_column(ratio=1)
+        beside.add_column(ratio=1)
+        beside.add_row(_spans(box.text, TEXT), Group(*said))
+        yield beside
+    else:
+        yield _spans(box.text, TEXT)
+        yield from (Text(_indented(line, SAID), style="dim") for line in box.beside)
+    yield from (Text(f"→ {visible(line)}") for line in box.below)
+
+
+def _heading(box: Box, width: int) -> Text:
+    """Return a title with a line behind it; that of the row that was asked for is marked."""
+    title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
+    line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
+    return Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
+
+
+def _spans(spans: Sequence[Span], indent: str) -> Text:
+    text = Text(indent)
+    for span in spans:
+        before, after = AROUND[span.kind]
+        shown = visible(span.text).replace("\n", f"\n{indent}")
+        text.append(f"{before}{shown}{after}", STYLES[span.kind])
+    return text
+
+
+def _indented(text: str, indent: str) -> str:
+    return indent + visible(text).replace("\n", f"\n{indent}")

@@ -1,0 +1,187 @@
+"""Why a pair or demonstration was made of a prompt's candidates, or why none was, in sentences."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ....stores.records import (
+    SCORED,
+    Candidate,
+    Critique,
+    Demonstration,
+    Order,
+    Pair,
+    Preference,
+    Yield,
+)
+from ...data.pairs import BY_REWARD, EXTREMES
+from ...data.training_rows import PREFERRED, made_by
+from .grade_story import UNGRADED, by_grades, why_binarised
+from .story import Story
+
+SHOWN: Mapping[Order, str] = {
+    "as_given": "in this order",
+    "swapped": "in the other order",
+    "both": "in both orders",
+}
+UNDECIDED: Mapping[str, str] = {
+    "not_compared": "it has no two whole answers to compare",
+    "unread": "no annotator's verdict could be read",
+    "tied": "its answers are alike, or no annotator preferred either",
+}
+"""What is said of a prompt whose answers were compared, and none was preferred, by outcome."""
+
+
+def why_pair(story: Story, pair: Pair) -> str:
+    """Return the rule, the rank and the margin of a pair, and what put each side where it is."""
+    rule = made_by(pair.rule)
+    if rule == PREFERRED:
+        return f"rule {pair.rule}; {_decided(story, pair)}"
+    if by_grades(rule):
+        return why_binarised(story, pair)
+    margin = "no margin: a reward is missing"
+    if pair.chosen_reward is not None and pair.rejected_reward is not None:
+        difference = pair.chosen_reward - pair.rejected_reward
+        margin = f"margin {difference:+.3f} ({pair.chosen_reward:.3f} - {pair.rejected_reward:.3f})"
+    others = "the rest" if rule in BY_REWARD else "the negatives"
+    drawn = "the lowest rewards first" if rule == EXTREMES else f"drawn at random from {others}"
+    chosen = _because(story, pair.chosen_id, pair.chosen_ratings, rule)
+    rejected = _because(story, pair.rejected_id, pair.rejected_ratings, rule)
+    return (
+        f"rule {pair.rule}, {_rank(story, pair)}, {margin}; chosen for {chosen}; "
+        f"rejected, {drawn}, for {rejected}"
+    )
+
+
+def _decided(story: Story, pair: Pair) -> str:
+    """Return who preferred the one side of a pair to the other."""
+    both = {pair.chosen_id, pair.rejected_id}
+    found = [row for row in story.preferences if {row.first_id, row.second_id} == both]
+    return _chosen_by(found[-1]) if found else "who preferred it is not in this run"
+
+
+def _chosen_by(row: Preference) -> str:
+    if row.flipped:
+        return f"chosen by a coin in place of {row.annotator} ({row.preference_id})"
+    return f"chosen by {row.annotator} ({row.preference_id}), shown {SHOWN[row.order]}"
+
+
+def why_demonstration(story: Story, row: Demonstration) -> str:
+    """Return the rule and the rank of a demonstration, and what made it one."""
+    compared = [p for p in story.preferences if row.candidate_id in (p.first_id, p.second_id)]
+    if row.rule == PREFERRED and compared:
+        return f"rule {row.rule}; {_chosen_by(compared[-1])}"
+    reward = "no reward" if row.reward is None else f"reward {row.reward:.3f}"
+    because = _because(story, row.candidate_id, row.ratings, row.rule)
+    return f"rule {row.rule}, {_rank(story, row)}, {reward}; shown for {because}"
+
+
+def why_yield(story: Story, row: Yield) -> str:
+    """Return what pairing made of the prompt, and where it made nothing, what was missing."""
+    told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
+    return told if row.made else f"{told}: {_lack(story, row)}"
+
+
+def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
+    """Return what was said of a candidate."""
+    return [c for c in story.critiques if c.candidate_id == candidate_id]
+
+
+def judged_in(story: Story, iteration: int) -> list[Candidate]:
+    """Return the candidates that could be paired in an iteration."""
+    return [c for c in story.candidates if c.iteration == iteration and c.kind != "greedy"]
+
+
+def _rank(story: Story, row: Pair | Demonstration) -> str:
+    """Return the place of a row among those of its prompt, the best by reward first."""
+    if made_by(row.rule) in BY_REWARD:
+        of = "highest rewards first"
+    else:
+        usable = [c for c in judged_in(story, row.iteration) if c.usable]
+        of = f"{sum(_is_positive(story, c) for c in usable)} positive, highest rewards first"
+    return f"rank {row.rank} ({of})"
+
+
+def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str) -> str:
+    """Return which ratings put a candidate on its side."""
+    if rule in BY_REWARD:
+        return "its reward alone"
+    critique = _readable(story, candidate_id)
+    if critique is None:
+        return f"ratings {', '.join(map(str, ratings)) or 'none'}"
+    failed = _failures(critique)
+    return failed or f"1 on all rated aspects ({len(ratings)})"
+
+
+def _failures(critique: Critique) -> str:
+    """Return the aspects that are rated 0 or -1, with their ratings."""
+    return ", ".join(f"{a.name} {a.rating}" for a in critique.aspects if a.rating in (0, -1))
+
+
+def _readable(story: Story, candidate_id: str) -> Critique | None:
+    scored = [c for c in critiques_of(story, candidate_id) if c.status == SCORED]
+    return scored[-1] if scored else None
+
+
+def _is_positive(story: Story, candidate: Candidate) -> bool:
+    critique = _readable(story, candidate.candidate_id)
+    return critique is not None and critique.positive
+
+
+def _lack(story: Story, row: Yield) -> str:
+    """Return what a prompt without pairs was missing."""
+    judged = judged_in(story, row.iteration)
+    usable = [c for c in judged if c.usable]
+    reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
+    if row.outcome in reasons_of_rule:
+        return reasons_of_rule[row.outcome]
+    if row.outcome == "no_candidates":
+        return "the prompt has no candidates"
+    if row.outcome == "none_usable":
+        reasons = Counter(c.finish_reason if c.text.strip() else "empty" for c in judged)
+        return f"every candidate is truncated or empty ({_counted(reasons)})"
+    if row.outcome == "all_identical":
+        return "all that could be chosen has the same text as all that could be rejected"
+    by_reward = row.rule in BY_REWARD
+    return _lack_of_reward(row, usable) if by_reward else _lack_of_critique(story, row, usable)
+
+
+def _lack_of_reward(row: Yield, usable: Sequence[Candidate]) -> str:
+    if row.outcome == "no_negative":
+        which = "as high as the best" if row.rule == EXTREMES else "among the best"
+        return f"every candidate with a reward is {which}, so nothing stands against them"
+    return f"none of {len(usable)} usable candidates has a reward"
+
+
+def _lack_of_critique(story: Story, row: Yield, usable: Sequence[Candidate]) -> str:
+    if row.outcome == "no_negative":
+        return f"none of {len(usable)} usable candidates has a rating of 0 or -1"
+    rated = [c for c in (_readable(story, u.candidate_id) for u in usable) if c is not None]
+    if not rated:
+        said = [c.status for u in usable for c in critiques_of(story, u.candidate_id)]
+        return f"none of {len(usable)} usable candidates has ratings ({_counted(Counter(said))})"
+    best = max(rated, key=lambda c: (_successes(c) / max(_rated(c), 1), c.critique_id))
+    return (
+        f"no candidate has 1 on all rated aspects: the best, {best.candidate_id}, has "
+        f"{_successes(best)} of {_rated(best)} ({_failures(best) or 'no aspect is rated'})"
+    )
+
+
+def _successes(critique: Critique) -> int:
+    return sum(a.rating == 1 for a in critique.aspects)
+
+
+def _rated(critique: Critique) -> int:
+    return sum(a.rating is not None for a in critique.aspects)
+
+
+def _counted(reasons: Counter[str]) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in reasons.most_common()) or "no critique"
+
+
+def reasons(story: Story) -> dict[str, str]:
+    """Return why each pair and demonstration was made, by id, and what each iteration made."""
+    return {
+        **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
+        **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
+        **{f"iteration {y.iteration}, {y.rule}": why_yield(story, y) for y in story.yields},
+    }

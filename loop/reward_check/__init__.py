@@ -1,1 +1,0 @@
-"""How often a reward model prefers what people prefer (UltraFeedback, Section 3.1)."""

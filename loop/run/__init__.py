@@ -1,0 +1,1 @@
+"""A run in progress: its models, handles on rows, budget, admission, stop."""

@@ -1,0 +1,73 @@
+"""Who completes the prompts of a run, and under which principles, read before it begins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.keys import Json
+from ..data.principles import Mix, load_mix
+from .model_pool import ModelPool, PoolModel, load_pool
+from .models import NO_MODEL
+from .secrecy import hide_secrets_of
+
+COMPLETING = frozenset({"ultrafeedback-dpo"})
+"""The recipes that learn from completions by a pool of models, whatever else is configured."""
+REWARDED = frozenset({"ultrafeedback-bon", "ultrafeedback-ppo"})
+"""The recipes that learn a reward model from them, unless one is configured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completers:
+    """The models of a pool and the mix of principles they are given; no mix is no principles."""
+
+    pool: ModelPool
+    mix: Mix | None
+
+    @property
+    def others(self) -> tuple[PoolModel, ...]:
+        """The models besides the policy."""
+        return tuple(model for model in self.pool.models if not model.is_policy)
+
+    def mix_of(self, model: PoolModel) -> Mix | None:
+        """Return the mix of principles that a model is given, if it is given any."""
+        return None if model.principles == "none" else self.mix
+
+    @property
+    def digests(self) -> Mapping[str, Json]:
+        """What of them can change a completion, besides the weights of models."""
+        return {
+            "models": {
+                model.name: model.model_dump(
+                    mode="json", include={"weight", "principles", "sampling"}
+                )
+                for model in self.pool.models
+            },
+            "principles": None if self.mix is None else self.mix.digest,
+        }
+
+
+def completes(config: RunConfig) -> bool:
+    """Whether a run's recipe asks a pool of models for completions."""
+    name, rewarded = config.recipe.name, config.reward.model != NO_MODEL
+    return name in COMPLETING or (name in REWARDED and not rewarded)
+
+
+def completers_of(config: RunConfig) -> Completers | None:
+    """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
+
+    Raises:
+        ConfigError: if a file can not be used, or a model of the pool has no place.
+    """
+    if not completes(config):
+        return None
+    pool, mix = load_pool(config.completion.pool), load_mix(config.completion.principles)
+    unplaced = [model.name for model in pool.models if model.model is None]
+    if unplaced:
+        raise ConfigError(
+            f"completion.pool: the pool {pool.name} does not say where {', '.join(unplaced)} can "
+            "be found: in a pool of your own that extends it give each a folder or an "
+            "OpenAI-compatible URL as its 'model', or the weight 0"
+        )
+    for model in pool.models:
+        hide_secrets_of(model)
+    return Completers(pool=pool, mix=mix)

@@ -1,0 +1,142 @@
+"""Handles on committed rows: what the verbs of an iteration take and give.
+
+A stage works chunk by chunk of prompts, and so does every stage that builds on it: a handle names
+the stages that hold the rows of each chunk. Adding two handles joins them chunk by chunk. Keys stay
+in the journal until somebody asks for them, so a run with a million finished units opens at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ...stores.journal_reader import Reader
+from ...stores.keys import canonical_json, digest
+from ...stores.records import (
+    Candidate,
+    Critique,
+    Demonstration,
+    Grade,
+    Pair,
+    Preference,
+    Prompt,
+    Reward,
+    Score,
+)
+from ...stores.schemas import plain
+
+T = TypeVar("T", Candidate, Critique, Reward, Preference, Grade, Pair, Demonstration, Score)
+D = TypeVar("D", Pair, Demonstration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A planned stage: `identity` hashes what it computes, and from what."""
+
+    iteration: int
+    stage: str
+    identity: str
+    chunks: int
+
+    def key(self, journal: Reader, chunk: int) -> str:
+        """Return the key of the unit that works on a chunk."""
+        return journal.key(self.iteration, self.stage, chunk)
+
+    def keys(self, journal: Reader) -> list[str]:
+        """Return the keys of all units, chunk by chunk."""
+        return journal.keys(self.iteration, self.stage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompts:
+    """The prompts of a stage, in chunks; `identity` hashes which they are, and how they are cut.
+
+    What they say is hashed once a run, where they are stored, and once a chunk, in its key.
+    """
+
+    chunks: tuple[tuple[Prompt, ...], ...]
+    identity: str
+
+    def each_key(self) -> list[tuple[str]]:
+        """Return, for each chunk, the keys of what it reads: its own content."""
+        return [(content_key(chunk),) for chunk in self.chunks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Generic[T]):
+    """Rows of one kind, held by one or more stages over the same chunks of prompts.
+
+    `called` is a short name for the rows of many stages.
+    """
+
+    row_type: type[T]
+    stages: tuple[Planned, ...]
+    called: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the stages are called together."""
+        return self.called or "+".join(stage.stage for stage in self.stages)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of prompts there are."""
+        return self.stages[0].chunks
+
+    def __add__(self, other: "Rows[T]") -> "Rows[T]":
+        """Join the rows of two stages over the same prompts."""
+        if self.chunks != other.chunks:
+            raise ValueError(f"{self.label} and {other.label} do not share their prompts")
+        called = f"{self.label}+{other.label}" if self.called or other.called else ""
+        return Rows(row_type=self.row_type, stages=self.stages + other.stages, called=called)
+
+
+AnyRows = (
+    Rows[Candidate]
+    | Rows[Critique]
+    | Rows[Reward]
+    | Rows[Preference]
+    | Rows[Grade]
+    | Rows[Pair]
+    | Rows[Demonstration]
+    | Rows[Score]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """Of each prompt's candidates, the one with the highest reward (y~, Section 3.2)."""
+
+    candidates: Rows[Candidate]
+    rewards: Rows[Reward]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """Candidates with what was said of them; reward-only variants have no critiques."""
+
+    candidates: Rows[Candidate]
+    rewards: Rows[Reward]
+    critiques: Rows[Critique] | None = None
+
+    @property
+    def handles(self) -> tuple[AnyRows, ...]:
+        """The handles there are."""
+        parts = (self.candidates, self.rewards)
+        return parts if self.critiques is None else (*parts, self.critiques)
+
+
+def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
+    """Return, for each chunk, the keys of all its units in all the stages."""
+    return list(zip(*(stage.keys(journal) for stage in stages), strict=True))
+
+
+def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
+    """Return the prompts in chunks of `size`."""
+    chunks = tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size))
+    identity = digest([[prompt.prompt_id for prompt in chunk] for chunk in chunks])
+    return Prompts(chunks=chunks, identity=identity)
+
+
+def content_key(prompts: Sequence[Prompt]) -> str:
+    """Return the hash of everything these prompts say."""
+    return digest([canonical_json(plain(prompt)) for prompt in prompts])

@@ -1,0 +1,5 @@
+"""How a run can end other than by an error."""
+
+
+class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
+    """An iteration that ends before training; the message says why."""

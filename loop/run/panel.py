@@ -1,0 +1,122 @@
+"""Who compares answers in a run: p_ann, p_eval or p_single (AlpacaFarm, Section 3).
+
+All are made of one pool. p_ann, by which policies are trained, has noise; p_eval, by which they are
+evaluated, has none; p_single is one annotator at temperature 0, without noise.
+"""
+
+from dataclasses import dataclass
+
+from ...configs.annotation import Role
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.annotators.annotator_pool import Annotator, Pool, load_pool
+from ...stores.keys import Json
+from ..data.cycles import require_few_answers
+from .models import NO_MODEL, is_endpoint
+
+ANNOTATING = frozenset({"feedme", "reward-conditioning", "dpo", "reward-model"})
+"""The recipes that learn from comparisons, whatever else is configured."""
+REWARDED = frozenset(
+    {"best-of-n", "expert-iteration", "ppo", "quark", "chatglm-ppo", "chatglm-dpo", "chatglm-rs"}
+)
+"""The recipes that learn a reward model from comparisons, unless one is configured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Annotators of which each pair gets one, and the share of labels that noise turns."""
+
+    pool: Pool
+    flip_probability: float
+
+    @property
+    def annotators(self) -> tuple[Annotator, ...]:
+        """The annotators, those of one model side by side, so that each is loaded once."""
+        return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.role))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panels:
+    """Who compares a run's samples to train on them, and who its answers to evaluate them.
+
+    None where a run does not compare.
+    """
+
+    training: Panel | None
+    evaluation: Panel | None
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Panels":
+        """Read the pool of a run, if it compares anything.
+
+        Raises:
+            ConfigError: if the pool can not be used, or does not have the annotator that is named.
+        """
+        annotated, assessed = annotates(config), config.assessment.reference is not None
+        if not (annotated or assessed):
+            return NOBODY
+        pool = load_pool(config.annotation.pool)
+        _refuse_texts_at_endpoints(pool, config)
+        if annotated:
+            require_few_answers(config)
+        return cls(
+            training=_training(pool, config) if annotated else None,
+            evaluation=_evaluation(pool, config) if assessed else None,
+        )
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The models that their annotators are made of."""
+        panels = [panel for panel in (self.training, self.evaluation) if panel is not None]
+        return tuple(sorted({role for panel in panels for role in panel.pool.roles}))
+
+    @property
+    def digests(self) -> Json:
+        """What of the annotators can change a comparison."""
+        return {
+            name: None if panel is None else [panel.pool.digest, panel.flip_probability]
+            for name, panel in (("training", self.training), ("evaluation", self.evaluation))
+        }
+
+
+NOBODY = Panels(training=None, evaluation=None)
+"""Who compares in a run that compares nothing."""
+
+
+def annotates(config: RunConfig) -> bool:
+    """Whether a run's recipe learns from comparisons."""
+    rewarded = config.reward.model != NO_MODEL
+    name = config.recipe.name
+    return name in ANNOTATING or (name in REWARDED and not rewarded)
+
+
+def _training(pool: Pool, config: RunConfig) -> Panel:
+    """Return p_ann, or p_single if `annotation.single` names an annotator."""
+    annotation = config.annotation
+    if annotation.single is not None:
+        return Panel(pool=pool.only(annotation.single), flip_probability=0.0)
+    return Panel(pool=pool, flip_probability=annotation.flip_probability)
+
+
+def _evaluation(pool: Pool, config: RunConfig) -> Panel:
+    """Return p_eval, or p_single if `assessment.annotators` says so."""
+    if config.assessment.annotators == "pool":
+        return Panel(pool=pool, flip_probability=0.0)
+    if config.annotation.single is None:
+        raise ConfigError(
+            "assessment.annotators is single, but annotation.single names no annotator of the "
+            f"pool {config.annotation.pool}"
+        )
+    return Panel(pool=pool.only(config.annotation.single), flip_probability=0.0)
+
+
+def _refuse_texts_at_endpoints(pool: Pool, config: RunConfig) -> None:
+    """Refuse biases of tokens that are named by their texts, which an endpoint can not look up."""
+    for annotator in pool.annotators:
+        model = config.annotation.model_of(annotator.role).model
+        texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]
+        if texts and model is not None and is_endpoint(model):
+            raise ConfigError(
+                f"annotation.{annotator.role}.model is an endpoint, which takes the ids of tokens "
+                f"only, and annotator {annotator.name} biases the token {texts[0]!r}: name ids in "
+                "a pool of your own, or choose annotation.pool=alpacafarm-hosted"
+            )

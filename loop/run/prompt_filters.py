@@ -1,0 +1,76 @@
+"""What decides about a run's prompts, read from its configuration before the run begins."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from ...configs.engines import EngineConfig
+from ...configs.filters import RuleFilters
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.quality.prompt_review import Reviewer
+from ..data.prompt_rules import Rules
+
+VARYING = frozenset(
+    {
+        "rlrf",
+        "reward-only",
+        "expert-iteration",
+        "ppo",
+        "quark",
+        "ultrafeedback-ppo",
+        "chatglm-ppo",
+        "chatglm-dpo",
+        "chatglm-rs",
+    }
+)
+"""The recipes that improve a policy by the reward of its own answers (`Iteration.varied`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """The rules, and the reviewer; None where nobody judges prompts."""
+
+    rules: Rules
+    reviewer: Reviewer | None
+
+    @classmethod
+    def from_config(cls, config: RunConfig) -> Self:
+        """Load what the configuration names.
+
+        Raises:
+            ConfigError: if a part of it can not be used.
+        """
+        rules, quality = config.prompts.rules, config.prompts.quality
+        _refuse_without_effect(config)
+        return cls(
+            rules=Rules.from_config(rules),
+            reviewer=Reviewer.from_config(quality) if quality.judge == "model" else None,
+        )
+
+
+def _refuse_without_effect(config: RunConfig) -> None:
+    """Refuse what would filter nothing, whoever set it.
+
+    Raises:
+        ConfigError: naming the field, and what it needs.
+    """
+    quality = config.prompts.quality
+    if quality.judge == "model" and quality.model is None and quality.engine != EngineConfig():
+        raise ConfigError(
+            "prompts.quality.engine is set, but the critic's model judges prompts, with its own "
+            "engine; set prompts.quality.model, too"
+        )
+    if quality.judge == "model" and quality.per_intention and quality.intentions is None:
+        raise ConfigError(
+            f"prompts.quality.per_intention is {quality.per_intention}, but there are no classes; "
+            "set prompts.quality.intentions to general, or to a YAML file"
+        )
+    name, margin = config.recipe.name, config.prompts.variance.margin
+    if margin is not None and name not in VARYING:
+        raise ConfigError(
+            f"prompts.variance.margin is {margin}, but {name} optimises no policy by a reward, so "
+            f"that nothing is filtered; leave it out, or choose one of {', '.join(sorted(VARYING))}"
+        )
+
+
+EVERYTHING = Filters(rules=Rules(config=RuleFilters()), reviewer=None)
+"""The filters of a run that leaves no prompt out."""

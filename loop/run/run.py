@@ -1,0 +1,285 @@
+"""A run in progress: everything that the verbs of an iteration work with."""
+
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from ...configs.schema import RunConfig
+from ...critics.feedback import FeedbackCritic
+from ...critics.grading.grader import Grader
+from ...critics.verify import Verifier
+from ...policies.engines.engine import Engine
+from ...stores.committer import if_there_is_room
+from ...stores.failpoints import reach
+from ...stores.journal_reader import Cost, Unit
+from ...stores.keys import Json, digest
+from ...stores.lake import RunWriter
+from ...stores.records import Prompt, RewardModel
+from ...stores.schemas import Batch, Row
+from .admission import Admission
+from .budget import Budget, actual
+from .completers import Completers
+from .fork import Fork
+from .handles import Planned
+from .models import Models, Served
+from .panel import NOBODY, Panels
+from .prompt_filters import EVERYTHING, Filters
+from .reporter import Advance, Reporter
+from .stop import StopSignal
+
+B = TypeVar("B")
+
+SEMANTICS: Mapping[str, int] = {
+    "prompts": 1,
+    "sample": 1,
+    "complete": 1,
+    "grade": 1,
+    "refine": 1,
+    "critique": 1,
+    "reward": 1,
+    "pair": 1,
+    "demonstrate": 1,
+    "given": 1,
+    "train": 1,
+    "next_token": 1,
+    "reference_reward": 1,
+    "train_reward": 2,
+    "demonstrate_preferred": 1,
+    "condition": 1,
+    "demonstrations": 1,
+    "best_of_n": 1,
+    "ppo": 1,
+    "quark": 1,
+    "unchanged": 1,
+    "measure": 1,
+    "annotate": 1,
+    "compare": 1,
+    "prefer": 1,
+    "balance": 1,
+    "reference": 1,
+    "logprob": 1,
+    "assess": 1,
+    "filter": 1,
+    "review": 1,
+    "probe": 1,
+    "demonstrate_critiques": 1,
+    "binarise": 1,
+    "mixed": 1,
+}
+"""The version of what each verb computes: raised whenever the same inputs would give other rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a stage computes: its verb, with which parameters, from which stages.
+
+    `upstream` are the identities of the stages it reads; `reads` gives, for each unit, the keys of
+    the units it reads, and is called only if the stage is new.
+    """
+
+    verb: str
+    params: Json
+    upstream: tuple[str, ...]
+    reads: Callable[[], Sequence[Sequence[str]]]
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """A planned stage, and which of its units are owed."""
+
+    planned: Planned
+    owed: Sequence[Unit]
+    commit: Callable[[Unit, Mapping[type[Row], Batch], Advance], None]
+
+
+@dataclass(kw_only=True)
+class Run:
+    """The store, the models and the judges of one run.
+
+    `retry` are the stages, by iteration and label, whose unread comparisons are asked about again.
+    """
+
+    name: str
+    config: RunConfig
+    store: RunWriter
+    models: Models
+    critic: FeedbackCritic
+    verifier: Verifier
+    reporter: Reporter
+    stop: StopSignal
+    prompts: Mapping[str, Prompt] = field(repr=False)
+    panels: Panels = NOBODY
+    completers: Completers | None = None
+    grader: Grader | None = None
+    filters: Filters = EVERYTHING
+    retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    fork: Fork | None = None
+    budget: Budget = field(init=False)
+    _verified: set[str] = field(default_factory=set[str], init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.store, lambda: self.config)
+        self.configure(self.config)
+
+    @property
+    def logs(self) -> Path:
+        """Where child processes write their logs."""
+        return self.store.folder / "logs"
+
+    def configure(self, config: RunConfig) -> None:
+        """Take over live settings, from the next unit on."""
+        self.config = config
+        self.stop.drain_s = config.drain_s
+        self.models.configure(config)
+
+    def engine(self, served: Served) -> Engine:
+        """Return a running engine of `served`, whose published weights are verified first.
+
+        Raises:
+            OwedAgainError: if they are damaged: their training is owed again.
+            StaleWeightsError: if the engine runs others.
+        """
+        self.verify(served)
+        return self.models.engine(served)
+
+    def verify(self, served: Served) -> None:
+        """Hash every byte of a checkpoint that was trained here, once in this process.
+
+        Raises:
+            OwedAgainError: if it is damaged: its training is owed again.
+        """
+        if served.canary is not None and served.identity not in self._verified:
+            self.store.verified_checkpoint(served.identity)
+            self._verified.add(served.identity)
+
+    def reward_folder(self, model: RewardModel) -> Path:
+        """Return the folder of a reward model that was trained here, verified once in this process.
+
+        Raises:
+            OwedAgainError: if it is damaged: its training is owed again.
+        """
+        if model.reward_model_id not in self._verified:
+            self.store.verified_reward_model(model.reward_model_id)
+            self._verified.add(model.reward_model_id)
+        return self.store.folder / model.path
+
+    def admission(
+        self, stage: Stage, prepare: Callable[[Unit], B | None], cost: Callable[[B], Cost]
+    ) -> Admission[B]:
+        """Return the batches of the owed units, each when it may begin."""
+        return Admission(self.stop, self.budget, stage.owed, prepare, cost)
+
+    @contextmanager
+    def stage(
+        self, iteration: int, label: str, work: Work, *, judge: bool = False
+    ) -> Generator[Stage]:
+        """Plan a stage, show it, and account for its time; what is owed afterwards was stopped.
+
+        `judge` says that its requests go to the feedback model (for the budget).
+
+        Raises:
+            Stopped: if units are still owed because somebody asked for a stop, or a budget ended.
+        """
+        reach("stage.begin")
+        planned = self._plan(iteration, label, work)
+        owed = self.store.journal.owed(iteration, label)
+        if owed and self.fork is not None:
+            owed = self.fork.adopt(self.store, owed)
+        reach("stage.planned")
+        payment = Payment(run=self, judge=judge)
+        done = planned.chunks - len(owed)
+        if owed:
+            now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
+            self.store.when_there_is_room(lambda: self.store.journal.record("stage", now))
+        self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
+        started = time.monotonic()
+        try:
+            if owed:
+                self.stop.admit()
+                self.budget.require_time_and_room()
+            yield Stage(planned=planned, owed=owed, commit=payment.commit)
+        finally:
+            self._end(iteration, label, payment, time.monotonic() - started if owed else None)
+        if len(payment.paid) < len(owed):
+            self.stop.check()
+            self.budget.check()
+            missing = len(owed) - len(payment.paid)
+            raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
+        reach("stage.end")
+
+    def _plan(self, iteration: int, label: str, work: Work) -> Planned:
+        """Write all units of a stage into the journal, unless they are there."""
+
+        def keys() -> list[str]:
+            return [self._hash(iteration, work, read) for read in work.reads()]
+
+        identity = self._hash(iteration, work, work.upstream)
+        journal = self.store.journal
+        count = self.store.when_there_is_room(
+            lambda: journal.plan(iteration, label, identity, keys)
+        )
+        return Planned(iteration=iteration, stage=label, identity=identity, chunks=count)
+
+    def _hash(self, iteration: int, work: Work, upstream: Sequence[str]) -> str:
+        """Return a hash of everything that rows depend on."""
+        return digest(
+            {
+                "verb": work.verb,
+                "semantics": SEMANTICS[work.verb],
+                "iteration": iteration,
+                "seed": self.config.seed,
+                "upstream": list(upstream),
+                "params": work.params,
+            }
+        )
+
+    def _end(self, iteration: int, label: str, payment: "Payment", seconds: float | None) -> None:
+        """Wait until what was finished is durable, and account for the time."""
+        try:
+            self.store.flush()
+        finally:
+            payment.show_settled()
+            if seconds is not None:
+                self.budget.add_seconds(seconds)
+                self._note_seconds(iteration, label, seconds)
+            self.reporter.end()
+
+    def _note_seconds(self, iteration: int, label: str, seconds: float) -> None:
+        def note() -> None:
+            self.store.journal.add_seconds(iteration, label, seconds)
+
+        if sys.exception() is None:
+            self.store.when_there_is_room(note)
+        else:
+            # On the way out nobody waits for room: the stop was asked for.
+            if_there_is_room(note)
+
+
+@dataclass(kw_only=True)
+class Payment:
+    """What a stage has paid: handed to the store, and shown once it is durable."""
+
+    run: Run
+    judge: bool
+    paid: set[str] = field(default_factory=set[str])
+    _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
+
+    def commit(self, unit: Unit, tables: Mapping[type[Row], Batch], done: Advance) -> None:
+        """Hand a finished unit's rows to the store, and settle its account."""
+        reach("stage.unit")
+        cost = actual(self.run.config.prices, done, judge=self.judge)
+        telemetry = {**asdict(done), "judge_calls": cost.judge_calls, "money": cost.money}
+        self.run.store.commit(unit.key, tables, telemetry)
+        self.run.budget.settle(unit.key, cost)
+        self.paid.add(unit.key)
+        self._unshown[unit.key] = done
+        self.show_settled()
+
+    def show_settled(self) -> None:
+        """Tell the reporter what has become durable."""
+        for key in self.run.store.settled():
+            self.run.reporter.advance(self._unshown.pop(key))

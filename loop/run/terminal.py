@@ -1,0 +1,85 @@
+"""Talking to the person at the terminal, who may be gone: a closed pipe is no reason to stop."""
+
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import BinaryIO, TextIO, cast
+
+import typer
+
+from ..data.sanitize import visible
+from .secrecy import redacted
+
+STANDARD = (0, 1, 2)
+
+
+class Unbreakable(io.TextIOBase):
+    """A text stream without secrets that drops what can not be written.
+
+    A closed pipe, a full disk or a stream that was never there breaks nothing.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] -- read only
+        """The encoding of what is below."""
+        return "utf-8" if self._stream is None else self._stream.encoding
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """What is below, for bytes: whoever writes them minds what can not be written."""
+        return io.BytesIO() if self._stream is None else self._stream.buffer
+
+    def isatty(self) -> bool:
+        """Whether a person watches."""
+        return self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of what is below.
+
+        Raises:
+            OSError: if there is none.
+        """
+        if self._stream is None:
+            raise OSError("there is no stream")
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Whatever is written is taken."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Write `text`, or drop it."""
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.write(redacted(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Send on what is buffered, or drop it."""
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.flush()
+
+
+def guard_streams() -> None:
+    """Make stdout and stderr unbreakable, for the whole process.
+
+    Descriptors 0 to 2 that were closed are filled: else the journal got one of them, and a library
+    that talks would write into it.
+    """
+    for number in STANDARD:
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = cast("TextIO", Unbreakable(sys.stdout))
+    sys.stderr = cast("TextIO", Unbreakable(sys.stderr))
+
+
+def say(text: str) -> None:
+    """Say one sentence to the person at the terminal; nothing in it can drive the terminal."""
+    typer.echo(visible(redacted(text)), err=True)

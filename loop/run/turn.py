@@ -1,0 +1,81 @@
+"""One turn of the loop as every verb sees it: its policy, its prompts, and how stages are planned.
+
+A stage reads rows chunk by chunk of prompts, or all at once; what it computes, and from what, is
+its `Work`.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from ...stores.frames import as_frame
+from ...stores.keys import Json
+from ...stores.records import Checkpoint, Message, Prompt
+from ...stores.schemas import TABLES
+from ..data.judged_candidates import READ
+from .draws import Draw, draws
+from .handles import AnyRows, Prompts, Rows, T, joined
+from .models import Served
+from .run import Run, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """The state of a turn, M_{t-1} and its prompts, and what all verbs share."""
+
+    run: Run
+    number: int
+    parent: Checkpoint
+    policy: Served
+    train_prompts: Prompts
+    held_out: Prompts
+
+    def work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+        """Return the work of a stage that reads these rows chunk by chunk."""
+        stages = [stage for handle in handles for stage in handle.stages]
+        return Work(
+            verb=verb,
+            params=params,
+            upstream=tuple(stage.identity for stage in stages),
+            reads=lambda: joined(self.run.store.journal, stages),
+        )
+
+    def whole(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+        """Return the work of a stage whose one unit reads all of these rows."""
+        chunked = self.work(verb, params, *handles)
+        return Work(
+            verb=verb,
+            params=params,
+            upstream=chunked.upstream,
+            reads=lambda: [[key for keys in chunked.reads() for key in keys]],
+        )
+
+    def chunk(self, rows: Rows[T], chunk: int) -> list[T]:
+        """Return the rows of a chunk, stage by stage."""
+        store = self.run.store
+        return [
+            row
+            for stage in rows.stages
+            for row in store.rows(rows.row_type, stage.key(store.journal, chunk))
+        ]
+
+    def frame(self, rows: Rows[T], chunk: int) -> pl.DataFrame:
+        """Return the chunk's rows in columns, those that pairing reads."""
+        store = self.run.store
+        columns = READ[TABLES[rows.row_type]]
+        return pl.concat(
+            as_frame(store.table(rows.row_type, stage.key(store.journal, chunk))).select(columns)
+            for stage in rows.stages
+        )
+
+    def draws(
+        self, prompt: Prompt, messages: tuple[Message, ...], count: int, identity: Json
+    ) -> list[Draw]:
+        """Return `count` draws for a conversation; `identity` is the key of the unit."""
+        return draws(
+            self.run.config.seed,
+            identity,
+            prompt_id=prompt.prompt_id,
+            messages=messages,
+            count=count,
+        )

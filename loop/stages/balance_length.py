@@ -1,0 +1,177 @@
+"""Bucket-based length balancing: no bucket of pairs says that longer is better (ChatGLM-RLHF 3.3).
+
+People, and judges, prefer longer answers, and a reward model learns that sooner than what makes an
+answer good. So pairs are put into buckets by the absolute difference of their answers' lengths, and
+in each bucket as many are kept whose preferred answer is the longer one as are kept of the others:
+a random surplus is left out. Pairs of equal length teach nothing about it and are all kept.
+
+Lengths are tokens, as the engine counted them when it sampled. Nobody counted those of an answer
+from elsewhere: a pair with such an answer is measured in words, on both sides.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import zip_longest
+
+import polars as pl
+
+from ...policies.trainers.length_bias import Bucket, bucket_of
+from ...stores.frames import as_arrow, as_frame, empty
+from ...stores.keys import derive_seed, digest
+from ...stores.records import Candidate, Pair, Receipt
+from ..data.receipts import KEPT, receipts
+from ..data.training_rows import balanced_rows
+from ..run.handles import Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+
+FILTER = "balance_length"
+LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
+"""On which side of its bucket a pair is: a surplus is dropped for this reason."""
+SIDES, UNITS = ("chosen", "rejected"), ("tokens", "words")
+WORD = r"\S+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What becomes of a pair: its bucket, its side, and whether it is kept."""
+
+    bucket: Bucket
+    side: str
+    kept: bool
+
+
+def balanced(it: Turn, pairs: Rows[Pair], candidates: Rows[Candidate] | None = None) -> Rows[Pair]:
+    """Commit the pairs that are kept, under the rule `RULE/balanced`; as they are if that is off.
+
+    `candidates` are those that the pairs were made of, None if nobody counted their tokens. The
+    rows keep their chunks, though which are kept depends on all of them.
+    """
+    config = it.run.config.pairs
+    if not config.balance_length:
+        return pairs
+    balancing = _Balancing(turn=it, pairs=pairs, candidates=candidates)
+    read = (pairs,) if candidates is None else (pairs, candidates)
+    work = it.work("balance", {"bucket_width": config.bucket_width}, *read)
+
+    def reads() -> list[tuple[str, ...]]:
+        chunks = work.reads()
+        every = digest([list(keys) for keys in chunks])
+        return [(every, str(chunk)) for chunk in range(len(chunks))]
+
+    owed = replace(work, reads=reads)
+    with it.run.stage(it.number, f"balance:{pairs.label}", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            rows, told = balancing.chunk(unit.chunk)
+            stage.commit(unit, {Pair: as_arrow(rows), Receipt: told}, Advance(rows=len(rows)))
+    return Rows(row_type=Pair, stages=(stage.planned,))
+
+
+def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
+    """Decide about all pairs at once, by id.
+
+    Args:
+        lengths: one row a pair: `pair_id`, and `longer`, |y_w| - |y_l|.
+        width: how many differences in length a bucket spans.
+        seed: what the draw of the surplus depends on, besides the pairs' ids.
+    """
+    sides = dict[Bucket, dict[str, list[str]]]()
+    for pair_id, longer in lengths.select("pair_id", "longer").iter_rows():
+        side = LONGER_WINS if longer > 0 else LONGER_LOSES if longer < 0 else EQUAL
+        sides.setdefault(bucket_of(longer, width), {}).setdefault(side, []).append(pair_id)
+    return {
+        pair_id: Fate(bucket=bucket, side=side, kept=kept)
+        for bucket, own in sides.items()
+        for side, pair_id, kept in _drawn(own, seed)
+    }
+
+
+def _drawn(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, str, bool]]:
+    """Give each pair of a bucket with its side and whether it is kept."""
+    wins, loses = (
+        sorted(own.get(side, ()), key=lambda name: (derive_seed(seed, "balance", name), name))
+        for side in (LONGER_WINS, LONGER_LOSES)
+    )
+    for one, other in zip_longest(wins, loses):
+        kept = one is not None and other is not None
+        for side, pair_id in ((LONGER_WINS, one), (LONGER_LOSES, other)):
+            if pair_id is not None:
+                yield side, pair_id, kept
+    yield from ((EQUAL, pair_id, True) for pair_id in own.get(EQUAL, ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Balancing:
+    """The balancing of one stage; what becomes of all pairs is decided once, when first needed."""
+
+    turn: Turn
+    pairs: Rows[Pair]
+    candidates: Rows[Candidate] | None
+
+    def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[Receipt]]:
+        """Return the pairs of a chunk that are kept, under their new ids, and the receipts."""
+        rows = pl.concat(self._tables(self.pairs, chunk))
+        kept = [self._fates[pair_id].kept for pair_id in rows["pair_id"]]
+        made = balanced_rows(rows.filter(pl.Series(kept, dtype=pl.Boolean)))
+        return made, self._receipts(rows["pair_id"].to_list())
+
+    def _receipts(self, pair_ids: Sequence[str]) -> list[Receipt]:
+        """Return what became of these pairs, bucket by bucket."""
+        buckets = dict[Bucket, dict[str, list[str]]]()
+        for pair_id in pair_ids:
+            fate = self._fates[pair_id]
+            outcome = KEPT if fate.kept else fate.side
+            buckets.setdefault(fate.bucket, {}).setdefault(outcome, []).append(pair_id)
+        return [
+            receipt
+            for bucket, outcomes in sorted(buckets.items())
+            for receipt in receipts(self.turn.number, f"{FILTER}/{bucket}", "pairs", outcomes)
+        ]
+
+    @cached_property
+    def _fates(self) -> Mapping[str, Fate]:
+        width, seed = self.turn.run.config.pairs.bucket_width, self.turn.run.config.seed
+        chunks = range(self.pairs.chunks)
+        return fates(pl.concat(map(self._lengths, chunks)), width, seed)
+
+    def _lengths(self, chunk: int) -> pl.DataFrame:
+        """Return `pair_id` and `longer` of a chunk's pairs."""
+        counts = self._counts(chunk)
+        pairs = pl.concat(self._tables(self.pairs, chunk)).select(
+            "pair_id", "chosen_id", "rejected_id", *(_words(side) for side in SIDES)
+        )
+        for side in SIDES:
+            of = counts.select(
+                pl.col("candidate_id").alias(f"{side}_id"),
+                pl.col("completion_tokens").alias(f"{side}_tokens"),
+            )
+            pairs = pairs.join(of, on=f"{side}_id", how="left", maintain_order="left")
+        return pairs.select("pair_id", longer=_longer())
+
+    def _counts(self, chunk: int) -> pl.DataFrame:
+        """Return how many tokens the candidates of a chunk have, those that were counted."""
+        wanted = ("candidate_id", "completion_tokens")
+        if self.candidates is None:
+            return empty("candidates").select(wanted)
+        found = pl.concat(table.select(wanted) for table in self._tables(self.candidates, chunk))
+        return found.unique("candidate_id").filter(pl.col("completion_tokens") > 0)
+
+    def _tables(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> Iterator[pl.DataFrame]:
+        store = self.turn.run.store
+        for stage in rows.stages:
+            yield as_frame(store.table(rows.row_type, stage.key(store.journal, chunk)))
+
+
+def _words(side: str) -> pl.Expr:
+    """Return how many words an answer of a pair has."""
+    content = pl.element().struct.field("content")
+    words = pl.col(side).list.eval(content.str.count_matches(WORD)).list.sum()
+    return words.cast(pl.Int64).alias(f"{side}_words")
+
+
+def _longer() -> pl.Expr:
+    """Return |y_w| - |y_l| in tokens, or in words where a side has no count of tokens."""
+    tokens, words = (pl.col(f"chosen_{unit}") - pl.col(f"rejected_{unit}") for unit in UNITS)
+    return tokens.fill_null(words)

@@ -1,0 +1,177 @@
+"""The verbs that compare: a policy's samples with one another, and its answers with a reference's.
+
+Every pair gets one annotator of a panel; each annotator has a stage of its own, whose units are
+committed as they are done, and the stages share their chunks of prompts.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Literal
+
+from ...critics.annotators.simulate import draw_key
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import Candidate, Preference
+from ..run.handles import Planned, Rows
+from ..run.panel import Panel
+from ..run.turn import Turn
+from .annotate import Annotating
+from .matches import Match, Task, normal
+from .retry_unscored import Retrying, replies_so_far
+
+Verb = Literal["annotate", "compare"]
+Matched = Callable[[int], list[Match]]
+"""Gives the matches of a chunk of prompts."""
+
+
+def annotate(it: Turn, candidates: Rows[Candidate]) -> Rows[Preference]:
+    """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
+
+    Raises:
+        RuntimeError: if the run was opened as one that learns from no comparisons.
+    """
+    panel = _present(it.run.panels.training)
+    seed, config = it.run.config.seed, it.run.config.annotation
+    every = config.comparisons == "all"
+
+    def matched(chunk: int) -> list[Match]:
+        drafts = it.chunk(candidates, chunk)
+        pairs = all_pairs(drafts) if every else drawn_pairs(drafts, seed)
+        return [_match(*two, config.keyed_on) for two in pairs]
+
+    which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
+    return _compared(it, "annotate", panel, matched, which, candidates)
+
+
+def compare(it: Turn, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+    """Compare each answer, as the second, with the reference's output to its prompt (p_eval).
+
+    An answer that is empty or truncated is compared as it is; a prompt without an output is not.
+
+    Raises:
+        RuntimeError: if the run was opened as one that evaluates by no comparisons.
+    """
+    panel = _present(it.run.panels.evaluation)
+    keyed_on = it.run.config.annotation.keyed_on
+
+    def matched(chunk: int) -> list[Match]:
+        known = {output.prompt_id: output for output in it.chunk(outputs, chunk)}
+        asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
+        return [_match(known[answer.prompt_id], answer, keyed_on) for answer in asked]
+
+    return _compared(it, "compare", panel, matched, {}, answers, outputs)
+
+
+def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
+    """Return one pair a prompt: two usable candidates with different texts, drawn at random.
+
+    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
+    space) its first two candidates are the pair; with fewer than two there is none.
+    """
+    return [
+        _two_of(usable, derive_seed(seed, "match", [c.candidate_id for c in usable]))
+        for usable in _usable(candidates)
+        if len(usable) > 1
+    ]
+
+
+def all_pairs(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Candidate]]:
+    """Return every two usable candidates of a prompt whose texts differ; each text stands once.
+
+    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
+    space) its first two candidates are the only pair, as in `drawn_pairs`.
+    """
+    pairs = list[tuple[Candidate, Candidate]]()
+    for usable in _usable(candidates):
+        texts = _distinct(usable)
+        pairs += combinations(texts if len(texts) > 1 else usable[:2], 2)
+    return pairs
+
+
+def _usable(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return the usable candidates, prompt by prompt."""
+    by_prompt: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.usable:
+            by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
+    return list(by_prompt.values())
+
+
+def _distinct(usable: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first candidate of each text."""
+    texts = dict[str, Candidate]()
+    for candidate in usable:
+        texts.setdefault(normal(candidate), candidate)
+    return list(texts.values())
+
+
+def _two_of(usable: Sequence[Candidate], seed: int) -> tuple[Candidate, Candidate]:
+    texts = _distinct(usable)
+    if len(texts) == 1:
+        return usable[0], usable[1]
+    first, second = sorted(random.Random(seed).sample(range(len(texts)), 2))
+    return texts[first], texts[second]
+
+
+def _match(first: Candidate, second: Candidate, keyed_on: Literal["pair", "instruction"]) -> Match:
+    pair = row_id("match", [first.candidate_id, second.candidate_id])
+    drawn_by = draw_key(keyed_on, pair=pair, instruction=first.prompt_id)
+    return Match(first=first, second=second, drawn_by=drawn_by)
+
+
+def _present(panel: Panel | None) -> Panel:
+    if panel is None:
+        raise RuntimeError("this run was opened without annotators: see `Panels.of`")
+    return panel
+
+
+def _compared(
+    it: Turn,
+    verb: Verb,
+    panel: Panel,
+    matched: Matched,
+    which: Mapping[str, Json],
+    *read: Rows[Candidate],
+) -> Rows[Preference]:
+    """Pay the stage of each annotator, then ask again where the run was told to.
+
+    `which` is what the keys say of the choice of matches.
+    """
+    asking = [
+        Annotating(run=it.run, iteration=it.number, verb=verb, panel=panel, annotator=annotator)
+        for annotator in panel.annotators
+    ]
+    stages = [_paid(it, annotating, matched, which, *read) for annotating in asking]
+    group = tuple(planned.stage for planned in stages)
+    for annotating, planned in zip(asking, stages, strict=True):
+        place = (it.number, planned.stage)
+        if place in it.run.retry:
+            it.run.retry.remove(place)
+            again = replace(annotating, retrying=True)
+            retrying = Retrying(run=it.run, planned=planned, group=group)
+            retrying.pay(again, partial(_tasks, again, matched))
+    return Rows(row_type=Preference, stages=tuple(stages))
+
+
+def _paid(
+    it: Turn,
+    annotating: Annotating,
+    matched: Matched,
+    which: Mapping[str, Json],
+    *read: Rows[Candidate],
+) -> Planned:
+    """Pay the stage of one annotator: those of the pairs that it was drawn for."""
+    attempts = it.run.config.annotation.attempts
+    params: Json = {"by": annotating.identity, "attempts": attempts, **which}
+    owed = it.work(annotating.verb, params, *read)
+    label = f"{annotating.verb}:{read[0].label}:{annotating.annotator.name}"
+    replies = replies_so_far(it.run.store.journal, attempts)
+    with it.run.stage(it.number, label, owed, judge=True) as stage:
+        annotating.pay(stage, lambda unit: _tasks(annotating, matched, unit.chunk), replies)
+    return stage.planned
+
+
+def _tasks(annotating: Annotating, matched: Matched, chunk: int) -> list[Task]:
+    return annotating.desk.tasks(matched(chunk))

@@ -1,0 +1,105 @@
+"""The verb that completes prompts by a pool of models, each under a principle.
+
+Every model has a stage of its own over the same chunks of prompts, so that to change one model
+asks only it again; who answers which prompt is drawn beforehand (`assigning`).
+"""
+
+from dataclasses import replace
+
+from ...configs.load import semantic
+from ...configs.schema import SamplingConfig
+from ...stores.keys import Json
+from ...stores.records import Candidate, Prompt
+from ..run.completers import Completers
+from ..run.draws import Draw
+from ..run.handles import Planned, Prompts, Rows
+from ..run.model_pool import PoolModel
+from ..run.models import Served
+from ..run.run import Work
+from ..run.turn import Turn
+from .draw_candidates import CandidateDrawing
+from .model_assignment import principle_of, slots, told
+
+VERB = "complete"
+
+
+def complete(it: Turn, prompts: Prompts, *, n: int) -> Rows[Candidate]:
+    """y_i ~ pi_i(principle_i, x): commit n completions a prompt, of as many models as there are.
+
+    Raises:
+        RuntimeError: if the run was opened as one that completes by no pool.
+    """
+    completers = it.run.completers
+    if completers is None:
+        raise RuntimeError("this run was opened without a pool of models: see `completers_of`")
+    # Those of one model stand side by side, so that it is loaded once; first is the policy, which
+    # may be loaded already.
+    models = sorted(completers.pool.models, key=lambda m: (not m.is_policy, m.model or ""))
+    stages = tuple(_completed(it, completers, model, prompts, n) for model in models)
+    return Rows(row_type=Candidate, stages=stages, called=VERB)
+
+
+def _completed(
+    it: Turn, completers: Completers, model: PoolModel, prompts: Prompts, n: int
+) -> Planned:
+    """Pay the stage of one model: the completions that it was drawn for."""
+    served = it.policy if model.is_policy else it.run.models.completers[model.name]
+    sampling = model.sampling_of(it.run.config.policy.sampling)
+    owed = Work(
+        verb=VERB,
+        params=_params(completers, model, served, sampling, n),
+        upstream=(prompts.identity,),
+        reads=prompts.each_key,
+    )
+    drawing = CandidateDrawing(
+        run=it.run,
+        iteration=it.number,
+        policy=served,
+        kind="sample",
+        sampling=sampling,
+        model=model.name,
+    )
+    with it.run.stage(it.number, f"{VERB}:{model.name}", owed) as stage:
+        drawing.pay(
+            stage,
+            lambda unit: [
+                draw
+                for prompt in prompts.chunks[unit.chunk]
+                for draw in _draws(it, completers, model, prompt, n, unit.key)
+            ],
+        )
+    return stage.planned
+
+
+def _params(
+    completers: Completers, model: PoolModel, served: Served, sampling: SamplingConfig, n: int
+) -> Json:
+    mix = completers.mix_of(model)
+    principles: Json = None if mix is None else [model.principles, mix.digest]
+    return {
+        "model": model.name,
+        "served": served.params,
+        "sampling": semantic(sampling),
+        "principles": principles,
+        "weights": dict(completers.pool.weights),
+        "n": n,
+    }
+
+
+def _draws(
+    it: Turn, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
+) -> list[Draw]:
+    """Return what a model is to draw for a prompt."""
+    seed, mix = it.run.config.seed, completers.mix_of(model)
+    drawn = slots(completers.pool.weights, prompt.prompt_id, n, seed)
+    own = [slot for slot in drawn if slot.model == model.name]
+    principles = [None if mix is None else principle_of(mix, prompt, slot, seed) for slot in own]
+    ids = it.draws(prompt, prompt.messages, len(own), identity)
+    return [
+        replace(
+            draw,
+            messages=told(prompt.messages, principle, model),
+            principle=None if principle is None else str(principle),
+        )
+        for draw, principle in zip(ids, principles, strict=True)
+    ]

@@ -1,0 +1,189 @@
+"""Critiquing candidates: asking the feedback model, reading its replies, asking again, verifying.
+
+A reply that can not be read is never a number: the candidate is asked about again under a new
+derived seed, at most `attempts` times in all, and then stored as unscored with the reason and the
+raw reply.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ...critics.critique_reply import Reading, Status, unscored
+from ...critics.feedback import FeedbackCritic, Question
+from ...critics.verify import Verdict, VerifierCritic
+from ...policies.engines.engine import Completion, Request
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import SCORED, AspectRating, Candidate, Critique, storable
+from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..run.reporter import Advance
+from ..run.run import Run, Stage
+from .ask_judge import Inquiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A candidate under judgement, with the reply to its latest question."""
+
+    critic: FeedbackCritic
+    seed: int
+    candidate: Candidate
+    question: Question
+    critique_id: str
+    attempts: int = 0
+    text: str = ""
+    reading: Reading | None = None
+
+    @property
+    def inquiry_id(self) -> str:
+        """What its requests are called."""
+        return self.critique_id
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to ask: it is rated, or it was never drawn."""
+        if self.candidate.finish_reason == "failed":
+            return True
+        return self.reading is not None and self.reading.status == SCORED
+
+    def request(self, attempt: int) -> Request:
+        """Return the request of an attempt, which has its own seed."""
+        return Request(
+            request_id=self.critique_id,
+            messages=self.question.messages,
+            seed=derive_seed(self.seed, "critique", self.critique_id, attempt),
+        )
+
+    def heard(self, reply: Completion) -> "_Asked":
+        """Return it after a reply."""
+        text = storable(reply.text)
+        reading = self.critic.read(self.question, text, reply.finish_reason)
+        return replace(self, attempts=self.attempts + 1, text=text, reading=reading)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """A stage of critiques: one a candidate, by the feedback model, the verifier, or both."""
+
+    run: Run
+    iteration: int
+
+    @property
+    def identity(self) -> Json:
+        """What a critique depends on besides its candidate."""
+        config = self.run.config.critic
+        judge: dict[str, Json] = {"kind": config.kind}
+        if config.kind != "feedback":
+            judge["verifier"] = self._verifier.digest
+        if config.kind != "verifier":
+            judge |= {
+                "critic": self.run.critic.digest,
+                "served": self.run.models.feedback.params,
+                "sampling": config.sampling.model_dump(mode="json"),
+                "attempts": config.attempts,
+                "retry_temperature": config.retry_temperature,
+            }
+        return judge
+
+    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        """Critique what the stage owes; `work` gives a unit's candidates when it is its turn."""
+        if self.run.config.critic.kind == "verifier":
+            self._verify(stage, work)
+        else:
+            self._ask(stage, work)
+
+    def _verify(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        for unit in stage.owed:
+            self.run.stop.admit()
+            candidates = work(unit)
+            verdicts = self._verdicts(candidates)
+            rows = [self._verified_row(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+            _commit(stage, unit, rows, Advance())
+
+    def _ask(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        config = self.run.config.critic
+
+        def commit(unit: Unit, asked: Sequence[_Asked], cost: Advance) -> None:
+            _commit(stage, unit, self._critiques(asked), cost)
+
+        Inquiring(
+            run=self.run,
+            judge=self.run.models.feedback,
+            sampling=config.sampling,
+            attempts=config.attempts,
+            retry_temperature=config.retry_temperature,
+            work=lambda unit: [self._question(candidate) for candidate in work(unit)],
+            commit=commit,
+        ).pay(stage)
+
+    @property
+    def _verifier(self) -> VerifierCritic:
+        return VerifierCritic(task_aspects=self.run.config.critic.task_aspects)
+
+    def _critique_id(self, candidate: Candidate) -> str:
+        return row_id("crit", [candidate.candidate_id, self.identity])
+
+    def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        prompts = self.run.prompts
+        return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
+
+    def _question(self, candidate: Candidate) -> _Asked:
+        prompt = self.run.prompts[candidate.prompt_id]
+        return _Asked(
+            critic=self.run.critic,
+            seed=self.run.config.seed,
+            candidate=candidate,
+            question=self.run.critic.ask(prompt, candidate.text),
+            critique_id=self._critique_id(candidate),
+        )
+
+    def _critiques(self, asked: Sequence[_Asked]) -> list[Critique]:
+        if self.run.config.critic.kind != "both":
+            return [self._row(a, ()) for a in asked]
+        verdicts = self._verdicts([a.candidate for a in asked])
+        return [self._row(a, _verified_aspect(v)) for a, v in zip(asked, verdicts, strict=True)]
+
+    def _row(self, asked: _Asked, verified: tuple[AspectRating, ...]) -> Critique:
+        reading = asked.reading
+        if reading is None:
+            reading = unscored(Status.FAILED, asked.question.expected)
+        return Critique(
+            critique_id=asked.critique_id,
+            candidate_id=asked.candidate.candidate_id,
+            prompt_id=asked.candidate.prompt_id,
+            iteration=self.iteration,
+            critic=self.run.models.feedback.identity,
+            aspects=reading.aspects + verified,
+            text=asked.text,
+            reference_used=asked.question.reference_used,
+            status=reading.status,
+            attempts=asked.attempts,
+        )
+
+    def _verified_row(self, candidate: Candidate, verdict: Verdict) -> Critique:
+        prompt = self.run.prompts[candidate.prompt_id]
+        reading = self._verifier.read(prompt, verdict)
+        return Critique(
+            critique_id=self._critique_id(candidate),
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=self.iteration,
+            critic=VERIFIER,
+            aspects=reading.aspects,
+            text=self._verifier.text(prompt, verdict),
+            reference_used=prompt.reference is not None,
+            status=reading.status,
+            attempts=1,
+        )
+
+
+def _commit(stage: Stage, unit: Unit, critiques: Sequence[Critique], cost: Advance) -> None:
+    unread = sum(critique.status != SCORED for critique in critiques)
+    stage.commit(unit, {Critique: critiques}, replace(cost, rows=len(critiques), unscored=unread))
+
+
+def _verified_aspect(verdict: Verdict) -> tuple[AspectRating, ...]:
+    """The verifier's rating beside the feedback model's; none where nothing can be verified."""
+    if verdict.rating is None:
+        return ()
+    return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=verdict.reason),)

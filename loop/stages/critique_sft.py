@@ -1,0 +1,122 @@
+"""From critiques to demonstrations: what a critique model learns (UltraFeedback, Section 2.6).
+
+A demonstration asks what the critic was asked about an answer, and answers what the critic said: a
+policy trained on them is a critic that any run can name. A critique that the loop itself could not
+read is no lesson.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...critics.feedback import FeedbackCritic
+from ...stores.keys import Json, row_id
+from ...stores.records import (
+    SCORED,
+    Candidate,
+    Critique,
+    Demonstration,
+    Message,
+    Prompt,
+    Receipt,
+    Yield,
+)
+from ..data.receipts import KEPT, receipts
+from ..data.training_rows import Outcome
+from ..run.handles import Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+
+CRITIQUED = "critique"
+"""The rule of these demonstrations, and the name of their receipts."""
+UNREADABLE = "unreadable"
+"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
+
+
+class Lessons(NamedTuple):
+    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
+
+    rows: list[Demonstration]
+    fates: dict[str, list[str]]
+
+
+def demonstrate_critiques(
+    it: Turn, candidates: Rows[Candidate], critiques: Rows[Critique]
+) -> Rows[Demonstration]:
+    """Commit a demonstration of each critique that can be read."""
+    params: Json = {"critic": it.run.critic.digest}
+    owed = it.work("demonstrate_critiques", params, candidates, critiques)
+    with it.run.stage(it.number, "demonstrate_critiques", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            drafts = it.chunk(candidates, unit.chunk)
+            said = it.chunk(critiques, unit.chunk)
+            made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
+            told = receipts(it.number, CRITIQUED, "candidates", made.fates)
+            yields = _yields(drafts, made.rows, it.number)
+            stage.commit(
+                unit,
+                {Demonstration: made.rows, Yield: yields, Receipt: told},
+                Advance(rows=len(made.rows)),
+            )
+    return Rows(row_type=Demonstration, stages=(stage.planned,))
+
+
+def lessons(
+    critic: FeedbackCritic,
+    prompts: Mapping[str, Prompt],
+    drafts: Sequence[Candidate],
+    critiques: Sequence[Critique],
+    iteration: int,
+) -> Lessons:
+    """Return one demonstration for each critique that can be read; `prompts` are by id."""
+    texts = {draft.candidate_id: draft.text for draft in drafts}
+    ranks: dict[str, int] = {}
+    made = Lessons([], {})
+    for critique in critiques:
+        question = critic.ask(prompts[critique.prompt_id], texts[critique.candidate_id])
+        fate = critique.status
+        if fate == SCORED:
+            read = critic.read(question, critique.text, "stop")
+            fate = KEPT if read.status == SCORED else UNREADABLE
+        made.fates.setdefault(fate, []).append(critique.candidate_id)
+        if fate == KEPT:
+            rank = ranks.get(critique.prompt_id, 0)
+            ranks[critique.prompt_id] = rank + 1
+            made.rows.append(_lesson(critique, question.messages, rank, iteration))
+    return made
+
+
+def _lesson(
+    critique: Critique, asked: tuple[Message, ...], rank: int, iteration: int
+) -> Demonstration:
+    return Demonstration(
+        demonstration_id=row_id("demo", [CRITIQUED, iteration, critique.critique_id]),
+        prompt_id=critique.prompt_id,
+        iteration=iteration,
+        candidate_id=critique.candidate_id,
+        rule=CRITIQUED,
+        rank=rank,
+        ratings=tuple(a.rating for a in critique.aspects if a.rating is not None),
+        reward=None,
+        prompt=asked,
+        completion=(Message(role="assistant", content=critique.text),),
+    )
+
+
+def _yields(
+    drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
+) -> list[Yield]:
+    """Say of each prompt how many demonstrations it gave."""
+    made = dict.fromkeys((draft.prompt_id for draft in drafts), 0)
+    for row in rows:
+        made[row.prompt_id] += 1
+    return [
+        Yield(
+            prompt_id=prompt_id,
+            iteration=iteration,
+            rule=CRITIQUED,
+            outcome=Outcome.DEMONSTRATED if number else Outcome.NONE_RATED,
+            made=number,
+        )
+        for prompt_id, number in made.items()
+    ]

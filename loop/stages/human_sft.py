@@ -1,0 +1,124 @@
+"""What people answered: the demonstrations of supervised fine-tuning.
+
+They are the field `output` of the rows of the prompts' file, as in Alpaca's data, or what the tiny
+world's people write. Each is committed as an external candidate, of which the demonstration is
+made.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from ...configs.schema import PromptsConfig
+from ...stores.frames import as_arrow, rows_frame
+from ...stores.keys import digest
+from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
+from ..data.external_candidate import external_candidate
+from ..data.files import InputError, RowError, placed_rows
+from ..data.prompt_rows import optional_text, to_prompt
+from ..data.prompts import TINY
+from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated
+from ..run.handles import Prompts, Rows, content_key
+from ..run.reporter import Advance
+from ..run.run import Work
+from ..run.turn import Turn
+
+PEOPLE = "people"
+"""The rule of these demonstrations, and who wrote them."""
+
+
+def demonstrations(it: Turn, prompts: Prompts) -> Rows[Demonstration]:
+    """Commit people's answers to the prompts; a prompt without one is left out and counted.
+
+    Raises:
+        InputError: if the prompts' file can not be read.
+    """
+    answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
+    told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
+    owed = Work(
+        verb="demonstrations",
+        params=digest(told),
+        upstream=(prompts.identity,),
+        reads=lambda: [
+            (content_key(chunk), digest(texts))
+            for chunk, texts in zip(prompts.chunks, told, strict=True)
+        ],
+    )
+    with it.run.stage(it.number, "demonstrations", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            asked = prompts.chunks[unit.chunk]
+            written = [
+                _candidate(p, answers[p.prompt_id], it.number)
+                for p in asked
+                if p.prompt_id in answers
+            ]
+            made = demonstrated(written, asked, it.number)
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            stage.commit(
+                unit,
+                {Candidate: written, Demonstration: rows, Yield: yields},
+                Advance(rows=len(rows)),
+            )
+    return Rows(row_type=Demonstration, stages=(stage.planned,))
+
+
+def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mapping[str, str]:
+    """Return what people answered to these prompts, by prompt id; of several answers, the first.
+
+    Raises:
+        InputError: if the prompts' file can not be read.
+    """
+    if config.source == TINY:
+        # Imported here: the tiny world is needed where it is played.
+        from ..tiny.human import demonstration_of
+
+        return {p.prompt_id: demonstration_of(p.instruction) for p in prompts}
+    return read_outputs(Path(config.source), config.task)
+
+
+def read_outputs(path: Path, task: str | None) -> dict[str, str]:
+    """Return the field `output` of the rows of a prompts' file, by prompt id.
+
+    Raises:
+        InputError: for anything that can not be read as meant.
+    """
+    found = dict[str, str]()
+    for place, row in placed_rows(path):
+        try:
+            prompt = to_prompt(row, task=task, split="train", source=path.name)
+            # Alpaca's own data has a few rows whose output is empty.
+            output = optional_text(row, "output") if row.get("output") != "" else None
+        except RowError as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+        if output is not None:
+            found.setdefault(prompt.prompt_id, storable(output))
+    return found
+
+
+def demonstrated(written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int) -> Made:
+    """Return the demonstrations that answers make, and one yield a prompt."""
+    prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
+    rows = demonstration_rows(unrated(rows_frame(Candidate, written)), prompts, by)
+    made = pl.col("prompt_id").is_in(rows["prompt_id"].to_list())
+    yields = prompts.select("prompt_id", made=made.cast(pl.Int64)).with_columns(
+        outcome=pl.when(pl.col("made") > 0)
+        .then(pl.lit(Outcome.DEMONSTRATED))
+        .otherwise(pl.lit(Outcome.NO_DEMONSTRATION)),
+        iteration=pl.lit(iteration),
+        rule=pl.lit(PEOPLE),
+    )
+    return Made(rows, yields)
+
+
+def _candidate(prompt: Prompt, text: str, iteration: int) -> Candidate:
+    inputs = [PEOPLE, iteration, prompt.prompt_id, text]
+    return external_candidate(
+        inputs,
+        prompt_id=prompt.prompt_id,
+        text=text,
+        source=PEOPLE,
+        model=PEOPLE,
+        iteration=iteration,
+    )

@@ -1,0 +1,203 @@
+"""Other people's preferences, to train on beside the pairs that were made here.
+
+Files in any imported format that says which of two answers is the better one. Each row becomes a
+pair of external candidates; of several votes on the same two answers the majority decides. A pair
+is left out, and counted, if its prompt is held out here, if nobody decided, if a side is empty, if
+both sides say the same, or if an earlier row had it. Nobody decided where both scores are given and
+the chosen answer's is not the higher one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from ...configs.recipes import Graded
+from ...configs.schema import RunConfig
+from ...stores.keys import Json, digest
+from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+from ...stores.schemas import Row as StoredRow
+from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.rating_scale import SCALES
+from ..data.receipts import KEPT, receipts
+from ..lake.imports.import_files import detected
+from ..lake.imports.import_formats import FORMATS
+from ..lake.imports.imported_annotations import ANNOTATIONS
+from ..lake.imports.imported_rows import Maker, identity_of
+from ..run.handles import Rows
+from ..run.reporter import Advance
+from ..run.run import Work
+from ..run.turn import Turn
+from .balance_length import balanced
+
+MIX = "mix"
+"""The part of a run's fingerprint with the hashes of these files."""
+FORMS = ("pairs", "alpacafarm", "pandalm")
+"""The formats that compare two answers."""
+Tables = dict[type[StoredRow], list[StoredRow]]
+
+
+def mix_of(config: RunConfig) -> tuple[Path, ...]:
+    """Return the files that a run's recipe mixes in."""
+    recipe = config.recipe
+    if isinstance(recipe, Graded):
+        return tuple(map(Path, recipe.mix))
+    return ()
+
+
+def require_mix(files: Sequence[Path]) -> None:
+    """Read the files to the end, so that what can not be used is said before a run begins.
+
+    Raises:
+        InputError: for anything that can not be read as meant.
+    """
+    for path in files:
+        decided = sum(_pair_in(made) is not None for made in comparisons(path, iteration=0))
+        if not decided:
+            raise InputError(f"{path}: holds no decided comparison of two answers to train on")
+
+
+def mix_digests(files: Sequence[Path]) -> list[Json]:
+    """Return the hashes of the files' bytes, with the names that their rows bear."""
+    return [[path.name, file_digest(path)] for path in files]
+
+
+def mixed(it: Turn, pairs: Rows[Pair], files: Sequence[Path]) -> Rows[Pair]:
+    """Return the pairs together with those of the files; the same if there are no files.
+
+    What the files hold is spread over as many chunks as the pairs have.
+    """
+    if not files:
+        return pairs
+    held_out = [p.messages for p in it.run.prompts.values() if p.split == "held-out"]
+    owed = Work(
+        verb="mixed",
+        params={
+            "files": mix_digests(files),
+            "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
+            "known": digest(sorted(it.run.prompts)),
+            "held_out": digest([[[m.role, m.content] for m in turns] for turns in held_out]),
+        },
+        upstream=(),
+        reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
+    )
+    with it.run.stage(it.number, "mixed", owed) as stage:
+        units = {unit.chunk: unit for unit in stage.owed}
+        taking = Taking(
+            iteration=it.number,
+            known=frozenset(it.run.prompts),
+            held_out=frozenset(held_out),
+        )
+        chunks = in_chunks(files, it.number, pairs.chunks) if units else ()
+        for chunk, made in enumerate(chunks):
+            it.run.stop.admit()
+            tables = taking.take(made)
+            if chunk in units:
+                stage.commit(units[chunk], tables, Advance(rows=len(tables[Pair])))
+    return pairs + balanced(it, Rows(row_type=Pair, stages=(stage.planned,)))
+
+
+@dataclass(slots=True, kw_only=True)
+class Taking:
+    """Taking the rows of files into a run: each once, and none about a held-out prompt.
+
+    `known` are the ids of the prompts that the run has already.
+    """
+
+    iteration: int
+    known: frozenset[str]
+    held_out: frozenset[tuple[Message, ...]]
+    _seen: set[tuple[type[StoredRow], str]] = field(
+        default_factory=set[tuple[type[StoredRow], str]], init=False
+    )
+
+    def take(self, made: Sequence[Sequence[StoredRow]]) -> Tables:
+        """Return the rows of some comparisons by type, with receipts; there is always `Pair`."""
+        tables: Tables = {Pair: []}
+        fates = dict[str, list[str]]()
+        for rows in made:
+            fate, name = self._fate(rows)
+            fates.setdefault(fate, []).append(name)
+            for row in rows if fate == KEPT else ():
+                if self._is_new(row):
+                    tables.setdefault(type(row), []).append(row)
+        tables[Receipt] = list(receipts(self.iteration, MIX, "pairs", fates))
+        return tables
+
+    def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:
+        """Return what becomes of a comparison, and an id by which it can be found."""
+        prompt = next(row for row in rows if isinstance(row, Prompt))
+        answers = {row.text.strip() for row in rows if isinstance(row, Candidate)}
+        pair = _pair_in(rows)
+        if prompt.messages in self.held_out:
+            return "held_out", prompt.prompt_id
+        if "" in answers:
+            return "empty", prompt.prompt_id
+        # Where both sides are one text, some formats have nothing but the prompt to give.
+        if len({" ".join(text.split()) for text in answers}) <= 1:
+            return "identical", prompt.prompt_id
+        if pair is None or _tied(pair):
+            return "undecided", prompt.prompt_id
+        return ("repeated" if (Pair, pair.pair_id) in self._seen else KEPT), pair.pair_id
+
+    def _is_new(self, row: StoredRow) -> bool:
+        key = type(row), identity_of(row)
+        new = key not in self._seen and not (
+            isinstance(row, Prompt) and row.prompt_id in self.known
+        )
+        self._seen.add(key)
+        return new
+
+
+def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[list[list[StoredRow]]]:
+    """Give the comparisons of all files in so many chunks of about one size."""
+    total = sum(1 for path in files for _ in placed_rows(path))
+    rows = (made for path in files for made in comparisons(path, iteration))
+    for _ in range(count):
+        yield list(islice(rows, -(-total // count)))
+
+
+def comparisons(path: Path, iteration: int) -> Iterator[list[StoredRow]]:
+    """Give what each row of a file becomes, with the pair that its votes decide.
+
+    Raises:
+        InputError: for anything that can not be read as meant.
+    """
+    form = detected(path)
+    if form not in FORMS:
+        what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
+        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
+    make = Maker(
+        source=path.name, scale=SCALES[FORMATS[form].scale], task=None, iteration=iteration
+    )
+    for place, row in placed_rows(path):
+        try:
+            made = list(FORMATS[form].read(row, make))
+        except RowError as error:
+            raise InputError(f"{path}, {place}: {error}") from error
+        yield [*made, *_decided(made, make)]
+
+
+def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:
+    return next((row for row in rows if isinstance(row, Pair)), None)
+
+
+def _tied(pair: Pair) -> bool:
+    """Whether the scores of a pair say that neither answer, or the rejected one, is better."""
+    chosen, rejected = pair.chosen_reward, pair.rejected_reward
+    return chosen is not None and rejected is not None and chosen <= rejected
+
+
+def _decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
+    """Give the pair that the majority of votes decides, where the row has none of its own."""
+    votes = [row for row in made if isinstance(row, Preference)]
+    if not votes or _pair_in(made) is not None:
+        return
+    balance = sum({"first": 1, "second": -1}.get(vote.preferred or "", 0) for vote in votes)
+    if not balance:
+        return
+    prompt = next(row for row in made if isinstance(row, Prompt))
+    candidates = {row.candidate_id: row for row in made if isinstance(row, Candidate)}
+    sides = candidates[votes[0].first_id], candidates[votes[0].second_id]
+    chosen, rejected = sides if balance > 0 else sides[::-1]
+    yield make.pair(prompt, chosen, rejected, (None, None))

@@ -1,0 +1,220 @@
+"""Methods that sample while they train: their steps as units of a stage, then the checkpoint.
+
+The trainer runs once for all steps, in a process of its own that leaves each step's rows in its
+work folder; here a step is committed as soon as it is told of. A trainer that was killed goes on
+from its last checkpoint and makes the steps behind it again: the same ones where sums are
+reproducible, as on the CPU; elsewhere a step that was committed keeps its first rows.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...configs.load import semantic
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.schema import ConfigError
+from ...policies.trainers.step_files import planned_steps
+from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.trainer_job import ONLINE_CHECKPOINT_STEPS, OnlineJob
+from ...stores.failpoints import reach
+from ...stores.keys import Json, canonical_json, derive_seed, digest
+from ...stores.lake import CHECKPOINTS
+from ...stores.records import Checkpoint, Prompt, RewardModel
+from ..run.handles import Planned, Prompts
+from ..run.models import is_endpoint, located
+from ..run.outcomes import NothingToTrainOn
+from ..run.reporter import Advance
+from ..run.run import Stage, Work
+from ..run.turn import Turn
+from .online_steps import Steps, prompts_file, step_cost
+from .publish import Publishing
+from .reference_reward import References
+from .reward import Scoring
+from .supervised_set import Supervision
+
+Method = Literal["ppo", "quark"]
+SHOWN = ("reward", "kl", "loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineTraining:
+    """A training of the policy on its own samples of `prompts`, by the reward of `reward`.
+
+    With `references` rewards are relative to theirs, and prompts without one are left out.
+    """
+
+    turn: Turn
+    method: Method
+    prompts: Prompts
+    reward: RewardModel | None
+    references: References | None = None
+    supervision: Supervision | None = None
+
+    @property
+    def settings(self) -> PPOTraining | QuarkTraining:
+        """The method's settings."""
+        training = self.turn.run.config.training
+        return training.ppo if self.method == "ppo" else training.quark
+
+    @property
+    def scoring(self) -> Scoring:
+        """Who rewards the samples."""
+        return Scoring(run=self.turn.run, iteration=self.turn.number, model=self.reward)
+
+    @property
+    def asked(self) -> list[Prompt]:
+        """The prompts that are sampled, without the cuts between their chunks."""
+        every = [prompt for chunk in self.prompts.chunks for prompt in chunk]
+        if self.references is None:
+            return every
+        return [prompt for prompt in every if prompt.prompt_id in self.references.rewards]
+
+    def steps(self) -> Work:
+        """Return the work of the steps: a unit each, all of them known beforehand."""
+        turn = self.turn
+        params: Json = {
+            "policy": turn.policy.params,
+            "reference": turn.run.models.initial.identity,
+            "reward": self.scoring.identity,
+            "settings": semantic(self.settings),
+            "sampling": semantic(turn.run.config.policy.sampling),
+        }
+        content = (digest([key for (key,) in self.prompts.each_key()]),)
+        if self.references is not None:
+            content = (*content, self.references.key)
+        count = planned_steps(len(self.asked), self.settings)
+        work = Work(
+            verb=self.method,
+            params=params,
+            upstream=content,
+            reads=lambda: [(*content, str(step)) for step in range(1, count + 1)],
+        )
+        return work if self.supervision is None else self.supervision.read_by(work)
+
+    def publication(self, steps: Planned) -> Work:
+        """Return the work of the checkpoint, whose one unit reads all steps."""
+        return Work(
+            verb="train",
+            params={"method": self.method},
+            upstream=(steps.identity,),
+            reads=lambda: [steps.keys(self.turn.run.store.journal)],
+        )
+
+    def require_trainable(self) -> None:
+        """Stop if this training makes no sense.
+
+        Raises:
+            ConfigError: if there is no reward model, or nothing is drawn at random.
+            NothingToTrainOn: without prompts, or without the policy's weights.
+        """
+        turn = self.turn
+        if self.scoring.reward_id is None:
+            raise ConfigError(f"reward.model is none: {self.method} needs a reward model")
+        if turn.run.config.policy.sampling.temperature == 0:
+            raise ConfigError(
+                f"policy.sampling.temperature is 0: {self.method} learns from answers that are "
+                "drawn at random; set it above 0"
+            )
+        if not self.asked:
+            raise NothingToTrainOn(
+                f"iteration {turn.number} has no prompts for {self.method}; raise prompts.parts"
+            )
+        if is_endpoint(turn.policy.location):
+            raise NothingToTrainOn(
+                f"the policy is served at {turn.policy.location}, so its weights can not be "
+                f"trained here by {self.method}; give their folder with --policy"
+            )
+
+    def job(self, identity: str) -> TrainJob:
+        """Return the training, every model that it reads verified; `identity` is its steps'."""
+        turn, config = self.turn, self.turn.run.config
+        initial = turn.run.models.initial
+        same = initial.identity == turn.policy.identity
+        turn.run.verify(turn.policy)
+        store, work = turn.run.store, turn.run.store.folder / "work" / identity
+        rewards = None if self.references is None else self.references.rewards
+        prompts = store.when_there_is_room(lambda: prompts_file(work, self.asked, rewards))
+        return TrainJob(
+            method=self.method,
+            model=Path(turn.policy.location),
+            reference=None if same else Path(initial.location),
+            data=(prompts,),
+            output=work,
+            settings=self.settings,
+            seed=derive_seed(config.seed, "train", identity) % 2**32,
+            # One process, whatever the run's other trainings are divided into.
+            processes=1,
+            checkpoint_steps=ONLINE_CHECKPOINT_STEPS,
+            reward=self._reward_folder(),
+            supervised=None if self.supervision is None else self.supervision.as_job(work),
+            online=OnlineJob(
+                iteration=turn.number,
+                identity=identity,
+                root_seed=config.seed,
+                policy=turn.policy.identity,
+                model=config.policy.model,
+                reward_id=self.scoring.reward_id or "",
+                sampling=config.policy.sampling,
+                engine=config.policy.engine,
+                reward=config.reward,
+            ),
+        )
+
+    def checkpoint(self, identity: str, result: TrainResult) -> Checkpoint:
+        """Return the row of the published policy."""
+        turn = self.turn
+        finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+        return Checkpoint(
+            checkpoint_id=identity,
+            parent_id=turn.parent.checkpoint_id,
+            reference_id=turn.run.models.initial.identity,
+            iteration=turn.number,
+            recipe=turn.run.config.recipe.name,
+            path=f"{CHECKPOINTS}/{identity}",
+            steps=result.steps,
+            metrics=canonical_json(finite),
+        )
+
+    def _reward_folder(self) -> Path:
+        run = self.turn.run
+        if self.reward is not None:
+            return run.reward_folder(self.reward)
+        return Path(located(run.config.reward.model, "reward"))
+
+
+def optimise(training: OnlineTraining) -> Checkpoint:
+    """Train the policy online, step by step, and publish it."""
+    turn, run = training.turn, training.turn.run
+    with run.stage(turn.number, training.method, training.steps()) as steps:
+        if steps.owed:
+            _pay_steps(training, steps)
+    with run.stage(turn.number, "train", training.publication(steps.planned)) as stage:
+        for unit in stage.owed:
+            run.models.make_room()
+            job = training.job(steps.planned.identity)
+            identity, result = Publishing(run=run).publish(job)
+            row = training.checkpoint(identity, result)
+            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
+            run.reporter.note(_summary(training.method, result))
+    reach("checkpoint.committed")
+    (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
+    return checkpoint
+
+
+def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
+    """Let the trainer make all steps; commit each, and in the end what nobody told of any more."""
+    run = training.turn.run
+    run.models.make_room()
+    job = training.job(stage.planned.identity)
+    most = step_cost(run.config, training.settings)
+    steps = Steps(run=run, stage=stage, work=job.output, most=most)
+    steps.admit()
+    publishing = Publishing(run=run, on_progress=steps.told)
+    run.store.when_there_is_room(lambda: publishing.train(job))
+    steps.settle(stage.planned.chunks)
+
+
+def _summary(method: str, result: TrainResult) -> str:
+    numbers = ", ".join(f"{n} {result.metrics[n]:.3f}" for n in SHOWN if n in result.metrics)
+    return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

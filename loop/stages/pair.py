@@ -1,0 +1,59 @@
+"""The stages that make rows to train on of judged or graded candidates."""
+
+import polars as pl
+
+from ...configs.recipes import Binarisation
+from ...stores.frames import as_arrow, rows_frame
+from ...stores.keys import Json
+from ...stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yield
+from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
+from ..data.judged_candidates import judge, verdicts
+from ..data.pairs import DERIVE, Pairing, Rule
+from ..run.handles import D, JudgedRows, Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+
+
+def make(
+    it: Turn, verb: str, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
+) -> Rows[D]:
+    """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
+    how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
+    params: Json = {"rule": how.rule, "top_k": how.top_k}
+    owed = it.work(verb, params, *judged.handles)
+    with it.run.stage(it.number, verb, owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            candidates = it.frame(judged.candidates, unit.chunk)
+            prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
+            asked = rows_frame(Prompt, prompts)
+            made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
+    return Rows(row_type=row_type, stages=(stage.planned,))
+
+
+def binarise(
+    it: Turn, candidates: Rows[Candidate], grades: Rows[Grade], rule: Binarisation
+) -> Rows[Pair]:
+    """Commit the pair that a rule makes of each prompt's graded candidates, with receipts."""
+    how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
+    owed = it.work("binarise", {"rule": rule}, candidates, grades)
+    with it.run.stage(it.number, "binarise", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            scored = graded(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
+            prompts = [it.run.prompts[x] for x in dict.fromkeys(scored["prompt_id"])]
+            made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
+            told = binarisation_receipts(scored, made, how)
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            stage.commit(unit, {Pair: rows, Yield: yields, Receipt: told}, Advance(rows=len(rows)))
+    return Rows(row_type=Pair, stages=(stage.planned,))
+
+
+def _judged(it: Turn, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
+    """Return the chunk's candidates, each with its critique and reward."""
+    rewards = it.frame(judged.rewards, chunk)
+    if judged.critiques is None:
+        return judge(candidates, rewards)
+    return judge(candidates, rewards, verdicts(it.frame(judged.critiques, chunk)))

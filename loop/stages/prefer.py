@@ -1,0 +1,117 @@
+"""From comparisons to pairs (x, y+, y-): the preferred answer is chosen, the other rejected.
+
+The rule `preferred`. A tie and a comparison without a verdict give no pair: nobody said which
+answer is the better one. What was compared twice may give the same two answers twice; the
+comparison that comes last counts. With `annotation.drop_cycles` those that contradict others give
+none, either.
+"""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from ...stores.frames import as_arrow, rows_frame
+from ...stores.keys import Json
+from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
+from ..data.cycles import DECIDED, consistency_params, sifted
+from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
+from ..run.handles import Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+
+
+class Sides(NamedTuple):
+    """The preferred and the other candidate of each decided comparison, row by row.
+
+    Columns: `prompt_id`, `candidate_id`, `text`, `ratings` (none), `reward` (null).
+    """
+
+    chosen: pl.DataFrame
+    rejected: pl.DataFrame
+
+
+def prefer(it: Turn, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
+    """Commit the pairs of the comparisons that count, and what became of each prompt."""
+    config = it.run.config.annotation
+    params: Json = {"rule": PREFERRED, **consistency_params(config)}
+    owed = it.work("prefer", params, candidates, preferences)
+    with it.run.stage(it.number, "prefer", owed) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            drafts = it.frame(candidates, unit.chunk)
+            asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
+            said = sifted(it.frame(preferences, unit.chunk), config, it.number)
+            made = preferred_pairs(
+                drafts,
+                said.comparisons,
+                rows_frame(Prompt, asked),
+                Origin(rule=PREFERRED, iteration=it.number),
+            )
+            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
+            tables = {Pair: rows, Yield: yields, **said.tables}
+            stage.commit(unit, tables, Advance(rows=len(rows)))
+    return Rows(row_type=Pair, stages=(stage.planned,))
+
+
+def preferred_pairs(
+    candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame, by: Origin
+) -> Made:
+    """Return the pairs in the order of the prompts, and one yield a prompt.
+
+    The columns that are read are those of `judged.READ`; the order of the rows changes nothing.
+    """
+    chosen, rejected = sides(candidates, preferences, prompts)
+    rows = pair_rows(chosen, rejected, prompts, by)
+    return Made(rows, yields(preferences, prompts, rows, by))
+
+
+def sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame) -> Sides:
+    """Return what each decided comparison preferred, and against what, prompt by prompt."""
+    turns = prompts.select("prompt_id").with_row_index("turn")
+    first = pl.col("preferred") == "first"
+    decided = (
+        preferences.unique(["first_id", "second_id"], keep="last", maintain_order=True)
+        .filter(pl.col("preferred").is_in(DECIDED))
+        .join(turns, on="prompt_id")
+        .sort("turn", "first_id", "second_id")
+        .select(
+            chosen=pl.when(first).then("first_id").otherwise("second_id"),
+            rejected=pl.when(first).then("second_id").otherwise("first_id"),
+        )
+    )
+    offered = unrated(candidates)
+    return Sides(*(_looked_up(offered, decided[side]) for side in ("chosen", "rejected")))
+
+
+def _looked_up(candidates: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
+    """Return the candidates of these ids, in their order."""
+    wanted = ids.to_frame().select(candidate_id=ids.name)
+    return wanted.join(candidates, on="candidate_id", maintain_order="left")
+
+
+def yields(
+    preferences: pl.DataFrame,
+    prompts: pl.DataFrame,
+    rows: pl.DataFrame,
+    by: Origin,
+    success: Outcome = Outcome.PAIRED,
+) -> pl.DataFrame:
+    """Say of each prompt how many rows it gave, or why none."""
+    heard = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
+    made = rows.group_by("prompt_id").agg(made=pl.len())
+    outcome = (
+        pl.when(pl.col("made") > 0)
+        .then(pl.lit(success))
+        .when(pl.col("tied").is_null())
+        .then(pl.lit(Outcome.NOT_COMPARED))
+        .when("tied")
+        .then(pl.lit(Outcome.TIED))
+        .otherwise(pl.lit(Outcome.UNREAD))
+    )
+    return (
+        prompts.select("prompt_id")
+        .join(heard, on="prompt_id", how="left", maintain_order="left")
+        .join(made, on="prompt_id", how="left", maintain_order="left")
+        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
+        .with_columns(iteration=pl.lit(by.iteration), rule=pl.lit(by.rule))
+    )

@@ -1,0 +1,68 @@
+"""Training in a work folder, and publishing the model that comes out under the hash of its files.
+
+Whatever is trained goes this way: a policy by rows or by its own rollouts, a reward model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...policies.engines.canary import CANARY
+from ...policies.trainers.train_model import Progress, TrainJob, TrainResult, train
+from ...stores.durable import make_folder, publish_folder, write_file
+from ...stores.failpoints import reach
+from ...stores.garbage import CANARIES
+from ...stores.lake import CHECKPOINTS
+from ..run.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishing:
+    """A training of a run whose model is published in the folder `place` of the run."""
+
+    run: Run
+    place: str = CHECKPOINTS
+    on_progress: Callable[[Progress], None] | None = None
+
+    def publish(self, job: TrainJob) -> tuple[str, TrainResult]:
+        """Train, and publish model and canary; return the model's name and the training's result.
+
+        A job that has ended in its work folder is not trained again.
+        """
+        store = self.run.store
+        # Done again as a whole: what a failed fsync leaves of a model can not be published.
+        identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
+        store.when_there_is_room(lambda: self.publish_canary(identity, job))
+        store.publish(store.folder / CANARIES / identity / CANARY)
+        store.publish(store.folder / self.place / identity)
+        reach("checkpoint.published")
+        return identity, result
+
+    def train(self, job: TrainJob) -> TrainResult:
+        """Train in the work folder, under the run's patience with trainers that fail or hang."""
+        training = self.run.config.training
+        return train(
+            job,
+            log=self.run.logs / "train.log",
+            on_progress=self.on_progress,
+            on_poll=self.run.stop.check,
+            retries=training.retries,
+            stall_s=training.stall_s,
+        )
+
+    def train_and_publish(self, job: TrainJob) -> tuple[str, TrainResult]:
+        """Train, and publish the model under the hash of its manifest."""
+        result = self.train(job)
+        reach("checkpoint.trained")
+        return publish_folder(result.output, self.run.store.folder / self.place), result
+
+    def publish_canary(self, identity: str, job: TrainJob) -> None:
+        """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
+        folder = make_folder(self.run.store.folder / CANARIES / identity)
+        write_file(folder / CANARY, job.folder(CANARY).read_bytes())
+
+
+def accelerate_config(run: Run) -> Path | None:
+    """Return the launcher's configuration, if the run names one."""
+    path = run.config.training.accelerate_config
+    return None if path is None else Path(path)

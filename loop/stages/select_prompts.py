@@ -1,0 +1,209 @@
+"""Which train prompts a run works on: those that no rule refuses and that a judge finds good.
+
+This is decided once, before the first iteration, and noted under iteration 0: what the rules
+dropped, each review, and what the reviews dropped. An iteration then takes its share of the rest,
+in which classes of intentions that would be too rare are filled up first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...critics.quality.prompt_review import Reviewer
+from ...stores.records import SCORED, Prompt, PromptReview, Receipt
+from ..data.prompt_rules import Rules
+from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
+from ..run.handles import Planned, chunked, content_key
+from ..run.outcomes import NothingToTrainOn
+from ..run.reporter import Advance
+from ..run.run import Run, Work
+from .review_prompts import Reviewing
+
+ITERATION = 0
+RULES, REVIEW = "prompts:rules", "prompts:review"
+QUALITY, INTENTIONS = "prompts:quality", "prompts:intentions"
+UNJUDGED = f"{KEPT}: unjudged"
+UNKNOWN = "unknown"
+SHORT = ", short of"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suitable:
+    """The prompts that are left, in the order in which iterations take them.
+
+    `intentions` is the class of each prompt that has one; `least` is how many of each class an
+    iteration should have.
+    """
+
+    prompts: Sequence[Prompt]
+    intentions: Mapping[str, str] = field(default_factory=dict[str, str])
+    least: int = 0
+
+    def share(self, number: int, size: int | None) -> list[Prompt]:
+        """Return iteration `number`'s prompts: the next `size`, starting over at the end.
+
+        The first few prompts of each class come in ahead of what only stands before them, classes
+        taking turns; what is left of the iteration is filled in order. What had to stand back is
+        the first of the next iteration, and what was taken goes to the end.
+        """
+        count = len(self.prompts)
+        taken = min(size or count, count)
+        if not self.least:
+            first = (number - 1) * taken
+            return [self.prompts[(first + i) % count] for i in range(taken)]
+        queue, share = list(self.prompts), list[Prompt]()
+        for _ in range(number):
+            ranks = self._ranks(queue)
+            chosen = frozenset(
+                sorted(range(count), key=lambda place: (ranks[place], place))[:taken]
+            )
+            share = [prompt for place, prompt in enumerate(queue) if place in chosen]
+            queue = [prompt for place, prompt in enumerate(queue) if place not in chosen] + share
+        return share
+
+    def _ranks(self, prompts: Sequence[Prompt]) -> list[int]:
+        """Number the prompts of each class up to the least that it should have."""
+        seen = dict[str, int]()
+        found = list[int]()
+        for prompt in prompts:
+            intention = self.intentions.get(prompt.prompt_id)
+            rank = self.least
+            if intention is not None:
+                rank = min(seen.get(intention, 0), self.least)
+                seen[intention] = rank + 1
+            found.append(rank)
+        return found
+
+
+def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
+    """Return the prompts that the configured filters leave, all of them if there is none.
+
+    Raises:
+        NothingToTrainOn: if no prompt is left.
+    """
+    filters = run.filters
+    kept = list(train)
+    if filters.rules.on:
+        kept = _by_rules(run, kept, filters.rules)
+        _require_some(kept, "prompts.rules")
+    if filters.reviewer is None:
+        return Suitable(prompts=kept)
+    kept, classes = _by_quality(run, kept, filters.reviewer)
+    _require_some(kept, "prompts.quality")
+    least = run.config.prompts.quality.per_intention
+    return Suitable(prompts=kept, intentions=classes, least=least)
+
+
+def fate(review: PromptReview, least: int) -> str:
+    """Return what becomes of a prompt: `kept`, or the first aspect that is rated below `least`.
+
+    A filter drops what it has judged: a prompt whose review could not be read is kept.
+    """
+    if review.status != SCORED:
+        return UNJUDGED
+    low = (a.name for a in review.aspects if a.rating is not None and a.rating < least)
+    return next((f"low_{name}" for name in low), KEPT)
+
+
+def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]:
+    """Commit what the rules say of the prompts, and return those that are kept."""
+    fates = rules.fates(prompts)
+    content = content_key(prompts)
+    work = Work(
+        verb="filter",
+        params={"rules": rules.config.model_dump(mode="json")},
+        upstream=(content,),
+        reads=lambda: [(content,)],
+    )
+    with run.stage(ITERATION, RULES, work) as stage:
+        for unit in stage.owed:
+            rows = receipts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))
+            stage.commit(unit, {Receipt: rows}, Advance(rows=len(rows)))
+    return _kept(prompts, fates)
+
+
+def _reviewed(
+    run: Run, prompts: Sequence[Prompt], reviewer: Reviewer
+) -> tuple[Planned, list[PromptReview]]:
+    """Commit a review of each prompt; return the stage, and the reviews in the prompts' order."""
+    chunks = chunked(prompts, run.config.prompts.chunk)
+    reviewing = Reviewing(
+        run=run,
+        iteration=ITERATION,
+        reviewer=reviewer,
+        served=run.models.reviewer,
+        prompts=chunks,
+    )
+    work = Work(
+        verb="review",
+        params=reviewing.identity,
+        upstream=(chunks.identity,),
+        reads=chunks.each_key,
+    )
+    with run.stage(ITERATION, REVIEW, work, judge=True) as stage:
+        reviewing.pay(stage)
+    keys = stage.planned.keys(run.store.journal)
+    return stage.planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
+
+
+def _by_quality(
+    run: Run, prompts: Sequence[Prompt], reviewer: Reviewer
+) -> tuple[list[Prompt], dict[str, str]]:
+    """Commit what the reviews say of the prompts; return those that are kept, and all classes."""
+    config = run.config.prompts.quality
+    reviewed, reviews = _reviewed(run, prompts, reviewer)
+    fates = [fate(review, config.least) for review in reviews]
+    kept = _kept(prompts, fates)
+    classes = {r.prompt_id: r.intention for r in reviews if r.intention is not None}
+    work = Work(
+        verb="filter",
+        params={"least": config.least, "per_intention": config.per_intention},
+        upstream=(reviewed.identity,),
+        reads=lambda: [reviewed.keys(run.store.journal)],
+    )
+    with run.stage(ITERATION, QUALITY, work) as stage:
+        for unit in stage.owed:
+            rows = receipts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
+            if reviewer.taxonomy is not None:
+                counted = by_class(reviewer.taxonomy.names, kept, classes, config.per_intention)
+                rows += receipts(ITERATION, INTENTIONS, "prompts", counted)
+                _warn(run, counted)
+            stage.commit(unit, {Receipt: rows}, Advance(rows=len(rows)))
+    return kept, classes
+
+
+def by_class(
+    names: Sequence[str], prompts: Sequence[Prompt], classes: Mapping[str, str], least: int
+) -> dict[str, list[str]]:
+    """Return the ids of each class's prompts, by an outcome that says if they are too few."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    unknown = list[str]()
+    for prompt in prompts:
+        found.get(classes.get(prompt.prompt_id, ""), unknown).append(prompt.prompt_id)
+    short = f"{SHORT} {least}"
+    outcomes = {
+        f"{KEPT}: {name}{short if len(ids) < least else ''}": ids for name, ids in found.items()
+    }
+    return {**outcomes, **({f"{KEPT}: {UNKNOWN}": unknown} if unknown else {})}
+
+
+def _warn(run: Run, counted: Mapping[str, Sequence[str]]) -> None:
+    """Say which classes have too few prompts for one iteration."""
+    short = [
+        f"{outcome.removeprefix(f'{KEPT}: ')} (it has {len(ids)})"
+        for outcome, ids in counted.items()
+        if SHORT in outcome
+    ]
+    if short:
+        run.reporter.note(f"prompts of these intentions are too few: {'; '.join(short)}")
+
+
+def _kept(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:
+    return [prompt for prompt, outcome in zip(prompts, fates, strict=True) if keeps(outcome)]
+
+
+def _require_some(prompts: Sequence[Prompt], settings: str) -> None:
+    if not prompts:
+        raise NothingToTrainOn(
+            f"{settings} leaves no prompt to train on: `lpfloop status` shows what each filter "
+            "dropped; loosen it in another run"
+        )

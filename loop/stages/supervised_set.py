@@ -1,0 +1,189 @@
+# pyright: basic
+"""The supervised set of a next-token loss (D_S in ChatGLM-RLHF's Eq. 6), committed and handed over.
+
+It is what people answered to the prompts of `training.next_token.source`, without those that the
+run holds out. It belongs to the run, not to an iteration: committed once, each training learns it
+beside its own rows.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from ...configs.schema import PromptsConfig, RunConfig
+from ...policies.trainers.trainer_job import SupervisedSet
+from ...stores.durable import make_folder
+from ...stores.frames import as_arrow, as_frame, rows_frame
+from ...stores.keys import digest
+from ...stores.records import Candidate, Demonstration, Prompt, Receipt
+from ...stores.schemas import Batch, Row, to_table
+from ...stores.sealing import write_parts
+from ..data.external_candidate import external_candidate
+from ..data.files import InputError, file_digest
+from ..data.prompts import TINY, read_prompts, tiny_prompts
+from ..data.receipts import KEPT, ids_by_fate, receipts
+from ..data.training_rows import Origin, demonstration_rows, unrated
+from ..run.handles import Rows, content_key
+from ..run.reporter import Advance
+from ..run.run import Run, Work
+from ..run.turn import Turn
+from .human_sft import PEOPLE, answers_of_people
+
+STAGE, RULE = "next-token", "next_token"
+UNANSWERED, HELD_OUT = "no_output", "held_out"
+"""Why a prompt of the source is left out."""
+
+BEFORE = 0
+"""The iteration in which the set is committed: before the first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """The supervised set of a run, and how much of it a training learns an optimizer step."""
+
+    run: Run
+    rows: Rows[Demonstration]
+
+    def read_by(self, work: Work) -> Work:
+        """Return the work of a training that learns this set besides what `work` says."""
+        settings = self.run.config.training.next_token
+        (stage,) = self.rows.stages
+        told = [settings.weight, settings.batch_size, *stage.keys(self.run.store.journal)]
+        key = digest(told)
+        return replace(
+            work,
+            upstream=(*work.upstream, key),
+            reads=lambda: [(*keys, key) for keys in work.reads()],
+        )
+
+    def as_job(self, work: Path) -> SupervisedSet:
+        """Leave the set in one file in a trainer's work folder, and return it as a job takes it.
+
+        The lake's own files of iterations that are over may be packed while the trainer reads.
+        """
+        settings, store = self.run.config.training.next_token, self.run.store
+        (stage,) = self.rows.stages
+        keys = stage.keys(store.journal)
+        rows = pl.concat(as_frame(store.table(Demonstration, key)) for key in keys)
+        table = to_table(Demonstration, as_arrow(rows))
+        (sealed,) = store.when_there_is_room(lambda: write_parts([(make_folder(work), table)]))
+        return SupervisedSet(
+            data=(work / f"{sealed.sha256}.parquet",),
+            weight=settings.weight,
+            batch_size=settings.batch_size,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A prompt of the source, what people answered to it if they did, and what becomes of it."""
+
+    prompt: Prompt
+    text: str | None
+    fate: str
+
+
+def source_of(config: RunConfig) -> str | None:
+    """Return where the supervised set is read: a file, or the tiny world; None if there is none."""
+    settings = config.training.next_token
+    return settings.source or config.prompts.source if settings.weight else None
+
+
+def source_digest(source: str) -> str:
+    """Return a hash of what the source holds.
+
+    Raises:
+        InputError: if it can not be read.
+    """
+    return TINY if source == TINY else file_digest(Path(source))
+
+
+def require_supervised(config: RunConfig, prompts: Sequence[Prompt]) -> None:
+    """Raise InputError if the configured supervised set, if any, holds nothing to learn."""
+    source = source_of(config)
+    if source is not None:
+        read_supervised(config.prompts, source, prompts)
+
+
+def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]) -> list[Answered]:
+    """Return the prompts of a source with people's answers; `prompts` are the run's own.
+
+    Raises:
+        InputError: if the source can not be read, or nothing of it is left to learn.
+    """
+    asked = tiny_prompts() if source == TINY else read_prompts(Path(source), task=place.task)
+    answers = answers_of_people(place.model_copy(update={"source": source}), asked)
+    held_out = {p.messages for p in prompts if p.split == "held-out"}
+
+    def fate(prompt: Prompt) -> str:
+        if prompt.split == "held-out" or prompt.messages in held_out:
+            return HELD_OUT
+        return KEPT if prompt.prompt_id in answers else UNANSWERED
+
+    found = [Answered(prompt=p, text=answers.get(p.prompt_id), fate=fate(p)) for p in asked]
+    if not any(answered.fate == KEPT for answered in found):
+        raise InputError(
+            f"{source}: holds no `output` of a prompt that is not held out; name a file with some "
+            "by training.next_token.source, or set training.next_token.weight to 0"
+        )
+    return found
+
+
+def supervision(it: Turn) -> Supervision | None:
+    """Commit the supervised set, unless that is done; None where `training.next_token` is off.
+
+    Raises:
+        InputError: as `read_supervised`.
+    """
+    config = it.run.config
+    source = source_of(config)
+    if source is None:
+        return None
+    found = read_supervised(config.prompts, source, it.run.prompts.values())
+    size = config.prompts.chunk
+    chunks = [found[first : first + size] for first in range(0, len(found), size)]
+    keys = [
+        (content_key([a.prompt for a in chunk]), digest([[a.text, a.fate] for a in chunk]))
+        for chunk in chunks
+    ]
+    work = Work(verb="next_token", params=None, upstream=(digest(keys),), reads=lambda: keys)
+    with it.run.stage(BEFORE, STAGE, work) as stage:
+        for unit in stage.owed:
+            it.run.stop.admit()
+            tables = rows_of(chunks[unit.chunk], it.run.prompts)
+            stage.commit(unit, tables, Advance(rows=len(tables[Candidate])))
+    rows = Rows(row_type=Demonstration, stages=(stage.planned,))
+    return Supervision(run=it.run, rows=rows)
+
+
+def rows_of(chunk: Sequence[Answered], known: Container[str]) -> Mapping[type[Row], Batch]:
+    """Return the rows of some prompts of the source; prompts of `known` ids are there already."""
+    kept = [answered for answered in chunk if answered.fate == KEPT]
+    prompts = [answered.prompt for answered in kept]
+    written = [_candidate(answered) for answered in kept]
+    made = demonstration_rows(
+        unrated(rows_frame(Candidate, written)),
+        rows_frame(Prompt, prompts),
+        Origin(rule=RULE, iteration=BEFORE),
+    )
+    fates = ids_by_fate([a.prompt for a in chunk], [a.fate for a in chunk])
+    return {
+        Prompt: [prompt for prompt in prompts if prompt.prompt_id not in known],
+        Candidate: written,
+        Demonstration: as_arrow(made),
+        Receipt: receipts(BEFORE, STAGE, "prompts", fates),
+    }
+
+
+def _candidate(answered: Answered) -> Candidate:
+    prompt_id, text = answered.prompt.prompt_id, answered.text or ""
+    return external_candidate(
+        [RULE, prompt_id, text],
+        prompt_id=prompt_id,
+        text=text,
+        source=PEOPLE,
+        model=PEOPLE,
+        iteration=BEFORE,
+    )

@@ -1,0 +1,176 @@
+"""Training a policy from an iteration's rows, and publishing the checkpoint."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.load import semantic
+from ...configs.methods import DPOTraining, SFTTraining
+from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...stores.failpoints import reach
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, canonical_json, derive_seed
+from ...stores.lake import CHECKPOINTS
+from ...stores.records import Checkpoint, Demonstration, Pair, Receipt, Yield
+from ...stores.schemas import TABLES
+from ..run.handles import Rows, joined
+from ..run.models import Served, is_endpoint
+from ..run.outcomes import NothingToTrainOn
+from ..run.reporter import Advance
+from ..run.run import Run, Stage
+from ..run.turn import Turn
+from .publish import Publishing, accelerate_config
+from .supervised_set import Supervision, supervision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The training stage of an iteration: from `policy`, mostly M_{t-1}, and its rows to M_t."""
+
+    run: Run
+    iteration: int
+    policy: Served
+    supervision: Supervision | None = None
+
+    def identity(self, rows: Rows[Pair] | Rows[Demonstration]) -> Json:
+        """What the checkpoint depends on besides the rows."""
+        return {
+            "policy": self.policy.params,
+            "reference": self._reference.identity,
+            "settings": semantic(self._settings(rows)),
+        }
+
+    def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
+        """Stop the loop if training makes no sense (see the function of this name)."""
+        require_enough(self.run, self.iteration, rows, self.policy)
+
+    def pay(self, stage: Stage, unit: Unit, rows: Rows[Pair] | Rows[Demonstration]) -> None:
+        """Train in a work folder, publish the result and commit the checkpoint."""
+        self.run.models.make_room()
+        self.run.verify(self.policy)
+        self.run.verify(self._reference)
+        work = self.run.store.folder / "work" / unit.key
+        method = "dpo" if rows.row_type is Pair else "sft"
+        same = self._reference.identity == self.policy.identity
+        job = TrainJob(
+            method=method,
+            model=Path(self.policy.location),
+            reference=None if same or method == "sft" else Path(self._reference.location),
+            data=tuple(parts_with_rows(self.run, rows)),
+            output=work,
+            settings=self._settings(rows),
+            seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
+            processes=self.run.config.training.processes,
+            accelerate_config=accelerate_config(self.run),
+            supervised=None if self.supervision is None else self.supervision.as_job(work),
+        )
+        identity, result = Publishing(run=self.run).publish(job)
+        stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
+        self.run.reporter.note(_summary(method, result))
+
+    @property
+    def _reference(self) -> Served:
+        """The reference policy pi_ref: M_0, or the policy before this iteration."""
+        initial = self.run.config.training.reference == "initial"
+        return self.run.models.initial if initial else self.policy
+
+    def _settings(self, rows: Rows[Pair] | Rows[Demonstration]) -> DPOTraining | SFTTraining:
+        training = self.run.config.training
+        return training.dpo if rows.row_type is Pair else training.sft
+
+    def _row(self, identity: str, result: TrainResult) -> Checkpoint:
+        finite = {k: v for k, v in result.metrics.items() if math.isfinite(v)}
+        return Checkpoint(
+            checkpoint_id=identity,
+            parent_id=self.policy.identity,
+            reference_id=self._reference.identity,
+            iteration=self.iteration,
+            recipe=self.run.config.recipe.name,
+            path=f"{CHECKPOINTS}/{identity}",
+            steps=result.steps,
+            metrics=canonical_json(finite),
+        )
+
+
+def train(it: Turn, rows: Rows[Pair] | Rows[Demonstration], start: Served) -> Checkpoint:
+    """M_t: commit the checkpoint that is made of `start` by these rows, unless that is done.
+
+    Raises:
+        NothingToTrainOn: as `require_enough`.
+    """
+    beside = supervision(it)
+    training = Training(run=it.run, iteration=it.number, policy=start, supervision=beside)
+    owed = it.whole("train", training.identity(rows), rows)
+    if beside is not None:
+        owed = beside.read_by(owed)
+    with it.run.stage(it.number, "train", owed) as stage:
+        for unit in stage.owed:
+            training.require_enough(rows)
+            training.pay(stage, unit, rows)
+    reach("checkpoint.committed")
+    key = stage.planned.key(it.run.store.journal, 0)
+    (checkpoint,) = it.run.store.rows(Checkpoint, key)
+    return checkpoint
+
+
+def require_enough(
+    run: Run, iteration: int, rows: Rows[Pair] | Rows[Demonstration], start: Served
+) -> None:
+    """Stop the loop if training `start` on these rows makes no sense.
+
+    Raises:
+        NothingToTrainOn: with fewer rows than `training.min_pairs`, or a model without weights.
+    """
+    journal, table = run.store.journal, TABLES[rows.row_type]
+    found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
+    needed = run.config.training.min_pairs
+    noun = "pairs" if rows.row_type is Pair else "demonstrations"
+    if found < needed:
+        raise NothingToTrainOn(
+            f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
+            f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
+        )
+    if is_endpoint(start.location):
+        raise NothingToTrainOn(
+            f"iteration {iteration} made {found} {noun}, but the policy is served at "
+            f"{start.location}, so its weights can not be trained here; "
+            "give their folder with --policy"
+        )
+
+
+def _outcomes(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> str:
+    """Say what became of the prompts that rows were made of, or of the rows that were filtered."""
+    prompts, filtered = Counter[str](), Counter[str]()
+    for key in _keys(run, rows):
+        held = run.store.journal.parts_of(key)
+        if TABLES[Yield] in held:
+            prompts.update(row.outcome for row in run.store.rows(Yield, key))
+        elif TABLES[Receipt] in held:
+            for receipt in run.store.rows(Receipt, key):
+                filtered[receipt.outcome] += receipt.count
+    counted = (("prompts by outcome", prompts), ("by what a filter did", filtered))
+    return "; ".join(
+        f"{what}: {', '.join(f'{n} {name}' for name, n in counts.most_common())}"
+        for what, counts in counted
+        if counts
+    )
+
+
+def parts_with_rows(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:
+    """Return the files to train on: those with rows, their bytes verified."""
+    store, table = run.store, TABLES[rows.row_type]
+    sizes = [(key, store.journal.parts_of(key)[table]) for key in _keys(run, rows)]
+    return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
+
+
+def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
+    return [key for keys in joined(run.store.journal, rows.stages) for key in keys]
+
+
+def _summary(method: str, result: TrainResult) -> str:
+    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy")
+    metrics: Mapping[str, float] = result.metrics
+    numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
+    return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

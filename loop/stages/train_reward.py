@@ -1,0 +1,98 @@
+"""Training a reward model from an iteration's pairs, and publishing it (AlpacaFarm, Section 2.2).
+
+It begins with the body of M_0, whatever the policy has become since. It is published beside the
+checkpoints, under the hash of its files. With it come the statistics of its training, step by step:
+how the distribution of its scores drifted stands in the lake.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...configs.load import semantic
+from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.trainer_steps import STEPS, Progress, read_steps
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, canonical_json, derive_seed
+from ...stores.lake import REWARD_MODELS
+from ...stores.records import Pair, RewardModel, Statistic
+from ..run.handles import Rows
+from ..run.reporter import Advance
+from ..run.turn import Turn
+from .publish import Publishing, accelerate_config
+from .train import parts_with_rows, require_enough
+
+SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
+TOLD = ("loss", "accuracy", "chosen/mean", "chosen/sd", "rejected/mean", "rejected/sd")
+"""What the lake keeps of each step: means over its pairs, and the moments of their scores."""
+
+
+def train_reward(it: Turn, pairs: Rows[Pair]) -> RewardModel:
+    """Train a reward model on the pairs and commit it, unless that is done.
+
+    Raises:
+        NothingToTrainOn: if there are fewer pairs than `training.min_pairs`, or M_0 has no weights
+        here.
+    """
+    config, start = it.run.config, it.run.models.initial
+    params: Json = {
+        "start": start.identity,
+        "settings": semantic(config.training.reward),
+        "sees_end": config.reward.sees_end,
+        "bucket_width": config.pairs.bucket_width,
+    }
+    owed = it.whole("train_reward", params, pairs)
+    with it.run.stage(it.number, "train_reward", owed) as stage:
+        for unit in stage.owed:
+            require_enough(it.run, it.number, pairs, start)
+            row, told = _trained(it, unit, pairs)
+            stage.commit(unit, {RewardModel: [row], Statistic: told}, Advance(rows=row.steps))
+    key = stage.planned.key(it.run.store.journal, 0)
+    (model,) = it.run.store.rows(RewardModel, key)
+    return model
+
+
+def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
+    """Train in a work folder and publish the result; return its row and its statistics."""
+    run = it.run
+    run.models.make_room()
+    job = TrainJob(
+        method="reward",
+        model=Path(run.models.initial.location),
+        reference=None,
+        data=tuple(parts_with_rows(run, pairs)),
+        output=run.store.folder / "work" / unit.key,
+        settings=run.config.training.reward,
+        seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
+        processes=run.config.training.processes,
+        accelerate_config=accelerate_config(run),
+        sees_end=run.config.reward.sees_end,
+        bucket_width=run.config.pairs.bucket_width,
+    )
+    identity, result = Publishing(run=run, place=REWARD_MODELS).publish(job)
+    run.reporter.note(_summary(result))
+    finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+    row = RewardModel(
+        reward_model_id=identity,
+        parent_id=run.models.initial.identity,
+        iteration=it.number,
+        path=f"{REWARD_MODELS}/{identity}",
+        steps=result.steps,
+        metrics=canonical_json(finite),
+    )
+    return row, _statistics(read_steps(job.folder(STEPS)), it.number)
+
+
+def _statistics(steps: Sequence[Progress], iteration: int) -> list[Statistic]:
+    return [
+        Statistic(iteration=iteration, method="reward", step=step.step, metric=name, value=value)
+        for step in steps
+        for name in TOLD
+        if (value := step.metrics.get(name)) is not None
+    ]
+
+
+def _summary(result: TrainResult) -> str:
+    told = (f"{name} {result.metrics[name]:.3f}" for name in SHOWN if name in result.metrics)
+    steps = f"{result.steps} steps in {result.seconds:.0f} s"
+    return f"trained a reward model: {steps}; {', '.join(told)}"

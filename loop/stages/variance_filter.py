@@ -1,0 +1,75 @@
+"""Prompts whose answers are all worth the same teach a policy nothing (ChatGLM-RLHF, Section 3.4).
+
+The policy answers each prompt K times; where the variance of r(x, y_1) .. r(x, y_K) is below the
+margin epsilon, the prompt is left out. Answers and rewards stay in the lake. A prompt with fewer
+than two answers that could be scored is kept: a filter drops what it has measured.
+"""
+
+from collections.abc import Sequence
+from statistics import pvariance
+
+from ...configs.schema import ConfigError
+from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
+from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
+from ..run.handles import Prompts, Rows, chunked
+from ..run.outcomes import NothingToTrainOn
+from ..run.reporter import Advance
+from ..run.turn import Turn
+from .reward import Scoring
+
+FILTER = "prompts:variance"
+LOW = "low_variance"
+UNMEASURED = f"{KEPT}: unmeasured"
+FEWEST = 2
+"""Scores that have a variance."""
+
+
+def require_reward(it: Turn, reward: RewardModel | None) -> None:
+    """Raise ConfigError if there is no reward model to measure answers by."""
+    if Scoring(run=it.run, iteration=it.number, model=reward).reward_id is None:
+        raise ConfigError(
+            "reward.model is none, and this recipe trains no reward model ahead of it: "
+            "prompts.variance.margin needs one"
+        )
+
+
+def varied(
+    it: Turn, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
+) -> Prompts:
+    """Return the prompts whose answers differ enough in reward.
+
+    Raises:
+        NothingToTrainOn: if no prompt is left.
+    """
+    kept = list[Prompt]()
+    owed = it.work("filter", {"margin": margin}, answers, rewards)
+    with it.run.stage(it.number, FILTER, owed) as stage:
+        units = {unit.chunk: unit for unit in stage.owed}
+        for number, chunk in enumerate(prompts.chunks):
+            fates = _fates(chunk, it.chunk(rewards, number), margin)
+            kept += [p for p, met in zip(chunk, fates, strict=True) if keeps(met)]
+            if number in units:
+                it.run.stop.admit()
+                rows = receipts(it.number, FILTER, "prompts", ids_by_fate(chunk, fates))
+                stage.commit(units[number], {Receipt: rows}, Advance(rows=len(rows)))
+    if not kept:
+        raise NothingToTrainOn(
+            f"the answers to every prompt of iteration {it.number} differ by less than "
+            f"prompts.variance.margin ({margin}) in reward; lower it in another run"
+        )
+    return chunked(kept, it.run.config.prompts.chunk)
+
+
+def _fates(prompts: Sequence[Prompt], rewards: Sequence[Reward], margin: float) -> list[str]:
+    scores: dict[str, list[float]] = {prompt.prompt_id: [] for prompt in prompts}
+    for reward in rewards:
+        if reward.score is not None:
+            scores[reward.prompt_id].append(reward.score)
+    return [fate(scores[prompt.prompt_id], margin) for prompt in prompts]
+
+
+def fate(scores: Sequence[float], margin: float) -> str:
+    """Return what becomes of a prompt whose answers have these rewards."""
+    if len(scores) < FEWEST:
+        return UNMEASURED
+    return LOW if pvariance(scores) < margin else KEPT

@@ -1,0 +1,1 @@
+"""OpenAI-compatible endpoints: what is sent, when, and what a failure means."""

@@ -1,0 +1,121 @@
+"""Endpoints that speak OpenAI's protocol: their addresses, their key, and what they serve."""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import openai
+
+from ...configs.schema import EngineConfig
+from ..engines.engine import EngineError
+from .faults import (
+    ATTEMPT_ERRORS,
+    KEY_VARIABLE,
+    RefusedError,
+    TemporaryError,
+    fault_of,
+    shown,
+)
+from .transport import new_client
+
+NO_KEY = "none"
+"""Sent where no key is configured: the client library would read another program's variable
+instead.
+"""
+
+PROBE_S = 15.0
+
+
+def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
+    """Return the endpoints' base URLs; one without a path gets `/v1`.
+
+    Raises:
+        EngineError: when there is none, or one is no http(s) URL.
+    """
+    urls = config.base_urls or (model,)
+    return tuple(_base_url(url) for url in urls)
+
+
+def _base_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host = httpx2.URL(url).host
+    except (ValueError, httpx2.InvalidURL):
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host:
+        raise EngineError(
+            f"{url!r} is no endpoint; give an address such as http://127.0.0.1:8000/v1"
+        )
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/v1"))
+
+
+def api_key(config: EngineConfig) -> str | None:
+    """Return the configured key, or the environment's, without white space around it.
+
+    Raises:
+        EngineError: when no HTTP header can carry it. It would else be part of an error message.
+    """
+    own = config.api_key
+    key = os.environ.get(KEY_VARIABLE) if own is None else own.get_secret_value()
+    key = (key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise EngineError(f"the API key has characters that no key has; set {KEY_VARIABLE} again")
+    return key or None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model an endpoint serves, and whether the endpoint is vLLM's server."""
+
+    name: str
+    by_vllm: bool
+
+
+def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
+    """Ask an endpoint which model it serves; return the name to use.
+
+    Raises: EngineError: naming the URL and the cause, when it does not answer, refuses the key,
+    does not serve `model_name`, or serves several models and none is named.
+    """
+    return asyncio.run(_probed(base_url, key, model_name)).name
+
+
+async def _probed(base_url: str, key: str | None, model_name: str | None) -> Served:
+    async with new_client() as http:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                return await ask(api_client(base_url, key, http), model_name)
+        except ATTEMPT_ERRORS as error:
+            fault = fault_of(base_url, error, key)
+    if isinstance(fault, TemporaryError | RefusedError):
+        raise EngineError(f"{base_url}: {fault}")
+    raise fault
+
+
+async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
+    """Ask an endpoint which model it serves, and what kind of server it is.
+
+    Raises:
+        EngineError: when `model_name` is not served, or several are and none is named.
+        OpenAIError, ValueError, TypeError, AttributeError: when there is no such answer.
+    """
+    models = list((await client.models.list()).data)
+    names = [model.id for model in models]
+    url = str(client.base_url).rstrip("/")
+    key = None if client.api_key == NO_KEY else client.api_key
+    listed = shown(", ".join(names[:8]) or "none", key)
+    wanted = model_name or (names[0] if len(names) == 1 else None)
+    if wanted is None:
+        raise EngineError(f"{url}: which model? it serves {listed}; set engine.model_name")
+    if names and wanted not in names:
+        raise EngineError(f"{url}: does not serve {wanted!r}, but {listed}")
+    return Served(wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted))
+
+
+def api_client(url: str, key: str | None, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
+    """Return the client library's view of one endpoint; it neither retries nor times out."""
+    return openai.AsyncOpenAI(
+        base_url=url, api_key=key or NO_KEY, max_retries=0, timeout=None, http_client=http
+    )

@@ -1,0 +1,87 @@
+"""Vectors of texts from an OpenAI-compatible endpoint's /v1/embeddings."""
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+
+from ...configs.schema import EmbedderConfig, EngineConfig
+from ..engines.engine import EngineError
+from .endpoint import Served, addresses, api_client, api_key, ask
+from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
+from .retry import Trial
+from .traffic import Passage, Traffic
+from .transport import new_client
+
+CONCURRENCY = 8
+TIMEOUT_S = 120.0
+PATIENCE_S = 900.0
+CHARACTERS_A_TOKEN = 4
+"""The tokens of a model that runs elsewhere are guessed: a text is cut by its characters."""
+
+
+class EndpointEmbedder:
+    """Asks one endpoint, some requests at a time, on an event loop of its own."""
+
+    def __init__(self, url: str, config: EmbedderConfig) -> None:
+        settings = EngineConfig()
+        (self._url,) = addresses(url, settings)
+        self._key = api_key(settings)
+        self._config = config
+        self._served: Served | None = None
+        self._turns = count()
+        self._runner = asyncio.Runner()
+        self._runner.run(self._open())
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return one vector a text, in order, as the bytes of 32-bit floats.
+
+        Raises:
+            EngineError: when the endpoint refuses, or does not answer for too long.
+        """
+        return self._runner.run(self._all(texts))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._runner.run(self._http.aclose())
+        self._runner.close()
+
+    async def _open(self) -> None:
+        self._http = new_client()
+        self._client = api_client(self._url, self._key, self._http)
+        self._traffic = Traffic([self._url], CONCURRENCY)
+
+    async def _all(self, texts: Sequence[str]) -> list[bytes]:
+        longest = self._config.max_tokens * CHARACTERS_A_TOKEN
+        # An empty text is no input to some servers.
+        cut = [text[:longest] or " " for text in texts]
+        size = self._config.batch_size
+        groups = [cut[i : i + size] for i in range(0, len(cut), size)]
+        found = await asyncio.gather(*(self._group(group) for group in groups))
+        return [vector for vectors in found for vector in vectors]
+
+    async def _group(self, texts: list[str]) -> list[bytes]:
+        trial = Trial(self._traffic, next(self._turns), PATIENCE_S)
+        try:
+            return await trial.run(partial(self._attempt, texts))
+        except RefusedError as refusal:
+            raise EngineError(f"{self._url}: {refusal}") from None
+
+    async def _attempt(self, texts: list[str], passage: Passage) -> list[bytes]:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                if self._served is None:
+                    self._served = await ask(self._client, self._config.model_name)
+                    self._traffic.prove(passage)
+                answer = await self._client.embeddings.create(
+                    model=self._served.name, input=texts, encoding_format="float"
+                )
+                rows = sorted(answer.data, key=lambda row: row.index)
+                vectors = [array("f", row.embedding).tobytes() for row in rows]
+                if len(vectors) != len(texts) or len({len(v) for v in vectors}) != 1:
+                    raise ValueError
+                return vectors
+        except ATTEMPT_ERRORS as error:
+            fault = fault_of(self._url, error, self._key)
+        raise fault  # outside, so that no traceback leads to what the server said

@@ -1,0 +1,177 @@
+"""What a failed attempt means: try again later, this request alone, or nothing goes on.
+
+Texts that a server sends are shown in parts, on one line, and without the key even when the server
+repeats it.
+"""
+
+import base64
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import cast
+from urllib.parse import quote
+
+import httpx2
+import openai
+
+from ..engines.engine import EngineError
+from .transport import AnswerTooLargeError
+
+KEY_VARIABLE = "LPFLOOP_API_KEY"
+HIDDEN = "[hidden]"
+SHOWN = 300
+
+LONGEST_PAUSE_S = 3600.0
+"""What a Retry-After can ask for at most: asking once an hour harms nobody, and the value may be
+nonsense.
+"""
+
+SHORTEST_PAUSE_S = 0.1
+"""So that an endpoint that asks for a thousandth of a second, again and again, gets no storm."""
+
+OWN_STATUSES = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+"""What an endpoint says to one request and not to another."""
+
+BUSY_STATUSES = frozenset(
+    {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    }
+)
+"""Temporary, and never the request's own fault."""
+
+ATTEMPT_ERRORS = (
+    openai.OpenAIError,
+    AnswerTooLargeError,
+    TimeoutError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+"""What an attempt can end with: transport, status, deadline, or an answer that is not one."""
+
+
+class TemporaryError(Exception):
+    """The same request may succeed later.
+
+    `pause_s` is how long the endpoint asks everybody to wait, None where it does not say.
+    `suspect` is whether the request itself may be the cause.
+    """
+
+    def __init__(self, sentence: str, *, pause_s: float | None = None, suspect: bool) -> None:
+        super().__init__(sentence)
+        self.pause_s = pause_s
+        self.suspect = suspect
+
+
+class RefusedError(Exception):
+    """This request will never be answered; others may be. `told` is the server's own words."""
+
+    def __init__(self, sentence: str, *, told: str) -> None:
+        super().__init__(sentence)
+        self.told = told
+
+
+def fault_of(
+    url: str, error: Exception, key: str | None
+) -> TemporaryError | RefusedError | EngineError:
+    """Return what the failure of one attempt at `url` means."""
+    if isinstance(error, openai.APIStatusError):
+        return _status(url, error, key)
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
+        return TemporaryError("the endpoint did not answer in time", suspect=True)
+    if isinstance(error, openai.APIConnectionError):
+        cause = error.__cause__ or error
+        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        return TemporaryError(
+            f"the endpoint can not be reached ({shown(why, key)})",
+            suspect=not isinstance(cause, httpx2.ConnectError),
+        )
+    if isinstance(error, AnswerTooLargeError):
+        return RefusedError("the answer is larger than any can be", told="")
+    return TemporaryError("the answer is not that of an OpenAI-compatible endpoint", suspect=True)
+
+
+def _status(
+    url: str, error: openai.APIStatusError, key: str | None
+) -> TemporaryError | RefusedError | EngineError:
+    status = error.status_code
+    message = _message(error)
+    sentence = f"HTTP {status}: {shown(message, key)}"
+    if "insufficient_quota" in (error.code, error.type):
+        return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
+    if status in OWN_STATUSES:
+        return RefusedError(sentence, told=f"{error.message} {message}".lower())
+    if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        pause = asked_pause(error.response.headers, time.time())
+        return TemporaryError(sentence, pause_s=pause, suspect=status not in BUSY_STATUSES)
+    return EngineError(f"{url}: {_final(status, sentence)}")
+
+
+def _message(error: openai.APIStatusError) -> str:
+    """Return what the server says for people to read."""
+    body = error.body
+    said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
+    return said if isinstance(said, str) and said.strip() else error.message
+
+
+def _final(status: int, sentence: str) -> str:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return f"the endpoint refuses the API key (HTTP {status}); set {KEY_VARIABLE}"
+    if status == HTTPStatus.NOT_FOUND:
+        return "nothing there (HTTP 404); the address usually ends in /v1"
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return (
+            f"the endpoint redirects (HTTP {status}), which is not followed; give its new address"
+        )
+    return f"the endpoint refuses ({sentence})"
+
+
+def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds that a Retry-After asks for, bounded; None where it asks for no wait.
+
+    A date is compared with the server's own clock where the answer tells it, else with `now`
+    (seconds since 1970).
+    """
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        then = _moment(value)
+        here = _moment(headers.get("date", ""))
+        seconds = math.nan if then is None else then - (now if here is None else here)
+    if not seconds > 0:  # also what is no number
+        return None
+    return min(max(seconds, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+
+
+def _moment(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def shown(text: str, key: str | None) -> str:
+    """Return the beginning of a foreign text on one line, without the key in any usual form."""
+    if key:
+        plain = key.encode()
+        forms = {key, quote(key, safe=""), base64.b64encode(plain).decode().rstrip("=")}
+        for form in sorted(forms, key=len, reverse=True):
+            text = text.replace(form, HIDDEN)
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split())[:SHOWN]

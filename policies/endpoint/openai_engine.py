@@ -1,0 +1,263 @@
+"""Sampling from OpenAI-compatible endpoints: a pool of `vllm serve`, or a hosted judge.
+
+Requests go round the endpoints in turn, at most `concurrency` at once, on an event loop in a thread
+that the engine owns. The client library's own retries are off: one policy (endpoint_retry) waits
+out what is temporary, and what will not change stops the engine at once.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ...configs.schema import EngineConfig
+from ...stores.records import Message
+from ..engines.chat import overlong
+from ..engines.engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+from ..engines.feed import arrived
+from .chat_completion import Dialect, Question, overflows
+from .endpoint import Served, addresses, api_client, api_key, ask
+from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
+from .retry import Trial
+from .traffic import Passage, Traffic
+from .transport import new_client
+
+POLL_S = 0.02
+AHEAD = 2
+CLOSE_S = 0.5
+CLOSED = "the engine was closed"
+
+REFUSED = 8
+"""Refusals before any answer that show that the endpoint, and not a request, is at fault."""
+
+
+class OpenAIEngine:
+    """OpenAI-compatible endpoints, used in turn."""
+
+    name = "openai"
+
+    def __init__(
+        self, model: str, config: EngineConfig, *, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Name the endpoints; none is asked before the first request.
+
+        `loop` is run by the engine's thread until `close`, and closed by whoever made it; its
+        clock is the engine's.
+
+        Raises:
+            EngineError: when an address is none.
+        """
+        self._urls = addresses(model, config)
+        self._key = api_key(config)
+        self._config = config
+        self._served: dict[int, Served] = {}
+        self._dialect = Dialect()
+        self._turns = count()
+        self._refused = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._traffic = Traffic(self._urls, config.concurrency)
+        self._http = new_client()
+        self._clients = [api_client(url, self._key, self._http) for url in self._urls]
+        self._owns_loop = loop is None
+        self._loop = loop or asyncio.new_event_loop()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="openai-engine", daemon=True
+        )
+        self._thread.start()
+
+    def configure(self, config: EngineConfig) -> None:
+        """Take over concurrency, time-out and patience, from the next request on."""
+        with self._closing:
+            self._config = config
+            if not self._closed:
+                self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Return None for each: endpoints measure no answers of others."""
+        return [None] * len(conversations)
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Draw every request of `batches`; give each batch back when whole.
+
+        A batch with a refused request is held back until the endpoint has answered anything, or
+        nothing else is left to do: when all are refused, none of them is to blame.
+
+        Raises:
+            EngineError: when a bias names a token by its text, which no endpoint looks up.
+        """
+        texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
+        if texts:
+            raise EngineError(
+                f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
+                "endpoints take token ids alone: give ids, or choose annotators without biases"
+            )
+        source = iter(batches)
+        done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
+        tasks: dict[Future[BatchResult], int] = {}
+        held: list[BatchResult] = []
+        more = True
+        try:
+            while more or tasks:
+                window = AHEAD * self._config.concurrency
+                room = more and sum(tasks.values()) < window
+                take = room and (not tasks or arrived(source))
+                finished = _next(done, 0 if take else POLL_S if room else None) if tasks else None
+                if finished is not None:
+                    del tasks[finished]
+                    result = _result(finished)
+                    if any(drawn.finish_reason == "failed" for drawn in result.completions):
+                        held.append(result)
+                    else:
+                        yield result
+                elif take:
+                    batch = next(source, None)
+                    more = batch is not None
+                    if batch is not None:
+                        task = self._submit(batch, sampling)
+                        tasks[task] = len(batch.requests)
+                        task.add_done_callback(done.put)
+                if self._traffic.answers or not (tasks or (more and arrived(source))):
+                    yield from held
+                    held.clear()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def close(self) -> None:
+        """Give up what is under way or waits, close the connections, end the engine's thread."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        if self._owns_loop:
+            self._loop.close()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._http.aclose()
+
+    def _submit(self, batch: Batch, sampling: Sampling) -> Future[BatchResult]:
+        with self._closing:
+            if self._closed:
+                raise EngineError(CLOSED)
+            return asyncio.run_coroutine_threadsafe(self._batch(batch, sampling), self._loop)
+
+    async def _batch(self, batch: Batch, sampling: Sampling) -> BatchResult:
+        tasks = [asyncio.create_task(self._request(r, sampling)) for r in batch.requests]
+        for task in (asyncio.current_task(), *tasks):
+            if task is not None:
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        try:
+            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*tasks)))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _request(self, request: Request, sampling: Sampling) -> Completion:
+        """Draw one request; one that does not fit with its completion is left to end by itself."""
+        trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
+        question = Question(request, sampling)
+        while True:
+            try:
+                return await trial.run(partial(self._attempt, question))
+            except RefusedError as refusal:
+                if not overflows(refusal.told):
+                    return self._refuse(request, refusal)
+                if not question.bounded:
+                    self._traffic.answers += 1
+                    return overlong(request, 0)
+                question = replace(question, bounded=False)
+
+    def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
+        """Return the completion of a request that alone can not be answered."""
+        self._refused += 1
+        if self._refused >= REFUSED and not self._traffic.answers:
+            error = EngineError(
+                f"{', '.join(self._urls)}: all of the first {REFUSED} requests are refused; correct"
+                f" the endpoint's settings ({refusal})"
+            )
+            self._traffic.stop(error)
+            raise error
+        return Completion(
+            request_id=request.request_id,
+            text="",
+            prompt_tokens=0,
+            completion_tokens=0,
+            finish_reason="failed",
+            logprob=None,
+            error=str(refusal),
+        )
+
+    async def _attempt(self, question: Question, passage: Passage) -> Completion:
+        """Ask one endpoint, adapting to what it does not know."""
+        while True:
+            dialect = self._dialect
+            try:
+                return await self._ask(question, dialect, passage)
+            except RefusedError as refusal:
+                simpler = dialect.without(refusal.told)
+                if simpler is None or overflows(refusal.told):
+                    raise
+                self._dialect = simpler
+
+    async def _ask(self, question: Question, dialect: Dialect, passage: Passage) -> Completion:
+        """Ask one endpoint once, within the deadline of an attempt.
+
+        Raises:
+            TemporaryError, RefusedError, EngineError: for every way in which this can fail.
+        """
+        place = passage.gate.place
+        client = self._clients[place]
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                if place not in self._served:
+                    self._served[place] = await ask(client, self._config.model_name)
+                    self._traffic.prove(passage)
+                return await question.ask(client, self._served[place], dialect)
+        except ATTEMPT_ERRORS as error:
+            fault = fault_of(self._urls[place], error, self._key)
+        if place not in self._served and isinstance(fault, RefusedError):
+            fault = EngineError(f"{self._urls[place]}: can not tell what it serves ({fault})")
+        raise fault  # outside, so that no traceback leads to what the server said
+
+
+def _result(finished: Future[BatchResult]) -> BatchResult:
+    try:
+        return finished.result()
+    except CancelledError:
+        raise EngineError(CLOSED) from None
+
+
+def _next(
+    done: "queue.SimpleQueue[Future[BatchResult]]", timeout: float | None
+) -> "Future[BatchResult] | None":
+    """Return the next finished batch, or None when none came in time."""
+    try:
+        return done.get_nowait() if timeout == 0 else done.get(timeout=timeout)
+    except queue.Empty:
+        return None

@@ -1,0 +1,138 @@
+"""The proof that an engine runs the weights it was given: a log-probability canary.
+
+When a training ends, the trainer measures a few answers under the weights it began with and under
+those it ends with, and leaves the numbers in the model's folder. An engine that was opened on that
+folder measures the same answers before its first sample counts. Stale weights (an old file, a
+cache, a load that was skipped) give the numbers of before; no library's report is believed instead.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...stores.records import Message
+from .engine import Engine, EngineError
+
+CANARY = "canary.json"
+CANARY_ROWS = 8
+"""Answers that are measured; the more a training moved them, the more each can tell."""
+
+AGREEMENT = 0.05
+"""Nats a token, on average over rows, by which a right engine stays below the trainer's numbers:
+0.01 to 0.02 between kernels of two libraries in bfloat16, 0.2 for weights one training old."""
+
+APART = 0.02
+"""Nats a token by which a row's two numbers must differ to tell old weights from new ones."""
+
+CLEARLY = 3.0
+"""Times by which an engine must be nearer to the old numbers, over all rows, to be held for stale
+after a training that moved no row far. It needs no scale: the noise of a right engine is as far
+from both when the step is small beside it."""
+
+CLEARLY_ROWS = 4
+"""Rows from which on that is no coincidence."""
+
+
+class StaleWeightsError(EngineError):
+    """An engine that does not run the weights of the folder it was opened on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRow:
+    """One answer, measured by the trainer before and after.
+
+    `messages` are the prompt's turns, `answer` the text that follows. The log-probabilities are
+    sums over the answer's `tokens` tokens (see `chat.ChatTokenizer.parted`), in nats, at
+    temperature 1.
+    """
+
+    messages: tuple[Message, ...]
+    answer: str
+    logprob_before: float
+    logprob_after: float
+    tokens: int
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """The prompt with the answer as the assistant's turn."""
+        return (*self.messages, Message(role="assistant", content=self.answer))
+
+
+def write_canary(folder: Path, rows: Sequence[CanaryRow]) -> None:
+    """Leave the trainer's numbers in the folder of the model that they are about."""
+    content = [
+        {
+            "messages": [[m.role, m.content] for m in row.messages],
+            "answer": row.answer,
+            "logprob_before": row.logprob_before,
+            "logprob_after": row.logprob_after,
+            "tokens": row.tokens,
+        }
+        for row in rows
+    ]
+    (folder / CANARY).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
+    """Return the trainer's numbers; none for a model that this package did not train.
+
+    Raises:
+        EngineError: when the file is there but holds something else.
+    """
+    path = folder / CANARY
+    if not path.is_file():
+        return ()
+    try:
+        content: list[dict[str, Any]] = json.loads(path.read_bytes())
+        return tuple(_read_row(content[place]) for place in range(len(content)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"{path} is no canary ({error}); restore the model's folder") from error
+
+
+def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
+    """Make the engine measure `rows`; return only if it runs the weights of after the training.
+
+    An engine that can measure nothing (a script, an endpoint) and an empty list prove nothing and
+    pass.
+
+    Raises:
+        StaleWeightsError: saying how far off the engine is, and whether it runs the weights of
+            before.
+    """
+    measured = engine.logprobs([row.conversation for row in rows])
+    told = [(row, said) for row, said in zip(rows, measured, strict=True) if said is not None]
+    if not told:
+        return
+    for row, said in told:
+        if said.tokens != row.tokens:
+            raise StaleWeightsError(
+                f"the engine reads a canary's answer as {said.tokens} tokens, the trainer as "
+                f"{row.tokens}: it does not run this checkpoint's tokenizer"
+            )
+    off = [abs(said.logprob - row.logprob_after) / row.tokens for row, said in told]
+    older = [abs(said.logprob - row.logprob_before) / row.tokens for row, said in told]
+    telling = [abs(row.logprob_after - row.logprob_before) / row.tokens > APART for row, _ in told]
+    mean_off, mean_older = sum(off) / len(off), sum(older) / len(older)
+    # Together, not row by row: where a row moved little, another kernel's rounding can outweigh it.
+    told_apart = [n - o for n, o, tells in zip(off, older, telling, strict=True) if tells]
+    newer = not told_apart or sum(told_apart) < 0
+    stale = len(told) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older
+    # Written so that a number that is none (NaN) fails, too.
+    if not (mean_off < AGREEMENT and newer and not stale):
+        raise StaleWeightsError(
+            f"the engine does not run this checkpoint's weights: its log-probabilities are "
+            f"{mean_off:.2g} nats a token off the trainer's after training and {mean_older:.2g} "
+            f"off those before (allowed: {AGREEMENT})"
+        )
+
+
+def _read_row(row: dict[str, Any]) -> CanaryRow:
+    return CanaryRow(
+        messages=tuple(Message(role=role, content=content) for role, content in row["messages"]),
+        answer=row["answer"],
+        logprob_before=float(row["logprob_before"]),
+        logprob_after=float(row["logprob_after"]),
+        tokens=int(row["tokens"]),
+    )

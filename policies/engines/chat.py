@@ -1,0 +1,146 @@
+"""From conversations to token ids and back, the same way in every engine that holds a tokenizer.
+
+Text is decoded once from all tokens, special tokens left out, so it does not depend on how an
+engine streams. What ends an answer is the union of the end tokens that the model's own files name.
+"""
+
+# pyright: basic
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...stores.records import FinishReason, Message
+from .engine import Completion, EngineError, Request
+
+WORD_JOINER = "\u2060"
+"""Invisible, and no part of any special token's name."""
+
+DISTINCT_CONVERSATIONS = 4096
+"""Tokenized conversations that are kept: the n candidates of a prompt follow one another."""
+
+
+def stop_token_ids(folder: Path) -> tuple[int, ...]:
+    """Return the end tokens that the model's configuration files name, sorted.
+
+    `generation_config.json` is read for this alone: some families (Gemma) name the end of a turn
+    nowhere else. Its sampling fields are never used.
+    """
+    found: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        path = folder / name
+        value: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+        if value is not None:
+            found.update(value if isinstance(value, list) else [int(value)])
+    return tuple(sorted(found))
+
+
+class ChatTokenizer:
+    """A tokenizer with a chat template, and the tokens that end a turn."""
+
+    def __init__(self, tokenizer: Any, folder: Path) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise EngineError(
+                f"{folder}: the tokenizer has no chat template; add chat_template.jinja"
+            )
+        self.tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder.values()
+        self._special = tuple(sorted(str(token) for token in added if token.special))
+        own = tokenizer.eos_token_id
+        named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
+        self.stops: tuple[int, ...] = tuple(sorted(named))
+        self._prompt = lru_cache(maxsize=DISTINCT_CONVERSATIONS)(self._encode_prompt)
+
+    def prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Return the token ids of a conversation that waits for the model's turn."""
+        return self._prompt(messages)
+
+    def whole(self, messages: tuple[Message, ...]) -> list[int]:
+        """Return the token ids of a conversation whose last turn is the answer."""
+        return self._apply(messages, add_generation_prompt=False)
+
+    def parted(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
+        """Return the token ids of the prompt, and of the answer that is the last turn.
+
+        Trainers and engines measure answers by this one division. The answer ends with its end
+        token: what a template writes after it (a line feed) is no model's to say. Where a template
+        renders a finished turn in another way than it began, the answer starts at the first
+        difference.
+        """
+        prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
+        both = enumerate(zip(prompt, whole, strict=False))
+        shorter = min(len(prompt), len(whole))
+        start = next((i for i, (asked, said) in both if asked != said), shorter)
+        ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
+        return whole[:start], whole[start : ends[-1] + 1 if ends else None]
+
+    def judged(self, messages: tuple[Message, ...], *, sees_end: bool) -> list[int]:
+        """Return the token ids of a finished conversation as a reward model reads them.
+
+        Without `sees_end` the answer's end token, and what a template writes after it, is left out.
+        """
+        if sees_end:
+            return self.whole(messages)
+        prompt, answer = self.parted(messages)
+        return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]
+
+    def biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> dict[int, float]:
+        """Return what to add to which token's logit.
+
+        Raises:
+            EngineError: if a text is not one token of the vocabulary, or no token has an id.
+        """
+        vocabulary = self.tokenizer.get_vocab() if logit_bias else {}
+        return {self._token(token, vocabulary): added for token, added in logit_bias}
+
+    def _token(self, token: int | str, vocabulary: dict[str, int]) -> int:
+        if isinstance(token, int):
+            if not 0 <= token < len(self.tokenizer):
+                raise EngineError(
+                    f"logit_bias: there is no token {token}; the last one is "
+                    f"{len(self.tokenizer) - 1}"
+                )
+            return token
+        found = vocabulary.get(token)
+        # A vocabulary can spell its entries otherwise: a leading space, letters beyond ASCII.
+        ids = self.tokenizer.encode(token, add_special_tokens=False) if found is None else [found]
+        if len(ids) != 1:
+            raise EngineError(
+                f"logit_bias: {token!r} is {len(ids)} tokens to this model; name single tokens, or "
+                "leave it out"
+            )
+        return int(ids[0])
+
+    def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
+        """Decode a completion; the token that ended it is not part of the text."""
+        kept = token_ids[:-1] if finish_reason == "stop" else token_ids
+        return self.tokenizer.decode(list(kept), skip_special_tokens=True)
+
+    def _defused(self, text: str) -> str:
+        """Break the names of special tokens in somebody's text, so that it can not forge a turn."""
+        for name in self._special:
+            text = text.replace(name, f"{name[0]}{WORD_JOINER}{name[1:]}")
+        return text
+
+    def _encode_prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return tuple(self._apply(messages, add_generation_prompt=True))
+
+    def _apply(self, messages: tuple[Message, ...], *, add_generation_prompt: bool) -> list[int]:
+        turns = [{"role": m.role, "content": self._defused(m.content)} for m in messages]
+        return self.tokenizer.apply_chat_template(
+            turns, add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False
+        )
+
+
+def overlong(request: Request, prompt_tokens: int) -> Completion:
+    """Return the completion of a prompt that does not fit the context."""
+    return Completion(
+        request_id=request.request_id,
+        text="",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=0,
+        finish_reason="overlong",
+        logprob=None,
+    )

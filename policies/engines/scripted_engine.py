@@ -1,0 +1,97 @@
+"""An engine without a model: a function of the request writes the answer.
+
+For dry runs and tests: everything around it is real, and the same requests give the same texts.
+Tokens are counted as words between white space.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
+
+from ...configs.schema import EngineConfig
+from ...stores.records import Message
+from .chat import overlong
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+
+Script = Callable[[Request, Sampling], str]
+
+OPENERS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
+
+
+def echo(request: Request, sampling: Sampling) -> str:
+    """Repeat the last message behind a word and a number from the seed (0 when greedy)."""
+    seed = request.seed if sampling.temperature > 0 else 0
+    last = request.messages[-1].content if request.messages else ""
+    return f"{OPENERS[seed % len(OPENERS)]} {seed % 1000}: {last}"
+
+
+def load_script(path: str) -> Script:
+    """Return the function at a dotted path such as `pkg.mod:function`.
+
+    Raises:
+        EngineError: when there is no such function.
+    """
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise EngineError(f"engine.script must look like 'package.module:function', not {path!r}")
+    try:
+        script = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise EngineError(f"engine.script {path!r} can not be loaded: {error}") from error
+    if not callable(script):
+        raise EngineError(f"engine.script {path!r} is no function")
+    return cast("Script", script)
+
+
+class ScriptedEngine:
+    """Answers by `config.script`, a function (Request, Sampling) -> str, or by `echo`."""
+
+    name = "scripted"
+    device = "none"
+    window = 256
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._script = echo if config.script is None else load_script(config.script)
+        self._context = config.max_model_len
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Answer every request of `batches`, batch after batch."""
+        for batch in batches:
+            completions = tuple(self._complete(request, sampling) for request in batch.requests)
+            yield BatchResult(key=batch.key, completions=completions)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Say nothing: a script has no probabilities."""
+        return [None] * len(conversations)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a script changes while it runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _complete(self, request: Request, sampling: Sampling) -> Completion:
+        prompt_tokens = sum(len(message.content.split()) for message in request.messages)
+        if self._context is not None and prompt_tokens >= self._context:
+            return overlong(request, prompt_tokens)
+        text = self._script(request, sampling)
+        words = text.split()
+        room = sampling.max_tokens if self._context is None else self._context - prompt_tokens
+        limit = min(sampling.max_tokens, room)
+        cut = len(words) > limit
+        return Completion(
+            request_id=request.request_id,
+            text=" ".join(words[:limit]) if cut else text,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=min(len(words), limit),
+            finish_reason="length" if cut else "stop",
+            logprob=None,
+        )

@@ -1,0 +1,287 @@
+"""Sampling with transformers alone, for machines without vLLM.
+
+transformers' continuous batching (`model.generate_batch`) seeds one generator for the whole
+process, so a request's draw would depend on its neighbours and on their order. Here a batch is
+drawn by a plain loop over the forward pass with a KV cache instead, and every request has its own
+random numbers: one uniform number a token, from Python's generator under the request's whole seed,
+looked up in the distribution's cumulative sum in vocabulary order.
+
+Requests of different batches never share a forward pass, and a batch is cut into the same groups
+every time, so a batch is a function of itself. Beside other neighbours the logits may differ in
+their last bits: a token changes only if its number falls within about 1e-7 of a boundary.
+"""
+
+# pyright: basic
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...configs.schema import EngineConfig
+from ...stores.records import Message
+from .chat import ChatTokenizer, overlong
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+GROUP = 64
+"""Requests of one batch drawn side by side; fixed, so that results never depend on a setting."""
+
+WINDOW = 2 * GROUP
+"""Requests worth having at hand: one group runs while the next one waits."""
+
+
+def load_model(
+    auto_class: Any, folder: str, dtype: str, device: "torch.device", **options: Any
+) -> Any:
+    """Load weights from a folder alone: no network, no pickles, no code from the folder.
+
+    "auto" is float32 on a CPU and the checkpoint's own type elsewhere.
+    """
+    resolved = "float32" if dtype == "auto" and device.type == "cpu" else dtype
+    model = auto_class.from_pretrained(
+        folder,
+        dtype=resolved,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        **options,
+    )
+    return model.to(device).eval()
+
+
+def pick_device() -> "torch.device":
+    """Return the first GPU, or the CPU."""
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(slots=True)
+class _Row:
+    """A request while it is drawn."""
+
+    index: int
+    request: Request
+    prompt: tuple[int, ...]
+    limit: int
+    uniform: random.Random
+    drawn: list[int] = field(default_factory=list)
+    logprob: float = 0.0
+    stopped: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.stopped or len(self.drawn) >= self.limit
+
+
+class TransformersEngine:
+    """A causal language model of transformers in this process."""
+
+    name = "transformers"
+    window = WINDOW
+
+    def __init__(self, model: str, config: EngineConfig) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        device = pick_device()
+        self.device = str(device)
+        self._dtype = config.dtype
+        self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
+        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+        self._chat = ChatTokenizer(tokenizer, Path(model))
+        own = getattr(self._model.config, "max_position_embeddings", None)
+        self._context = min(x for x in (config.max_model_len, own, 2**31) if x is not None)
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Draw every request of `batches`, batch after batch."""
+        for batch in batches:
+            done: dict[int, Completion] = {}
+            rows: list[_Row] = []
+            for index, request in enumerate(batch.requests):
+                prompt = self._chat.prompt(request.messages)
+                room = self._context - len(prompt)
+                if room <= 0:
+                    done[index] = overlong(request, len(prompt))
+                else:
+                    limit = min(sampling.max_tokens, room)
+                    rows.append(_Row(index, request, prompt, limit, random.Random(request.seed)))
+            rows.sort(key=lambda row: (len(row.prompt), row.index))
+            for start in range(0, len(rows), GROUP):
+                group = rows[start : start + GROUP]
+                self._draw(group, sampling)
+                done.update((row.index, self._completion(row, sampling)) for row in group)
+            yield BatchResult(key=batch.key, completions=tuple(done[i] for i in range(len(done))))
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation in a forward pass of its own."""
+        return [
+            measure(self._model, *self._chat.parted(messages), context=self._context)
+            for messages in conversations
+        ]
+
+    def reload(self, folder: Path) -> None:
+        """Take over the weights of another folder with the same architecture and tokenizer."""
+        from transformers import AutoModelForCausalLM
+
+        device = self._model.device
+        del self._model
+        self._model = load_model(AutoModelForCausalLM, str(folder), self._dtype, device)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a loaded model changes while it runs."""
+
+    def close(self) -> None:
+        """Release the model."""
+        del self._model
+
+    def _completion(self, row: _Row, sampling: Sampling) -> Completion:
+        finish_reason = "stop" if row.stopped else "length"
+        return Completion(
+            request_id=row.request.request_id,
+            text=self._chat.text(row.drawn, finish_reason),
+            prompt_tokens=len(row.prompt),
+            completion_tokens=len(row.drawn),
+            finish_reason=finish_reason,
+            logprob=row.logprob,
+            token_ids=tuple(row.drawn) if sampling.token_ids else None,
+        )
+
+    def _draw(self, group: list[_Row], sampling: Sampling) -> None:
+        """Extend every row of a group until it stops; finished rows leave the forward pass."""
+        import torch
+        from transformers import DynamicCache
+
+        active = list(group)
+        biases = self._chat.biases(sampling.logit_bias)
+        ids, mask = _left_padded([row.prompt for row in active], self._model.device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self._model.config)
+        with torch.inference_mode():
+            while active:
+                output = self._model(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    position_ids=positions,
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
+                self._extend(active, output.logits[:, -1, :].float(), sampling, biases)
+                kept = [i for i, row in enumerate(active) if not row.finished]
+                if not kept:
+                    return
+                if len(kept) < len(active):
+                    chosen = torch.tensor(kept, device=mask.device)
+                    cache.batch_select_indices(chosen)
+                    mask, positions = mask[chosen], positions[chosen]
+                    active = [active[i] for i in kept]
+                ids = torch.tensor([[row.drawn[-1]] for row in active], device=mask.device)
+                mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
+                positions = positions[:, -1:] + 1
+
+    def _extend(
+        self,
+        rows: list[_Row],
+        logits: "torch.Tensor",
+        sampling: Sampling,
+        biases: Mapping[int, float],
+    ) -> None:
+        """Draw one token for each row from its logits."""
+        import torch
+
+        raw = logits.log_softmax(dim=-1)
+        logits = biased(logits, biases)
+        if sampling.temperature == 0:
+            chosen = logits.argmax(dim=-1)
+        else:
+            uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64)
+            chosen = pick(logits, uniform.to(logits.device), sampling.temperature, sampling.top_p)
+        gained = raw.gather(1, chosen[:, None])[:, 0].tolist()
+        for row, token, logprob in zip(rows, chosen.tolist(), gained, strict=True):
+            if not math.isfinite(logprob):
+                raise EngineError(
+                    f"the model gives no finite probabilities (request {row.request.request_id})"
+                )
+            row.drawn.append(token)
+            row.logprob += logprob
+            row.stopped = token in self._chat.stops
+
+
+def measure(
+    model: Any, prompt: Sequence[int], answer: Sequence[int], *, context: int
+) -> AnswerLogprob | None:
+    """Return how probable the tokens `answer` are after `prompt`, by one forward pass.
+
+    None where there is nothing to measure, or more than `context` tokens.
+    """
+    import torch
+
+    if not prompt or not answer or len(prompt) + len(answer) > context:
+        return None
+    ids = torch.tensor([[*prompt, *answer]], device=model.device)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, logits_to_keep=len(answer) + 1).logits[0, :-1].float()
+    said = logits.log_softmax(dim=-1).gather(1, ids[0, len(prompt) :, None])
+    return AnswerLogprob(logprob=float(said.double().sum()), tokens=len(answer))
+
+
+def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
+    """Return the logits with what is added to those of some tokens, in every row."""
+    import torch
+
+    if not biases:
+        return logits
+    tokens = torch.tensor(list(biases), device=logits.device)
+    return logits.index_add(
+        1, tokens, logits.new_tensor(list(biases.values())).expand(len(logits), -1)
+    )
+
+
+def pick(
+    logits: "torch.Tensor", uniform: "torch.Tensor", temperature: float, top_p: float
+) -> "torch.Tensor":
+    """Return the token of each row at the point `uniform` of its (nucleus) distribution.
+
+    The nucleus is the smallest set of most probable tokens that holds at least `top_p`.
+    """
+    import torch
+
+    weights = (logits.double() / temperature).softmax(dim=-1)
+    if top_p < 1:
+        ordered, order = weights.sort(dim=-1, descending=True, stable=True)
+        outside = ordered.cumsum(-1) - ordered >= top_p
+        weights = weights.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), 0.0)
+    sums = weights.cumsum(-1)
+    points = uniform[:, None] * sums[:, -1:]
+    found = torch.searchsorted(sums, points, right=True)[:, 0]
+    # A point that rounds up to the whole mass belongs to the last token that has any.
+    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(-1)
+    return torch.minimum(found, last)
+
+
+def _left_padded(
+    prompts: list[tuple[int, ...]], device: "torch.device"
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Return token ids and attention mask; the padding's own id is masked, so any will do."""
+    import torch
+
+    width = max(len(prompt) for prompt in prompts)
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros(len(prompts), width, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        mask[row, width - len(prompt) :] = 1
+    return ids.to(device), mask.to(device)

@@ -1,0 +1,255 @@
+"""Sampling with vLLM's offline engine, inside a worker process.
+
+The engine is stepped continuously: batches are admitted while there is room and given back one by
+one as soon as they are whole, so the caller can commit while the rest is drawn. Every request
+carries its own seed. On a CPU its noise comes from the lower 32 bits of that seed (PyTorch's CPU
+generator reads no more).
+
+On a CPU with one thread (`cpu_threads: 1`) the same seeds give the same tokens and the same bits of
+their log-probabilities, whatever else is in flight; with more threads those bits can move. On a GPU
+results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's reproducibility page).
+"""
+
+# pyright: basic
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ...configs.schema import EngineConfig
+from ...stores.records import Message
+from .chat import ChatTokenizer, overlong
+from .engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+from .feed import arrived
+
+AHEAD = 2
+"""Requests admitted, as a multiple of those that run at once: enough to refill without a pause."""
+
+
+def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
+    """Return the arguments of `vllm.LLM` for a model under a configuration.
+
+    A CPU runs eagerly, in float32 unless told otherwise, and prefills every prompt whole: the CPU
+    build's seeded sampler fails on prompts that are prefilled in pieces.
+    """
+    arguments: dict[str, Any] = {
+        "model": model,
+        "dtype": "float32" if on_cpu and config.dtype == "auto" else config.dtype,
+        "max_model_len": config.max_model_len,
+        "generation_config": "vllm",
+        "enable_prefix_caching": True,
+        "tensor_parallel_size": config.tensor_parallel,
+        "logprobs_mode": "raw_logprobs",
+        "seed": 0,
+    }
+    if on_cpu:
+        return arguments | {"enforce_eager": True, "enable_chunked_prefill": False}
+    return arguments | {"gpu_memory_utilization": config.memory_utilization}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A batch of which some requests are still in flight."""
+
+    batch: Batch
+    done: list[Completion | None]
+    missing: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missing = len(self.done)
+
+    def settle(self, index: int, completion: Completion) -> None:
+        self.done[index] = completion
+        self.missing -= 1
+
+    def result(self) -> BatchResult:
+        return BatchResult(
+            key=self.batch.key, completions=tuple(c for c in self.done if c is not None)
+        )
+
+
+class VLLMEngine:
+    """`vllm.LLM` in this process; `window` is the number of requests it likes to have at hand."""
+
+    name = "vllm"
+
+    def __init__(self, model: str, config: EngineConfig) -> None:
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
+        on_cpu = current_platform.is_cpu()
+        self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
+        self._llm = LLM(**engine_arguments(model, config, on_cpu=on_cpu))
+        self._chat = ChatTokenizer(self._llm.get_tokenizer(), Path(model))
+        vllm_config = self._llm.llm_engine.vllm_config
+        self._context = int(vllm_config.model_config.max_model_len)
+        self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Draw every request of `batches`; give each batch back when whole."""
+        drawing = _Drawing(self._llm.llm_engine, self._chat, self._context, sampling)
+        source = iter(batches)
+        more = True
+        try:
+            while more or drawing.pending:
+                while (
+                    more
+                    and drawing.pending < self.window
+                    and (not drawing.pending or arrived(source))
+                ):
+                    batch = next(source, None)
+                    more = batch is not None
+                    if batch is not None:
+                        yield from drawing.admit(batch)
+                yield from drawing.step()
+        finally:
+            drawing.abort()
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation as part of a prompt.
+
+        vLLM reads no cached prefix for such a prompt: every number comes from the weights.
+        """
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+
+        parameters = SamplingParams(
+            temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False
+        )
+        found: list[AnswerLogprob | None] = []
+        for messages in conversations:
+            prompt, answer = self._chat.parted(messages)
+            # One more token is drawn, which must fit, too.
+            if not prompt or not answer or len(prompt) + len(answer) >= self._context:
+                found.append(None)
+                continue
+            whole = TokensPrompt(prompt_token_ids=[*prompt, *answer])
+            [output] = self._llm.generate(whole, parameters, use_tqdm=False)
+            rows: Any = output.prompt_logprobs
+            after = zip(rows[len(prompt) :], answer, strict=True)
+            said = (row[token].logprob for row, token in after)
+            found.append(AnswerLogprob(logprob=math.fsum(said), tokens=len(answer)))
+        return found
+
+    def reload(self, folder: Path) -> None:
+        """Take over the weights of another folder with the same architecture and tokenizer."""
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        if self.device == "cpu":
+            self._llm.apply_model(_repack_heads)
+        self._llm.reset_prefix_cache()
+
+    def configure(self, config: EngineConfig) -> None:
+        """Nothing of a loaded model changes while it runs."""
+
+    def close(self) -> None:
+        """Release the model."""
+        del self._llm
+
+
+def _repack_heads(model: Any) -> None:
+    """Pack the weights of output layers anew for the CPU's matrix product.
+
+    vLLM's reload does so for the layers whose weights it reads. One that is tied to the embedding
+    reads none, and would go on with what it packed before.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
+class _Drawing:
+    """One pass over a caller's batches: what is in flight, and which batch waits for it."""
+
+    def __init__(self, engine: Any, chat: ChatTokenizer, context: int, sampling: Sampling) -> None:
+        self._engine = engine
+        self._chat = chat
+        self._context = context
+        self._sampling = sampling
+        self._bias = chat.biases(sampling.logit_bias) or None
+        self._numbers = count()
+        self._places: dict[str, tuple[_Open, int, int]] = {}
+        self._internal: dict[str, str] = {}
+
+    @property
+    def pending(self) -> int:
+        """Requests in flight."""
+        return len(self._places)
+
+    def admit(self, batch: Batch) -> Iterator[BatchResult]:
+        """Queue a batch's requests; a batch with nothing to draw comes back at once."""
+        opened = _Open(batch, [None] * len(batch.requests))
+        for index, request in enumerate(batch.requests):
+            prompt = self._chat.prompt(request.messages)
+            if len(prompt) >= self._context:
+                opened.settle(index, overlong(request, len(prompt)))
+            else:
+                self._add(opened, index, request, prompt)
+        if not opened.missing:
+            yield opened.result()
+
+    def _add(self, opened: _Open, index: int, request: Request, prompt: tuple[int, ...]) -> None:
+        from vllm import SamplingParams
+        from vllm.inputs import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+
+        parameters = SamplingParams(
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            max_tokens=min(self._sampling.max_tokens, self._context - len(prompt)),
+            seed=request.seed,
+            stop_token_ids=list(self._chat.stops),
+            logit_bias=self._bias,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        number = str(next(self._numbers))
+        self._places[number] = (opened, index, len(prompt))
+        internal = self._engine.add_request(number, tokens_input(list(prompt)), parameters)
+        self._internal[number] = internal
+
+    def step(self) -> Iterator[BatchResult]:
+        """Advance every running request by a token; give back the batches that became whole."""
+        if not self._places:
+            return
+        for output in self._engine.step():
+            if not output.finished:
+                continue
+            opened, index, prompt_tokens = self._places.pop(output.request_id)
+            del self._internal[output.request_id]
+            request = opened.batch.requests[index]
+            opened.settle(index, self._completion(request, prompt_tokens, output.outputs[0]))
+            if not opened.missing:
+                yield opened.result()
+
+    def _completion(self, request: Request, prompt_tokens: int, drawn: Any) -> Completion:
+        if drawn.finish_reason not in ("stop", "length"):
+            raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
+        return Completion(
+            request_id=request.request_id,
+            text=self._chat.text(drawn.token_ids, drawn.finish_reason),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(drawn.token_ids),
+            finish_reason=drawn.finish_reason,
+            logprob=float(drawn.cumulative_logprob),
+            token_ids=tuple(drawn.token_ids) if self._sampling.token_ids else None,
+        )
+
+    def abort(self) -> None:
+        """Drop what is still in flight."""
+        if self._internal:
+            self._engine.abort_request(list(self._internal.values()), internal=True)

@@ -1,0 +1,249 @@
+# pyright: basic
+"""Proximal policy optimisation against a reward model (Schulman et al., 2017; AlpacaFarm, App. B).
+
+A step draws and scores rollouts, measures them under policy, reference and value model, makes
+advantages of rewards, KL penalty and values, and passes over them `inner_epochs` times. Policy and
+value model are separate networks under one optimizer; their gradients are clipped together. Dropout
+is off throughout.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ...configs.methods import PPOTraining
+from ...stores.keys import derive_seed
+from ..trainers.answer_logits import answer_logits, chosen_logprobs
+from ..trainers.next_token import METRIC, NextTokenLoss
+from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
+from ..trainers.step_files import StepRows, statistics
+from ..trainers.trainer_faults import TrainingError
+from ..trainers.trainer_job import TrainJob
+from . import numerics
+from .environment import Clock, Environment, Scored
+from .networks import frozen_reference, trained_policy, value_model
+from .ppo_rollouts import (
+    Experience,
+    Measured,
+    describe,
+    relative,
+    rewards_of,
+    rollout_rows,
+)
+from .sampler import agreement, refuse_stale
+from .state import Outcome, linear_schedule
+
+MEASURED_TOGETHER = 4
+"""Rollouts of a pass without gradients, as a multiple of one with them."""
+
+TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
+TERMS += ("clipped/value",)
+"""What is averaged over the positions of an optimizer step."""
+
+
+class PPO:
+    """Policy, reference, value model and optimizer, and the step that moves them."""
+
+    name = "ppo"
+
+    def __init__(
+        self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
+    ) -> None:
+        assert isinstance(job.settings, PPOTraining)  # noqa: S101 -- `trainer_preflight`
+        assert job.reward is not None  # noqa: S101 -- `Environment`
+        self.settings = s = job.settings
+        self.seed = job.seed
+        self.environment = environment
+        self.accelerator = accelerator
+        self.device = accelerator.device
+        self.policy = trained_policy(job, self.device)
+        self.reference = frozen_reference(job, self.device)
+        self.value = value_model(job, job.reward, self.device)
+        self.trained = nn.ModuleDict({"policy": self.policy, "value": self.value})
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            self.trained.parameters(),
+            lr=s.learning_rate,
+            eps=s.adam_eps,
+            weight_decay=0.0,
+            fused=True,
+        )
+        updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
+        self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
+        self.numbers = {"kl_coef": s.kl_coef}
+        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
+
+    def step(self, number: int, clock: Clock) -> Outcome:
+        """Make one PPO step; steps count from 1."""
+        drawn = self.environment.rollouts(number, clock)
+        rollouts = [r for r in drawn if r.trainable]
+        if not rollouts:
+            raise TrainingError("refused", f"step {number}: none of its rollouts has a score")
+        with clock.spent_on("logprobs"), torch.no_grad():
+            measured = self.measure(rollouts)
+            gap = self.refuse_stale(rollouts, measured)
+            advantages, returns = self.advantages(measured)
+        told = Experience(
+            spoken=[r.spoken for r in rollouts],
+            measured=measured,
+            advantages=advantages,
+            returns=returns,
+        )
+        with clock.spent_on("optimisation"):
+            losses = self.optimise(number, told)
+        metrics = losses | describe(drawn, measured, advantages, returns)
+        metrics |= {"logprob_gap": gap, "kl_coef": self.numbers["kl_coef"]}
+        if measured.baseline is not None:
+            metrics |= relative(measured.rewards, measured.baseline)
+        self.steer(metrics["kl"])
+        iteration = self.environment.online.iteration
+        candidates, rewards = self.environment.rows(drawn)
+        rows = StepRows(
+            candidates=candidates,
+            rewards=rewards,
+            rollouts=rollout_rows(iteration, number, rollouts, measured, advantages),
+            statistics=statistics(iteration, self.name, number, metrics),
+        )
+        return Outcome(rows=rows, metrics=metrics)
+
+    def measure(self, rollouts: Sequence[Scored]) -> Measured:
+        """Measure the answers under the policy, the reference and the value model."""
+        s, device = self.settings, self.device
+        sampling = self.environment.online.sampling
+        spoken = [r.spoken for r in rollouts]
+        width = None if s.mask_padding else sampling.max_tokens
+        shape = (len(spoken), width or max(len(x.answer) for x in spoken))
+        logprobs, reference, values, entropy, whole = torch.zeros(5, *shape, device=device)
+        size = MEASURED_TOGETHER * s.micro_batch_size
+        for work in passes(spoken, range(len(spoken)), size, device, width=width):
+            with self.accelerator.autocast():
+                logits = answer_logits(self.policy, work)
+                other = answer_logits(self.reference, work)
+                spread(self.value(work), values, work)
+            tokens = work.answers
+            spread(chosen_logprobs(logits, tokens, sampling.temperature), logprobs, work)
+            spread(chosen_logprobs(other, tokens, sampling.temperature), reference, work)
+            spread(chosen_logprobs(logits, tokens, 1.0), whole, work)
+            spread(numerics.entropy(logits / sampling.temperature), entropy, work)
+        # Behind an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
+        mask = answer_mask(spoken, shape[1], device)
+        logprobs, reference = logprobs * mask, reference * mask
+        rewards, baseline = rewards_of(rollouts, s, device)
+        return Measured(
+            mask=mask,
+            counted=mask if s.mask_padding else torch.ones_like(mask),
+            logprobs=logprobs,
+            reference=reference,
+            values=values * mask if s.mask_padding else values,
+            entropy=entropy,
+            whole=(whole.double() * mask).sum(dim=1),
+            rewards=rewards,
+            baseline=baseline,
+            kl=numerics.kl_estimate(logprobs, reference, s.kl_estimator),
+        )
+
+    def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
+        """Compare the engine's log-probabilities with the policy's own; return how far off."""
+        return refuse_stale(
+            [r.completion.logprob or 0.0 for r in rollouts],
+            measured.whole.tolist(),
+            [len(r.spoken.answer) for r in rollouts],
+            allowed=agreement(float32=self.device.type == "cpu"),
+        )
+
+    def advantages(self, measured: Measured) -> tuple[Tensor, Tensor]:
+        """Return the (whitened) advantages, and the returns that the value model learns."""
+        s, counted = self.settings, measured.counted
+        rewards = numerics.shaped_rewards(
+            measured.rewards, measured.kl, measured.mask, self.numbers["kl_coef"]
+        )
+        if s.whiten_rewards == "scale":
+            size = s.group if s.whiten_rewards_over == "group" else len(rewards)
+            rewards = numerics.whiten_groups(rewards, counted, size, shift_mean=False) * counted
+        advantages, returns = numerics.advantages(
+            rewards, measured.values, gamma=s.gamma, lam=s.lam
+        )
+        if s.whiten_advantages != "none":
+            size = s.group if s.whiten_advantages == "group" else len(advantages)
+            advantages = numerics.whiten_groups(advantages, counted, size)
+        return advantages * counted, returns * counted
+
+    def optimise(self, number: int, told: Experience) -> dict[str, float]:
+        """Pass over the rollouts in batches; return the optimizer steps' mean statistics."""
+        s = self.settings
+        sums, learned = torch.zeros(len(TERMS) + 1), torch.zeros(())
+        batches = [
+            batch.tolist()
+            for epoch in range(s.inner_epochs)
+            for batch in self.order(number, epoch, len(told.spoken)).split(s.batch_size)
+        ]
+        for batch in batches:
+            terms = self.gradients(batch, told)
+            if self.next_token is not None:
+                update = self.schedule.last_epoch + 1
+                learned += self.next_token.add_gradients(self.policy, update).cpu()
+            norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
+            self.optimizer.step()
+            self.schedule.step()
+            self.optimizer.zero_grad()
+            sums += torch.cat([terms, norm[None]]).cpu()
+        names = (*TERMS, "grad_norm")
+        means: dict[str, float] = dict(zip(names, (sums / len(batches)).tolist(), strict=True))
+        loss = means["loss/policy"] + s.vf_coef * means["loss/value"]
+        loss -= s.entropy_coef * means["entropy/update"]
+        if self.next_token is not None:
+            means[METRIC] = float(learned / len(batches))
+            loss += self.next_token.weight * means[METRIC]
+        return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
+
+    def order(self, number: int, epoch: int, rollouts: int) -> Tensor:
+        """Return the order in which an inner epoch takes the rollouts."""
+        seed = derive_seed(self.seed, "inner", number, epoch)
+        return torch.randperm(rollouts, generator=torch.Generator().manual_seed(seed))
+
+    def gradients(self, batch: list[int], told: Experience) -> Tensor:
+        """Add up the gradients of a batch of rollouts; return its means of `TERMS`."""
+        s, measured = self.settings, told.measured
+        width = None if s.mask_padding else measured.mask.shape[1]
+        positions = measured.counted[batch].sum()
+        sums = torch.zeros(len(TERMS), device=self.device)
+        for work in passes(told.spoken, batch, s.micro_batch_size, self.device, width=width):
+            share = picked(measured.counted, work) / positions
+            policy = self.policy_terms(work, told)
+            ((policy[0] - s.entropy_coef * policy[3]) * share).sum().backward()
+            value = self.value_terms(work, told)
+            (s.vf_coef * value[0] * share).sum().backward()
+            sums += (torch.stack([*policy, *value]).detach() * share).sum(dim=(1, 2))
+        return sums
+
+    def policy_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
+        """Return policy loss, KL to before the update, clipping and entropy at each position."""
+        s, measured = self.settings, told.measured
+        with self.accelerator.autocast():
+            logits = answer_logits(self.policy, work)
+        temperature = self.environment.online.sampling.temperature
+        logprobs = chosen_logprobs(logits, work.answers, temperature) * picked(measured.mask, work)
+        old, advantage = picked(measured.logprobs, work), picked(told.advantages, work)
+        losses = numerics.policy_losses(logprobs, old, advantage, s.clip)
+        clipped = ((logprobs - old).exp() - 1).abs() > s.clip
+        if s.entropy_coef:
+            entropy = numerics.entropy(logits / temperature) * picked(measured.mask, work)
+        else:
+            entropy = torch.zeros_like(losses)
+        return losses, numerics.approximate_kl(logprobs, old), clipped.float(), entropy
+
+    def value_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
+        """Return value loss and clipping at each position."""
+        with self.accelerator.autocast():
+            values = self.value(work)
+        old, returns = picked(told.measured.values, work), picked(told.returns, work)
+        losses = numerics.value_losses(values, old, returns, self.settings.value_clip)
+        return losses, ((values - old).abs() > self.settings.value_clip).float()
+
+    def steer(self, kl: float) -> None:
+        """Let the KL coefficient follow its target, if it has one."""
+        target = self.settings.adaptive_kl
+        if target is not None:
+            coefficient = numerics.adapted(self.numbers["kl_coef"], kl, target=target)
+            self.numbers["kl_coef"] = coefficient

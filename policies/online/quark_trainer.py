@@ -1,0 +1,241 @@
+# pyright: basic
+"""Quark: fine-tuning on the best of one's own samples (Lu et al., 2022; AlpacaFarm, App. B).
+
+A step draws and scores samples, sorts them into quantiles by reward, and learns the best one by
+likelihood, held to the reference by an exact KL. With all quantiles each sample is learned behind
+its quantile's token, and from the second step on samples are drawn behind that of the best.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ...configs.methods import QuarkTraining
+from ...stores.keys import derive_seed
+from ..engines.control_text import conditioned
+from ..trainers.answer_logits import answer_logits, chosen_logprobs
+from ..trainers.next_token import METRIC, NextTokenLoss
+from ..trainers.sequences import Pass, Spoken, passes
+from ..trainers.step_files import StepRows, statistics
+from ..trainers.trainer_faults import TrainingError
+from ..trainers.trainer_job import TrainJob
+from .environment import Clock, Environment, Scored
+from .networks import frozen_reference, trained_policy
+from .numerics import entropy
+from .ppo_rollouts import relative
+from .quantiles import Pool, Sample, quantile_token, quantiles_of
+from .quark_numerics import Terms, exact_kl, terms
+from .quark_rollouts import Measured, described, rollout_rows, sample_of
+from .sampler import agreement, refuse_stale
+from .state import Outcome, linear_schedule
+
+MEASURED_TOGETHER = 4
+"""Samples of a pass without gradients, as a multiple of one with them."""
+
+TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
+"""What is averaged over the positions of an optimizer step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A sample to learn: its tokens as the policy sees them, and as the reference does."""
+
+    own: Spoken
+    plain: Spoken
+
+
+class Quark:
+    """Policy, reference and optimizer, and the step that moves them."""
+
+    name = "quark"
+
+    def __init__(
+        self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
+    ) -> None:
+        assert isinstance(job.settings, QuarkTraining)  # noqa: S101 -- `trainer_preflight`
+        self.settings = s = job.settings
+        self.seed = job.seed
+        self.environment = environment
+        self.accelerator = accelerator
+        self.device = accelerator.device
+        self.policy = trained_policy(job, self.device)
+        self.reference = frozen_reference(job, self.device)
+        self.trained = nn.ModuleDict({"policy": self.policy})
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            self.trained.parameters(), lr=s.learning_rate, weight_decay=0.0
+        )
+        updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
+        self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
+        self.numbers: dict[str, float] = {}
+        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
+        self.pool = Pool(job.output, growing=s.pool == "growing")
+        self.messages = {asked.prompt_id: asked.messages for asked in environment.asked}
+        known = environment.chat.tokenizer.get_vocab()
+        tokens = (quantile_token(quantile) for quantile in range(s.quantiles))
+        self.unsaid = sorted(known[token] for token in tokens if token in known)
+        shared = self.reference.get_input_embeddings().num_embeddings
+        self.vocabulary = min([shared, *self.unsaid])
+
+    def step(self, number: int, clock: Clock) -> Outcome:
+        """Make one step; steps count from 1."""
+        s = self.settings
+        # In the first step the tokens mean nothing yet.
+        control = self.control(0) if number > 1 else ""
+        drawn = self.environment.rollouts(number, clock, control=control, unsaid=self.unsaid)
+        rollouts = [r for r in drawn if r.trainable]
+        if not rollouts:
+            raise TrainingError("refused", f"step {number}: none of its samples has a score")
+        with clock.spent_on("logprobs"), torch.no_grad():
+            measured = self.measure(rollouts)
+            gap = self.refuse_stale(rollouts, measured)
+        samples = self.pool.after(number, [sample_of(r) for r in rollouts])
+        quantiles = quantiles_of([sample.score for sample in samples], s.quantiles)
+        with clock.spent_on("optimisation"):
+            losses = self.optimise(number, samples, quantiles, len(rollouts))
+        metrics = losses | described(drawn, measured) | {"logprob_gap": gap}
+        if s.reference_reward:
+            baseline = torch.tensor([r.reference.score for r in rollouts])
+            rewards = torch.tensor([sample_of(r).score for r in rollouts])
+            metrics |= relative(rewards, baseline)
+        iteration = self.environment.online.iteration
+        candidates, rewards = self.environment.rows(drawn)
+        rows = StepRows(
+            candidates=candidates,
+            rewards=rewards,
+            rollouts=rollout_rows(
+                iteration, number, rollouts, measured, quantiles[-len(rollouts) :]
+            ),
+            statistics=statistics(iteration, self.name, number, metrics),
+        )
+        return Outcome(rows=rows, metrics=metrics)
+
+    def control(self, quantile: int) -> str:
+        """Return what stands before a prompt whose answer is of a quantile."""
+        return quantile_token(quantile) if self.settings.train_on == "all" else ""
+
+    def measure(self, rollouts: Sequence[Scored]) -> Measured:
+        """Measure the answers under policy and reference, each with the prompt that it sees."""
+        lessons = [
+            Lesson(own=r.spoken, plain=self.spoken(sample_of(r), "", whole=True)) for r in rollouts
+        ]
+        temperature = self.environment.online.sampling.temperature
+        sums = torch.zeros(5, len(rollouts), device=self.device)
+        size = MEASURED_TOGETHER * self.settings.micro_batch_size
+        for work in passes([x.own for x in lessons], range(len(lessons)), size, self.device):
+            logits, other = self.logits(work, lessons)
+            cut, plain = logits[..., : self.vocabulary], other[..., : self.vocabulary]
+            told = (
+                chosen_logprobs(logits, work.answers, temperature),
+                chosen_logprobs(other, work.answers, temperature),
+                exact_kl(cut / temperature, plain / temperature),
+                entropy(cut / temperature),
+                chosen_logprobs(logits, work.answers, 1.0),
+            )
+            said = work.mask[:, work.queries :]
+            for place, values in enumerate(told):
+                sums[place, work.rows] = (values * said).sum(dim=1)
+        logprob, reference, kl, spread, whole = sums.cpu()
+        return Measured(logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole)
+
+    def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
+        """Compare the engine's log-probabilities with the policy's own; return how far off."""
+        return refuse_stale(
+            [r.completion.logprob or 0.0 for r in rollouts],
+            measured.whole.tolist(),
+            [len(r.spoken.answer) for r in rollouts],
+            allowed=agreement(float32=self.device.type == "cpu"),
+        )
+
+    def optimise(
+        self, number: int, samples: Sequence[Sample], quantiles: Sequence[int], drawn: int
+    ) -> dict[str, float]:
+        """Pass over the samples to be learned; return the optimizer steps' mean statistics.
+
+        A pass takes as many as the `drawn` samples of a step give, however large the pool is.
+        """
+        s = self.settings
+        best = s.train_on == "best"
+        lessons = [
+            Lesson(own=self.spoken(sample, self.control(quantile)), plain=self.spoken(sample, ""))
+            for sample, quantile in zip(samples, quantiles, strict=True)
+            if not best or quantile == 0
+        ]
+        lessons = [lesson for lesson in lessons if lesson.own.answer]
+        if not lessons:
+            raise TrainingError("refused", f"step {number}: the best samples have no tokens")
+        size = learned(s, drawn)
+        sums, learned_besides = torch.zeros(len(TERMS) + 1), torch.zeros(())
+        updates = 0
+        for epoch in range(s.inner_epochs):
+            seed = derive_seed(self.seed, "inner", number, epoch)
+            order = torch.randperm(len(lessons), generator=torch.Generator().manual_seed(seed))
+            for batch in order[:size].split(s.batch_size):
+                means = self.gradients([lessons[place] for place in batch.tolist()])
+                if self.next_token is not None:
+                    update = self.schedule.last_epoch + 1
+                    learned_besides += self.next_token.add_gradients(self.policy, update).cpu()
+                norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
+                self.optimizer.step()
+                self.schedule.step()
+                self.optimizer.zero_grad()
+                sums += torch.cat([means, norm[None]]).cpu()
+                updates += 1
+        names = (*TERMS, "grad_norm")
+        found: dict[str, float] = dict(zip(names, (sums / updates).tolist(), strict=True))
+        if self.next_token is not None:
+            found[METRIC] = float(learned_besides / updates)
+            found["loss"] += self.next_token.weight * found[METRIC]
+        return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
+
+    def gradients(self, lessons: Sequence[Lesson]) -> Tensor:
+        """Add up the gradients of a batch; return its means of what `TERMS` names."""
+        s = self.settings
+        sampling = self.environment.online.sampling
+        own = [lesson.own for lesson in lessons]
+        width = None if s.mask_padding else sampling.max_tokens
+        positions = sum(width or len(spoken.answer) for spoken in own)
+        sums = torch.zeros(len(TERMS), device=self.device)
+        for work in passes(own, range(len(own)), s.micro_batch_size, self.device, width=width):
+            logits, other = self.logits(work, lessons, width)
+            said = work.mask[:, work.queries :]
+            counted = said if s.mask_padding else torch.ones_like(said)
+            found = terms(
+                logits / sampling.temperature,
+                other / sampling.temperature,
+                work.answers,
+                vocabulary=self.vocabulary,
+            )
+            # Behind an answer's end there is nothing to be likely.
+            found = Terms(nll=found.nll * said, kl=found.kl, entropy=found.entropy)
+            loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef) * counted
+            (loss.sum() / positions).backward()
+            for place, values in enumerate((loss, found.nll, found.kl, found.entropy)):
+                sums[place] += (values.detach() * counted).sum() / positions
+        return sums
+
+    def logits(
+        self, work: Pass, lessons: Sequence[Lesson], width: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the policy's and the reference's logits at a pass's answers, row by row."""
+        plain = [lesson.plain for lesson in lessons]
+        (beside,) = passes(plain, work.rows, len(work.rows), self.device, width=width)
+        order = [beside.rows.index(row) for row in work.rows]
+        with self.accelerator.autocast():
+            with torch.no_grad():
+                other = answer_logits(self.reference, beside)[order]
+            return answer_logits(self.policy, work), other
+
+    def spoken(self, sample: Sample, control: str, *, whole: bool = False) -> Spoken:
+        """Return a sample behind a control text, without its end where that is not trained."""
+        messages = conditioned(self.messages[sample.prompt_id], control)
+        cut = sample.ended and not (self.settings.train_eos or whole)
+        answer = sample.answer[:-1] if cut else sample.answer
+        return Spoken(prompt=self.environment.chat.prompt(messages), answer=answer)
+
+
+def learned(settings: QuarkTraining, drawn: int) -> int:
+    """Return how many samples a pass takes in a step that has drawn so many."""
+    return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn

@@ -1,0 +1,112 @@
+# pyright: basic
+"""The next-token loss on people's answers beside another loss (ChatGLM-RLHF, Eq. 6).
+
+An optimizer step adds beta times the mean negative log-likelihood, over the answers' tokens, of a
+batch of the supervised set D_S, where the paper has the sum over D_S: beta does not depend on the
+sizes of set and answers. The batches follow one another through orders of D_S that the seed
+decides, so which one a step takes is a function of the step's number: a training that is resumed
+needs no memory of it.
+"""
+
+import logging
+
+import pyarrow.parquet as pq
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from ...stores.keys import derive_seed
+from ...stores.records import Message
+from ..engines.chat import ChatTokenizer
+from .answer_logits import answer_logits, chosen_logprobs
+from .sequences import Spoken, passes
+from .step_files import visited
+from .trainer_faults import TrainingError
+from .trainer_job import SupervisedSet, TrainJob
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("prompt", "completion")
+METRIC = "loss/next_token"
+"""The mean negative log-likelihood of a step's batch, in nats a token, before it is weighed."""
+
+
+class NextTokenLoss:
+    """The loss of a job's supervised set, and which of its batches an optimizer step takes."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        supervised: SupervisedSet,
+        chat: ChatTokenizer,
+        accelerator: Accelerator,
+    ) -> None:
+        self.weight = supervised.weight
+        self._size = supervised.batch_size
+        self._together = job.settings.micro_batch_size
+        self._seed = derive_seed(job.seed, "next-token")
+        self._accelerator = accelerator
+        self._spoken = read_supervised(job, supervised, chat)
+
+    @classmethod
+    def of(
+        cls, job: TrainJob, chat: ChatTokenizer, accelerator: Accelerator
+    ) -> "NextTokenLoss | None":
+        """Return the loss of the job's supervised set, if it has one."""
+        if job.supervised is None:
+            return None
+        return cls(job, job.supervised, chat, accelerator)
+
+    def batch(self, update: int) -> list[Spoken]:
+        """Return the demonstrations that an optimizer step learns; steps count from 1."""
+        rows = visited(len(self._spoken), self._seed, step=update, rollouts=self._size)
+        return [self._spoken[row] for row in rows]
+
+    def add_gradients(self, model: torch.nn.Module, update: int) -> Tensor:
+        """Add the gradients of an optimizer step's batch; return its mean NLL, a scalar in nats.
+
+        Each of several processes takes its share of the batch, for gradients
+        that are averaged over the processes afterwards; the scalar is that share's part of the
+        mean, times the number of processes.
+        """
+        accelerator = self._accelerator
+        batch = self.batch(update)
+        tokens = sum(len(spoken.answer) for spoken in batch)
+        own = batch[accelerator.process_index :: accelerator.num_processes]
+        total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
+        for work in passes(own, range(len(own)), self._together, accelerator.device):
+            with accelerator.autocast():
+                logits = answer_logits(model, work)
+            said = work.mask[:, work.queries :]
+            logprobs = chosen_logprobs(logits, work.answers, 1.0) * said
+            share = -logprobs.sum() * (accelerator.num_processes / tokens)
+            accelerator.backward(self.weight * share)
+            total += share.detach()
+        return total
+
+
+def read_supervised(job: TrainJob, supervised: SupervisedSet, chat: ChatTokenizer) -> list[Spoken]:
+    """Return the tokens of the demonstrations that fit the training's length.
+
+    Raises:
+        TrainingError: of kind `refused`, if none is left.
+    """
+    conversations = [
+        tuple(Message(**turn) for turn in (*row["prompt"], *row["completion"]))
+        for path in supervised.data
+        for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
+    ]
+    parted = (chat.parted(messages) for messages in conversations)
+    spoken = [Spoken(prompt=tuple(prompt), answer=tuple(answer)) for prompt, answer in parted]
+    longest = job.settings.max_length
+    fitting = [s for s in spoken if s.answer and len(s.prompt) + len(s.answer) <= longest]
+    if len(fitting) < len(spoken):
+        logger.warning(
+            "%d supervised answers exceed %d tokens", len(spoken) - len(fitting), longest
+        )
+    if not fitting:
+        raise TrainingError(
+            "refused",
+            f"the supervised set has no answer of at most {longest} tokens; raise max_length",
+        )
+    return fitting

@@ -1,0 +1,63 @@
+# pyright: basic
+"""TRL's trainers of policies, with a next-token loss on people's answers added."""
+
+from typing import Any, cast
+
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from transformers import Trainer
+from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.sft_trainer import SFTTrainer
+
+from ..engines.chat import ChatTokenizer
+from .next_token import METRIC, NextTokenLoss
+from .trainer_faults import TrainingError
+from .trainer_job import SupervisedSet, TrainJob
+
+
+class WithNextToken(Trainer):
+    """A trainer whose last forward pass of each optimizer step adds the loss once.
+
+    So the loss has its weight whatever the number of passes that gradients are added up over, and
+    however the method itself divides by that number.
+    """
+
+    _metrics: dict[str, Any]
+    next_token: NextTokenLoss
+    _passes = 0
+
+    def add(self, job: TrainJob, supervised: SupervisedSet, chat: ChatTokenizer) -> None:
+        """Add the loss of the job's supervised set, before training begins.
+
+        Raises:
+            TrainingError: of kind `refused`, where it can not be added, or the set is empty.
+        """
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            raise TrainingError(
+                "refused",
+                "training.next_token needs a second backward pass a step, which DeepSpeed does not "
+                "allow: leave its weight at 0, or train with DDP or FSDP",
+            )
+        self.next_token = NextTokenLoss(job, supervised, chat, self.accelerator)
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Make a forward and a backward pass; return its part of the optimizer step's loss."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._passes += 1
+        if self._passes < self.current_gradient_accumulation_steps:
+            return loss
+        self._passes = 0
+        nll = self.next_token.add_gradients(model, self.state.global_step + 1)
+        shares = cast("Tensor", self.accelerator.gather(nll))
+        self._metrics["train"][METRIC].append(shares.mean().item())
+        return loss + (self.next_token.weight * nll).to(loss.dtype)
+
+
+class DPOWithNextToken(WithNextToken, DPOTrainer):
+    """Direct preference optimisation with a next-token loss."""
+
+
+class SFTWithNextToken(WithNextToken, SFTTrainer):
+    """Supervised fine-tuning with a next-token loss on a set of its own."""

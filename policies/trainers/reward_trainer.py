@@ -1,0 +1,237 @@
+# pyright: basic
+"""A reward model from pairs: TRL's trainer, on exactly the tokens that are scored later.
+
+The classifier begins with the body of a language model and a fresh head, one number read at the
+last token, and minimises the Bradley-Terry loss -log sigma(r(x, y+) - r(x, y-)) (AlpacaFarm,
+Section 2.2; ChatGLM-RLHF, Eq. 1). Only differences of scores count there, so that their mean may
+drift: `l2_weight` adds r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are kept aside: on these the
+saved model, read again from the disk, is measured.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from statistics import fmean, pstdev
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    Trainer,
+)
+from trl.trainer.reward_config import RewardConfig as RewardArguments
+from trl.trainer.reward_trainer import RewardTrainer
+
+from ...configs.methods import RewardTraining
+from ...configs.schema import RewardConfig
+from ...stores.keys import canonical_json, derive_seed
+from ...stores.records import Message
+from ..engines.chat import ChatTokenizer
+from ..engines.engine import ScoreBatch, ScoreRequest
+from ..engines.reward_scorer import RewardScorer, padding
+from .length_bias import Ranked, measured
+from .trainer_faults import TrainingError
+from .trainer_job import TrainJob
+from .trainer_process import PULSE
+from .trainer_steps import STEPS, Progress, read_steps
+from .trl_trainer import Pulse, common_arguments, refuse_world
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("pair_id", "prompt", "chosen", "rejected")
+SIDES = ("chosen", "rejected")
+HELD_OUT_SHARE = 10
+"""At most one pair in so many is kept aside."""
+
+_Row = Mapping[str, Any]
+
+
+def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
+    """Build TRL's trainer of a reward model."""
+    args = RewardArguments(**common_arguments(job))
+    refuse_world(job, args)
+    rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model))
+    endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
+    own: Any = tokenizer.pad_token_id
+    # The tokenizer's own may be the end token, which the head would not read. The trainer's is
+    # changed, not the model's config: that follows the tokenizer when training begins.
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding(endings, own))
+    return ScoreTrainer(
+        l2_weight=_settings(job).l2_weight,
+        model=load_classifier(job),
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+
+
+class ScoreTrainer(RewardTrainer):
+    """TRL's trainer with the L2 term of ChatGLM-RLHF's Eq. 2, which tells how scores drift.
+
+    Every log has the mean and the standard deviation of the scores of either side since the last
+    one, as `chosen/mean`, `chosen/sd`, `rejected/mean`, `rejected/sd`.
+    """
+
+    def __init__(self, *, l2_weight: float, **arguments: Any) -> None:
+        self.l2_weight = l2_weight
+        self.seen: dict[str, list[float]] = {side: [] for side in SIDES}
+        super().__init__(**arguments)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,  # noqa: FBT001, FBT002 - the base class decides
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return Eq. 1 + `l2_weight` * Eq. 2, as means over the pairs of the batch."""
+        # TRL's center_rewards_coefficient would be another term: (r(x, y+) + r(x, y-))^2.
+        both: Any = super().compute_loss(
+            model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
+        loss, outputs = both
+        halves = torch.chunk(outputs.logits.squeeze(-1), chunks=len(SIDES))
+        if self.l2_weight:
+            loss = loss + self.l2_weight * sum(scores.square().mean() for scores in halves)
+        for side, scores in zip(SIDES, halves, strict=True):
+            told: Any = self.accelerator.gather_for_metrics(scores.detach())
+            self.seen[side] += told.float().flatten().tolist()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the moments of the scores that were seen since the last log."""
+        for side, scores in self.seen.items():
+            if scores:
+                # Scores of a training that diverges are no numbers, at which `statistics` fails.
+                sd, mean = torch.std_mean(torch.tensor(scores, dtype=torch.float64), correction=0)
+                logs |= {f"{side}/mean": mean.item(), f"{side}/sd": sd.item()}
+                scores.clear()
+        super().log(logs, start_time)
+
+
+def load_classifier(job: TrainJob) -> Any:
+    """Load the body of the job's model under a fresh head, which the job's seed decides."""
+    torch.manual_seed(job.seed % 2**32)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        job.model,
+        num_labels=1,
+        dtype=job.dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+    )
+    model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
+    return model
+
+
+def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
+    """Return the pairs to train on, in the data's order, and those that are kept aside.
+
+    All pairs of a prompt are on the same side: a model is not measured on answers that it has seen
+    in another pair. Prompts are drawn until no other has few enough pairs; which they are depends
+    on the seed and the prompts alone.
+    """
+    rows: list[_Row] = [
+        row for path in job.data for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
+    ]
+    sizes = Counter(map(_asked, rows))
+    most = min(_settings(job).held_out, len(rows) // HELD_OUT_SHARE)
+    aside, room = set[str](), most
+    for prompt in sorted(sizes, key=lambda prompt: derive_seed(job.seed, "held-out", prompt)):
+        if sizes[prompt] <= room:
+            aside.add(prompt)
+            room -= sizes[prompt]
+    if most and not aside:
+        logger.warning("no prompt has at most %d pairs: none is kept aside", most)
+    kept = [row for row in rows if _asked(row) not in aside]
+    return kept, [row for row in rows if _asked(row) in aside]
+
+
+def _asked(pair: _Row) -> str:
+    """Return the prompt of a pair as one text."""
+    return canonical_json([[turn["role"], turn["content"]] for turn in pair["prompt"]])
+
+
+def encoded(
+    job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer
+) -> list[dict[str, list[int]]]:
+    """Return the token ids of both sides of each pair that fits the length of the training.
+
+    Raises:
+        TrainingError: if no pair is left.
+    """
+    read = partial(tokenizer.judged, sees_end=job.sees_end)
+    rows = [{f"{side}_ids": read(conversation(pair, side)) for side in SIDES} for pair in pairs]
+    longest = job.settings.max_length
+    fitting = [row for row in rows if all(0 < len(ids) <= longest for ids in row.values())]
+    if len(fitting) < len(rows):
+        logger.warning("%d pairs exceed %d tokens", len(rows) - len(fitting), longest)
+    if not fitting:
+        raise TrainingError("refused", f"there is no pair of at most {longest} tokens to train on")
+    return fitting
+
+
+def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
+    """Return the prompt of a pair with the answer of one side."""
+    return tuple(Message(**turn) for turn in (*pair["prompt"], *pair[side]))
+
+
+def measured_scores(job: TrainJob) -> dict[str, float]:
+    """Measure the saved model: its scores while it trained, and the pairs that were kept aside.
+
+    `spread` is the standard deviation, over the steps, of the mean score of a step's answers.
+    """
+    return {"spread": _spread(read_steps(job.folder(STEPS))), **_held_out(job)}
+
+
+def _spread(steps: Sequence[Progress]) -> float:
+    return pstdev(fmean(step.metrics[f"{side}/mean"] for side in SIDES) for step in steps)
+
+
+def _held_out(job: TrainJob) -> dict[str, float]:
+    """Measure the pairs that were kept aside, scored as the loop scores; nothing without any."""
+    pairs = parted_pairs(job)[1]
+    folder = job.folder("model")
+    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
+    ranked, scores = list[Ranked](), list[float]()
+    for pair, (chosen, rejected) in _scored(job, pairs):
+        sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]
+        ranked.append(Ranked(margin=chosen - rejected, longer=sizes[0] - sizes[1]))
+        scores += (chosen, rejected)
+    if not ranked:
+        return {}
+    numbers = {**measured(ranked, job.bucket_width), "mean": fmean(scores), "sd": pstdev(scores)}
+    return {f"held_out/{name}": value for name, value in numbers.items()}
+
+
+def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[float, float]]]:
+    """Give the pairs that fit, each with r(x, y+) and r(x, y-)."""
+    config = RewardConfig(
+        batch_size=len(SIDES), max_length=job.settings.max_length, sees_end=job.sees_end
+    )
+    scorer = RewardScorer(job.folder("model"), config)
+    pulse = Pulse(job.folder(PULSE))
+    asked = {pair["pair_id"]: pair for pair in pairs}
+    for result in scorer.score(_compared(pair) for pair in pairs):
+        pulse()
+        chosen, rejected = result.scores
+        if chosen is not None and rejected is not None:
+            yield asked[result.key], (chosen, rejected)
+    scorer.close()
+
+
+def _compared(pair: _Row) -> ScoreBatch:
+    """Return both sides of a pair as one batch to be scored."""
+    requests = (ScoreRequest(request_id=side, messages=conversation(pair, side)) for side in SIDES)
+    return ScoreBatch(key=pair["pair_id"], requests=tuple(requests))
+
+
+def _settings(job: TrainJob) -> RewardTraining:
+    if not isinstance(job.settings, RewardTraining):
+        raise TypeError(f"a reward model is not trained with {type(job.settings).__name__}")
+    return job.settings

@@ -1,0 +1,247 @@
+# pyright: basic
+"""What the steps of an online method work on, and what each leaves behind. No model library.
+
+Which prompts a step asks, and the ids and seeds of its rollouts, are functions of the job and the
+step's number alone: a training that is resumed needs no memory of them. The rows of a step lie in
+`steps/000k` of the work folder, whole or not there. They are durable before the step's line is in
+`metrics.jsonl`, and before a checkpoint of the step. So when progress tells of step k, or the end
+of a training of its last one, the rows of all steps up to there are the job's own, to be committed.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep
+from ...stores.keys import canonical_json, derive_seed, row_id
+from ...stores.records import (
+    SCORED,
+    Candidate,
+    Message,
+    Reward,
+    Rollout,
+    Statistic,
+    storable,
+)
+from ...stores.schemas import TABLES, Row, to_table
+from ...stores.sealed import MANIFEST
+from ...stores.sealing import sealed
+from ..engines.engine import Completion
+from .trainer_job import OnlineJob
+
+STEP_FOLDERS = "steps"
+UNSCORED = "overlong"
+"""The status of a reward that the model could not give: the conversation is too long for it."""
+
+
+REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
+"""The columns of a prompts' file in which a `ReferenceReward` stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceReward:
+    """r(x, y_ref) of M_0's answer to a prompt (ChatGLM-RLHF, Eq. 5), and whether it has an end."""
+
+    score: float
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A prompt as an online method asks it; `prompt_id` is the lake's.
+
+    With a `reference` an answer's reward counts as the difference to that answer's.
+    """
+
+    prompt_id: str
+    messages: tuple[Message, ...]
+    reference: ReferenceReward | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A rollout before it is drawn: what it is asked, its id in the lake, its seed."""
+
+    candidate_id: str
+    seed: int
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRows:
+    """The rows of one step, in the order of its rollouts.
+
+    Every rollout has a candidate and a reward; those that could be trained on have a `Rollout`.
+    """
+
+    candidates: Sequence[Candidate]
+    rewards: Sequence[Reward]
+    rollouts: Sequence[Rollout]
+    statistics: Sequence[Statistic]
+
+
+def planned_steps(prompts: int, settings: PPOTraining | QuarkTraining) -> int:
+    """Return how many steps a training on so many prompts makes; at least one.
+
+    What an epoch leaves over for a whole step's rollouts begins the next step.
+    """
+    if settings.max_steps is not None:
+        return settings.max_steps
+    return max(1, math.floor(prompts * settings.epochs) // settings.rollouts)
+
+
+def visited(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
+    """Return which of the prompts a step asks: each epoch visits all, in an order of its own.
+
+    Steps count from 1; the epochs follow one another without a gap.
+    """
+    first = (step - 1) * rollouts
+    places = (divmod(place, prompts) for place in range(first, first + rollouts))
+    return [epoch_order(prompts, seed, epoch)[place] for epoch, place in places]
+
+
+@lru_cache(maxsize=2)
+def epoch_order(prompts: int, seed: int, epoch: int) -> tuple[int, ...]:
+    """Return the order in which an epoch visits the prompts."""
+    order = list(range(prompts))
+    random.Random(derive_seed(seed, "epoch", epoch)).shuffle(order)
+    return tuple(order)
+
+
+def drawn(job: OnlineJob, step: int, asked: Sequence[Asked]) -> list[Drawn]:
+    """Return a step's rollouts to be drawn, one for each prompt it asks, repeated ones numbered."""
+    seen = Counter[str]()
+    rows: list[Drawn] = []
+    for prompt in asked:
+        name = [[job.identity, step], prompt.prompt_id, None, None, seen[prompt.prompt_id]]
+        seen[prompt.prompt_id] += 1
+        candidate_id = row_id("cand", name)
+        seed = derive_seed(job.root_seed, "draw", candidate_id)
+        rows.append(Drawn(candidate_id=candidate_id, seed=seed, asked=prompt))
+    return rows
+
+
+def read_prompts(parts: Sequence[Path]) -> list[Asked]:
+    """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
+
+    They may have those of a reference answer's reward, too.
+    """
+    wanted = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
+    return [
+        Asked(
+            prompt_id=row["prompt_id"],
+            messages=tuple(Message(**m) for m in row["messages"]),
+            reference=_reference(row),
+        )
+        for part in parts
+        for columns in [[name for name in wanted if name in pq.read_schema(part).names]]
+        for row in pq.read_table(part, columns=columns).to_pylist()
+    ]
+
+
+def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:
+    if REFERENCE_REWARD not in row:
+        return None
+    return ReferenceReward(score=row[REFERENCE_REWARD], ended=row[REFERENCE_ENDED])
+
+
+def step_folder(work: Path, step: int) -> Path:
+    """Return where the rows of a step lie in the work folder of its training."""
+    return work / STEP_FOLDERS / f"{step:04d}"
+
+
+def write_step(work: Path, step: int, rows: StepRows) -> None:
+    """Leave the rows of a step durably, in place of those of an attempt that was interrupted."""
+    folder = step_folder(work, step)
+    sweep(make_folder(folder.parent))
+    draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
+    tables: Mapping[type[Row], Sequence[Row]] = {
+        Candidate: rows.candidates,
+        Reward: rows.rewards,
+        Rollout: rows.rollouts,
+        Statistic: rows.statistics,
+    }
+    for row_type, values in tables.items():
+        _, data = sealed(to_table(row_type, values))
+        put(draft / f"{TABLES[row_type]}.parquet", data, "file")
+    if folder.exists():
+        remove(folder)
+    publish_folder(draft, folder.parent, folder.name)
+
+
+def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
+    """Return the tables of a step, by noun: candidates, rewards, rollouts, statistics.
+
+    Raises:
+        FileNotFoundError: if the step is not (wholly) there.
+    """
+    folder = step_folder(work, step)
+    if not (folder / MANIFEST).is_file():
+        raise FileNotFoundError(f"{folder} holds no whole step")
+    nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic)
+    return {noun: pq.read_table(folder / f"{TABLES[noun]}.parquet") for noun in nouns}
+
+
+def candidate_row(job: OnlineJob, rollout: Drawn, completion: Completion) -> Candidate:
+    """Return the row of a rollout's text."""
+    return Candidate(
+        candidate_id=rollout.candidate_id,
+        prompt_id=rollout.asked.prompt_id,
+        iteration=job.iteration,
+        kind="rollout",
+        parent_id=None,
+        critique_id=None,
+        policy=job.policy,
+        model=job.model,
+        principle=None,
+        text=storable(completion.text),
+        prompt_tokens=completion.prompt_tokens,
+        completion_tokens=completion.completion_tokens,
+        finish_reason=completion.finish_reason,
+        logprob=completion.logprob,
+        seed=rollout.seed,
+        sampling=canonical_json(job.sampling.model_dump(mode="json")),
+    )
+
+
+def reward_row(job: OnlineJob, rollout: Drawn, score: float | None) -> Reward:
+    """Return the row of what the reward model gave a rollout."""
+    return Reward(
+        candidate_id=rollout.candidate_id,
+        prompt_id=rollout.asked.prompt_id,
+        iteration=job.iteration,
+        reward_model=job.reward_id,
+        score=score,
+        status=UNSCORED if score is None else SCORED,
+    )
+
+
+def last_rollouts(work: Path, parts: Sequence[Path]) -> Iterator[tuple[Message, ...]]:
+    """Yield the prompts of the last step with its whole answers, in its order, a prompt once."""
+    last = max((int(p.name) for p in (work / STEP_FOLDERS).glob("[0-9]*")), default=None)
+    if last is None:
+        return
+    asked = {a.prompt_id: a.messages for a in read_prompts(parts)}
+    for row in read_step(work, last)[Candidate].to_pylist():
+        if row["finish_reason"] == "stop" and row["text"].strip() and row["prompt_id"] in asked:
+            answer = Message(role="assistant", content=row["text"])
+            yield (*asked.pop(row["prompt_id"]), answer)
+
+
+def statistics(
+    iteration: int, method: str, step: int, metrics: Mapping[str, float]
+) -> list[Statistic]:
+    """Return the numbers of a step as rows, by name."""
+    return [
+        Statistic(iteration=iteration, method=method, step=step, metric=name, value=value)
+        for name, value in sorted(metrics.items())
+    ]

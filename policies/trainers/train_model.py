@@ -1,0 +1,134 @@
+"""Training in a child process: started, followed, started again if need be, its result checked.
+
+The parent (this module and its `trainer_` siblings, no torch) writes `job.json` into the job's work
+folder, starts `train_worker` by `accelerate launch` in a session of its own, follows
+`metrics.jsonl`, and accepts the outcome only if `result.json`, which the child writes last, names
+every file of the finished model with its hash.
+Nothing in a work folder is trusted for being there: a checkpoint counts if its manifest says so and
+every byte agrees, so an interrupted job either continues bit-exactly or starts again.
+"""
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from ...stores.durable import sweep
+from ...stores.sealed import file_sha256
+from ..engines.canary import CANARY
+from .preflight import refuse_full_disk, refuse_unfit
+from .trainer_checkpoints import agrees, discard_unfit
+from .trainer_faults import FAULT, TRANSIENT, TrainingError, read_fault
+from .trainer_job import TrainJob, read_json, write_job
+from .trainer_process import Watch, alone, run_worker
+from .trainer_steps import Progress
+
+__all__ = ["Progress", "TrainJob", "TrainResult", "TrainingError", "train"]
+
+logger = logging.getLogger("lpfloop.trainer")
+
+RESULT = "result.json"
+STALL_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """A finished model: its folder, and the means of the last logged steps' metrics."""
+
+    output: Path
+    steps: int
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+def train(
+    job: TrainJob,
+    *,
+    log: Path,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_poll: Callable[[], None] | None = None,
+    retries: int = 0,
+    stall_s: float = STALL_S,
+) -> TrainResult:
+    """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
+
+    A job that has already finished in its work folder is not run again. A child that was killed,
+    failed, hung (`stall_s` seconds without a sign of life) or ended without a model is started
+    again up to `retries` times. `on_progress` is told of every step, `on_poll` is called several
+    times a second; what either raises ends the child.
+
+    Raises:
+        TrainingError: if no finished model came out; the message names the cause and the log.
+    """
+    started = time.monotonic()
+    watch = Watch(log=log, stall_s=stall_s, on_progress=on_progress, on_poll=on_poll)
+    failed = 0
+    while True:
+        try:
+            result = attempt(job, watch)
+        except TrainingError as error:
+            failed += 1
+            if error.kind not in TRANSIENT or failed > retries:
+                raise
+            logger.warning("%s; starting it again (%d of %d)", error, failed, retries)
+        else:
+            break
+    metrics: dict[str, float] = result["metrics"]
+    return TrainResult(
+        output=job.folder("model"),
+        steps=int(result["steps"]),
+        metrics=metrics,
+        seconds=time.monotonic() - started,
+    )
+
+
+def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
+    """Run the child once, unless the job has finished; return the content of `result.json`."""
+    identity = prepare(job, patience_s=watch.stall_s)
+    finished = read_result(job, identity)
+    if finished is not None:
+        return finished
+    refuse_full_disk(job)
+    watch.log.parent.mkdir(parents=True, exist_ok=True)
+    offset = watch.log.stat().st_size if watch.log.exists() else 0
+    code = run_worker(job, watch)
+    fault = read_fault(job, code, watch.log, offset)
+    if fault is not None:
+        raise fault
+    finished = read_result(job, identity)
+    if finished is None:
+        message = f"the trainer exited without a complete model; log: {watch.log}"
+        raise TrainingError("incomplete", message)
+    return finished
+
+
+def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
+    """Check the job, write its `job.json`, clear what can not be used; return its identity."""
+    refuse_unfit(job)
+    identity = write_job(job)
+    with alone(job, patience_s=patience_s):
+        sweep(job.output)
+        job.folder(FAULT).unlink(missing_ok=True)
+        shutil.rmtree(job.folder("cache"), ignore_errors=True)
+        for checkpoint in discard_unfit(job.folder("checkpoints"), identity):
+            logger.warning("removed %s: not a whole checkpoint of this job", checkpoint)
+    return identity
+
+
+def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
+    """Return `result.json` if it is this job's, its steps are done and the model's files agree."""
+    result = read_json(job.folder(RESULT))
+    if result is None or result.get("identity") != identity:
+        return None
+    if result["steps"] < result["max_steps"]:
+        return None
+    if not all(math.isfinite(v) for v in cast("dict[str, float]", result["metrics"]).values()):
+        return None
+    if not agrees(job.folder("model"), result["files"]):
+        return None
+    canary = job.folder(CANARY)
+    return result if canary.exists() and file_sha256(canary) == result.get("canary") else None

@@ -1,0 +1,174 @@
+# pyright: basic
+"""The model that a training ends with: saved, read again, checked, and measured on its canary."""
+
+import gc
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from safetensors import safe_open
+from transformers import AutoTokenizer
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from ...stores.records import Message
+from ..engines.canary import CANARY_ROWS, CanaryRow
+from ..engines.chat import ChatTokenizer
+from .step_files import last_rollouts
+from .trainer_faults import TrainingError
+from .trainer_job import ONLINE, TrainJob
+from .trl_trainer import load_model
+
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
+TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
+ANSWER = {"dpo": "chosen", "sft": "completion"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a training tells of itself when it has ended."""
+
+    steps: int
+    max_steps: int
+    rows: int
+    metrics: dict[str, float]
+    seconds: dict[str, float]
+
+
+def assemble_model(job: TrainJob, saved: Path) -> None:
+    """Make the model's folder of what the trainer saved: its weights and its config.
+
+    Tokenizer, template and generation files are those of the model that was trained, unchanged.
+    """
+    model = job.folder("model")
+    shutil.rmtree(model, ignore_errors=True)
+    model.mkdir()
+    for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
+        for path in saved.glob(pattern):
+            path.rename(model / path.name)
+    copy_tokenizer(job.model, model)
+    shutil.rmtree(saved)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy a model's tokenizer, template and generation files, unchanged."""
+    for pattern in TOKENIZER_FILES:
+        for path in source.glob(pattern):
+            shutil.copyfile(path, target / path.name)
+
+
+def check_weights(job: TrainJob) -> None:
+    """Read the saved weights again: they must be finite, and not those that training began with."""
+    before, after = tensors_of(job.model), tensors_of(job.folder("model"))
+    changed = False
+    for name, file in after.items():
+        tensor = read_tensor(file, name)
+        if not bool(torch.isfinite(tensor).all()):
+            raise TrainingError("diverged", f"the trained weights {name} are not finite")
+        if not changed and name in before:
+            changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
+    if not after:
+        raise TrainingError("incomplete", "no weights were saved")
+    if not changed:
+        raise TrainingError("unchanged", "the trained weights are the same as before training")
+
+
+def tensors_of(model: Path) -> dict[str, Path]:
+    """Return the file of each tensor of a model."""
+    found: dict[str, Path] = {}
+    for file in sorted(model.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as f:
+            found |= dict.fromkeys(f.keys(), file)
+    return found
+
+
+def read_tensor(file: Path, name: str) -> torch.Tensor:
+    """Return one tensor of a safetensors file."""
+    with safe_open(file, framework="pt") as f:
+        return f.get_tensor(name)
+
+
+def measure_canary(job: TrainJob) -> list[CanaryRow]:
+    """Measure answers of the first training examples before and after, both read from the disk.
+
+    Raises:
+        TrainingError: when the trained weights give no finite numbers.
+    """
+    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(job.model), job.model)
+    longest = job.settings.max_length
+    found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
+    examples = list(islice(found, CANARY_ROWS))
+    parts = [tokenizer.parted(c) for c in examples]
+    # With ZeRO-3 a model would be loaded in shards, over processes that have ended.
+    unset_hf_deepspeed_config()
+    before = answer_logprobs(job, job.model, parts)
+    after = answer_logprobs(job, job.folder("model"), parts)
+    if not all(math.isfinite(x) for x in after):
+        raise TrainingError("diverged", "the trained model gives no finite log-probabilities")
+    return [
+        CanaryRow(
+            messages=example[:-1],
+            answer=example[-1].content,
+            logprob_before=old,
+            logprob_after=new,
+            tokens=len(answer),
+        )
+        for example, (_, answer), old, new in zip(examples, parts, before, after, strict=True)
+    ]
+
+
+def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
+    """Yield the examples' prompts with their answers, in the data's order, a prompt once.
+
+    An online method's are its last rollouts.
+    """
+    if job.method in ONLINE:
+        yield from last_rollouts(job.output, job.data)
+        return
+    seen: set[tuple[Message, ...]] = set()
+    for path in job.data:
+        columns = ["prompt", ANSWER[job.method]]
+        for batch in pq.ParquetFile(path).iter_batches(CANARY_ROWS, columns=columns):
+            for row in batch.to_pylist():
+                prompt = tuple(Message(**turn) for turn in row["prompt"])
+                if prompt not in seen:
+                    seen.add(prompt)
+                    yield (*prompt, *(Message(**turn) for turn in row[columns[1]]))
+
+
+def measurable(
+    tokenizer: ChatTokenizer, conversation: tuple[Message, ...], max_length: int
+) -> bool:
+    """Tell whether an answer has tokens, after a prompt, within the length of the training."""
+    prompt, answer = tokenizer.parted(conversation)
+    return bool(prompt and answer) and len(prompt) + len(answer) <= max_length
+
+
+def answer_logprobs(
+    job: TrainJob, folder: Path, parts: list[tuple[list[int], list[int]]]
+) -> list[float]:
+    """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model: Any = load_model(job, folder)
+    model.to(device).eval()
+    sums: list[float] = []
+    with torch.inference_mode():
+        for prompt, answer in parts:
+            ids = torch.tensor([prompt + answer], device=device)
+            logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+            told = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])
+            sums.append(float(told.sum()))
+    del model
+    release_memory()
+    return sums
+
+
+def release_memory() -> None:
+    """Give the device back what nothing refers to any more."""
+    gc.collect()
+    torch.cuda.empty_cache()

@@ -1,0 +1,184 @@
+"""Checkpoints in the middle of a training: sealed when complete, trusted only while unchanged.
+
+A trainer's own files are written in place, in no safe order, and its library resumes from half of
+them without a word, to other weights. So a checkpoint counts only if it holds everything a resume
+reads and its manifest, which is written last and names the job, the step and the hash of every
+file, agrees with every byte. Its pickles are opened only after that check.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ...stores.durable import remove, sync_file, sync_folder, write_file
+from ...stores.failpoints import reach
+from ...stores.sealed import MANIFEST, file_sha256
+from .trainer_job import read_json
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "checkpoint-"
+KEPT = 2
+"""Whole checkpoints that are kept: a damaged newest one still leaves one to resume from."""
+
+NAME = re.compile(rf"{PREFIX}(\d+)")
+
+REQUIRED: Mapping[str, Sequence[str]] = {
+    "the weights": ("*.safetensors", "global_step*/*model_states.pt", "pytorch_model_fsdp*"),
+    "the optimizer's state": (
+        "optimizer.pt",
+        "optimizer.bin",
+        "optimizer_*/*",
+        "global_step*/*optim_states.pt",
+    ),
+    "the schedule": ("scheduler.pt", "global_step*/*model_states.pt"),
+    "the trainer's state": ("trainer_state.json",),
+    "the arguments": ("training_args.bin", "job.json"),
+}
+"""What a resume reads, with the files that can hold it: plain, sharded by DeepSpeed or by FSDP."""
+
+
+class UnfitCheckpointError(RuntimeError):
+    """A checkpoint that lacks something that a resume reads, so that it can not be sealed."""
+
+
+def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
+    """Make a finished checkpoint durable, then write its manifest, the file that makes it whole.
+
+    `processes` is the number of training processes: each keeps a state of its random numbers.
+
+    Raises:
+        UnfitCheckpointError: naming what is missing; nothing is sealed.
+    """
+    full = [name for name, path in files_of(checkpoint) if path.stat().st_size]
+    missing = lacking(full, processes)
+    if missing:
+        raise UnfitCheckpointError(f"{checkpoint} can not be resumed from: it lacks {missing}")
+    for _, path in files_of(checkpoint):
+        sync_file(path)
+    for folder in (checkpoint, *(p for p in checkpoint.rglob("*") if p.is_dir())):
+        sync_folder(folder)
+    manifest = {
+        "identity": identity,
+        "step": checkpoint_step(checkpoint),
+        "files": describe_files(checkpoint),
+    }
+    text = json.dumps(manifest, indent=1, sort_keys=True)
+    write_file(checkpoint / MANIFEST, text.encode())
+    sync_folder(checkpoint.parent)
+
+
+def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
+    """Seal a checkpoint; one that can not be resumed from is removed, and training goes on.
+
+    With it the oldest of those before go.
+    """
+    reach("trainer.checkpoint.saved")
+    try:
+        seal_checkpoint(checkpoint, identity, processes=processes)
+    except UnfitCheckpointError as error:
+        logger.warning("%s; it is removed", error)
+        remove(checkpoint)
+        return
+    reach("trainer.checkpoint.sealed")
+    retain(checkpoint.parent, identity)
+
+
+def lacking(names: Sequence[str], processes: int) -> str:
+    """Return what of a checkpoint the files `names` do not hold, for a sentence; empty if none."""
+    missing = [
+        what
+        for what, patterns in REQUIRED.items()
+        if not any(fnmatch(name, pattern) for name in names for pattern in patterns)
+    ]
+    states = (
+        {"rng_state.pth"} if processes == 1 else {f"rng_state_{i}.pth" for i in range(processes)}
+    )
+    missing += sorted(states - set(names))
+    return ", ".join(missing)
+
+
+def is_whole(checkpoint: Path, identity: str) -> bool:
+    """Tell whether a checkpoint was sealed by the same job, under its name, and is unchanged."""
+    manifest = read_json(checkpoint / MANIFEST)
+    return (
+        manifest is not None
+        and manifest.get("identity") == identity
+        and manifest.get("step") == checkpoint_step(checkpoint)
+        and agrees(checkpoint, manifest.get("files"))
+    )
+
+
+def newest_whole(checkpoints: Path, identity: str) -> Path | None:
+    """Return the newest whole checkpoint of this job; None is a fresh start."""
+    return next((c for c in newest_first(checkpoints) if is_whole(c, identity)), None)
+
+
+def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
+    """Remove the checkpoints that are not whole or not of this job, and return them.
+
+    A trainer that comes to the same step again writes into a folder that it finds.
+    """
+    unfit = [c for c in newest_first(checkpoints) if not is_whole(c, identity)]
+    for checkpoint in unfit:
+        remove(checkpoint)
+    return unfit
+
+
+def retain(checkpoints: Path, identity: str) -> list[Path]:
+    """Remove what is older than the newest `KEPT` whole checkpoints of this job; return what went.
+
+    Each kept one is read again, byte for byte, before anything goes. Nothing else is touched: not
+    the checkpoints of another job, nor what is no checkpoint or not (yet) sealed.
+    """
+    kept = 0
+    removed: list[Path] = []
+    for checkpoint in newest_first(checkpoints):
+        if kept == KEPT and claims(checkpoint, identity):
+            remove(checkpoint)
+            removed.append(checkpoint)
+        elif kept < KEPT and is_whole(checkpoint, identity):
+            kept += 1
+    return removed
+
+
+def claims(checkpoint: Path, identity: str) -> bool:
+    """Tell whether a checkpoint says that it was sealed by this job; its bytes are not read."""
+    manifest = read_json(checkpoint / MANIFEST)
+    return manifest is not None and manifest.get("identity") == identity
+
+
+def newest_first(checkpoints: Path) -> list[Path]:
+    """Return the folders that are named like checkpoints, by step; links are none."""
+    found = [p for p in checkpoints.glob(f"{PREFIX}*") if NAME.fullmatch(p.name)]
+    folders = [p for p in found if p.is_dir() and not p.is_symlink()]
+    return sorted(folders, key=checkpoint_step, reverse=True)
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the optimizer step at which a checkpoint was made."""
+    return int(checkpoint.name.removeprefix(PREFIX))
+
+
+def describe_files(folder: Path) -> dict[str, Any]:
+    """Return size and hash of every file under `folder`, by relative name; no manifest."""
+    return {
+        name: {"size": path.stat().st_size, "sha256": file_sha256(path)}
+        for name, path in files_of(folder)
+    }
+
+
+def agrees(folder: Path, files: object) -> bool:
+    """Tell whether `folder` holds exactly the `files` described, byte for byte."""
+    return bool(files) and describe_files(folder) == files
+
+
+def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield relative name and path of every file under `folder`; no manifest of its own."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / MANIFEST:
+            yield path.relative_to(folder).as_posix(), path

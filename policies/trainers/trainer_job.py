@@ -1,0 +1,239 @@
+"""What one training is: everything that its weights depend on, and the folder that is its own."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ...configs.engines import EngineConfig, SamplingConfig
+from ...configs.methods import (
+    DPOTraining,
+    PPOTraining,
+    QuarkTraining,
+    RewardTraining,
+    SFTTraining,
+)
+from ...configs.schema import RewardConfig
+from ...stores.durable import make_folder, write_file
+from ...stores.sealed import file_sha256
+
+Method = Literal["dpo", "sft", "reward", "ppo", "quark"]
+Settings = DPOTraining | SFTTraining | RewardTraining | PPOTraining | QuarkTraining
+
+SETTINGS: Mapping[Method, type[Settings]] = {
+    "dpo": DPOTraining,
+    "sft": SFTTraining,
+    "reward": RewardTraining,
+    "ppo": PPOTraining,
+    "quark": QuarkTraining,
+}
+"""The settings of each method."""
+
+ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
+"""Methods that sample while they train: they need a reward model and an `OnlineJob`."""
+
+ONLINE_CHECKPOINT_STEPS = 10
+"""Steps of an online method between checkpoints: each takes minutes in earnest."""
+
+BUCKET_WIDTH = 32
+"""Tokens of difference in length that a reward model is measured by, where nobody says."""
+
+CHECKPOINT_STEPS = 200
+"""Optimizer steps between checkpoints: the tiny world makes none, a day's job loses minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineJob:
+    """What an online method needs besides its models: how it samples, and what its rows say.
+
+    `identity` is what the rollouts' ids depend on besides step, prompt and number; every seed
+    derives from `root_seed` and such an id. `policy`, `model` and `reward_id` are what the rows
+    name as their policy (M_{t-1}: a rollout's step says how often it has been updated since), its
+    place, and the reward model. `engine` runs the policy while it samples, `reward` says how the
+    reward model reads.
+    """
+
+    iteration: int
+    identity: str
+    root_seed: int
+    policy: str
+    model: str
+    reward_id: str
+    sampling: SamplingConfig
+    engine: EngineConfig
+    reward: RewardConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedSet:
+    """D_S: what people answered, learned beside the method's own loss (ChatGLM-RLHF, Eq. 6).
+
+    `data` are files of demonstrations (`prompt`, `completion`); `weight` is the equation's beta,
+    and `batch_size` counts the demonstrations of an optimizer step.
+    """
+
+    data: tuple[Path, ...]
+    weight: float
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob:
+    """Everything a training depends on, and the work folder that belongs to it alone.
+
+    `reference` is DPO's and the online methods' reference policy; None is the model itself as it is
+    before training. `data` are the files that are trained on; an online method's hold its prompts
+    (`prompt_id`, `messages`), and `reward` is the folder of its reward model.
+    `dtype` is the type in which the weights are updated and saved: float32 keeps the small steps of
+    preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
+    `checkpoint_steps` counts the steps that progress tells of: for an online method its own.
+    `sees_end` says whether a reward model in training reads the answers' end tokens, `bucket_width`
+    how many tokens of difference in length it is measured by; `supervised` is what a policy learns
+    besides.
+    """
+
+    method: Method
+    model: Path
+    reference: Path | None
+    data: tuple[Path, ...]
+    output: Path
+    settings: Settings
+    seed: int
+    processes: int = 1
+    accelerate_config: Path | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    checkpoint_steps: int = CHECKPOINT_STEPS
+    reward: Path | None = None
+    online: OnlineJob | None = None
+    sees_end: bool = True
+    bucket_width: int = BUCKET_WIDTH
+    supervised: SupervisedSet | None = None
+
+    @property
+    def accumulation(self) -> int:
+        """Forward passes of a process an optimizer step, so that `batch_size` holds exactly."""
+        return self.settings.batch_size // (self.settings.micro_batch_size * self.processes)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of rows that the training reads."""
+        return self.data if self.supervised is None else (*self.data, *self.supervised.data)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The models that the training reads."""
+        return tuple(f for f in (self.model, self.reference, self.reward) if f is not None)
+
+    def folder(self, name: str) -> Path:
+        """Return the path of a name in the work folder: job.json, checkpoints, model …."""
+        return self.output / name
+
+
+def write_job(job: TrainJob) -> str:
+    """Write `job.json` into the work folder; return the job's identity, the hash of that file."""
+    text = job_json(job).encode()
+    make_folder(job.output)
+    write_file(job.folder("job.json"), text)
+    return hashlib.sha256(text).hexdigest()
+
+
+def job_json(job: TrainJob) -> str:
+    """Return `job.json`: the job and the hash of each file it reads; equal text is an equal job."""
+    inputs = [*job.files, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
+    fields: dict[str, Any] = {
+        "method": job.method,
+        "model": str(job.model),
+        "reference": str(job.reference) if job.reference else None,
+        "data": [str(p) for p in job.data],
+        "output": str(job.output),
+        "settings": job.settings.model_dump(mode="json"),
+        "seed": job.seed,
+        "processes": job.processes,
+        "accelerate_config": str(job.accelerate_config) if job.accelerate_config else None,
+        "dtype": job.dtype,
+        "checkpoint_steps": job.checkpoint_steps,
+        "reward": str(job.reward) if job.reward else None,
+        "online": _online_fields(job.online) if job.online else None,
+        "sees_end": job.sees_end,
+        "inputs": {str(p): file_sha256(p) for p in inputs},
+    }
+    if job.method == "reward":
+        fields["bucket_width"] = job.bucket_width
+    if job.supervised is not None:
+        supervised = job.supervised
+        fields["supervised"] = {
+            "data": [str(p) for p in supervised.data],
+            "weight": supervised.weight,
+            "batch_size": supervised.batch_size,
+        }
+    return json.dumps(fields, indent=1, sort_keys=True)
+
+
+def read_job(path: Path) -> TrainJob:
+    """Read what `write_job` wrote."""
+    fields: dict[str, Any] = json.loads(path.read_text())
+    method: Method = fields["method"]
+    config: str | None = fields["accelerate_config"]
+    return TrainJob(
+        method=method,
+        model=Path(fields["model"]),
+        reference=Path(fields["reference"]) if fields["reference"] else None,
+        data=tuple(Path(p) for p in fields["data"]),
+        output=Path(fields["output"]),
+        settings=SETTINGS[method].model_validate(fields["settings"]),
+        seed=fields["seed"],
+        processes=fields["processes"],
+        accelerate_config=Path(config) if config else None,
+        dtype=fields["dtype"],
+        checkpoint_steps=fields["checkpoint_steps"],
+        reward=Path(fields["reward"]) if fields["reward"] else None,
+        online=_read_online(fields["online"]) if fields["online"] else None,
+        sees_end=fields["sees_end"],
+        bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
+        supervised=_read_supervised(fields.get("supervised")),
+    )
+
+
+def _read_supervised(fields: dict[str, Any] | None) -> SupervisedSet | None:
+    if fields is None:
+        return None
+    return SupervisedSet(
+        data=tuple(Path(p) for p in fields["data"]),
+        weight=fields["weight"],
+        batch_size=fields["batch_size"],
+    )
+
+
+def _online_fields(online: OnlineJob) -> dict[str, Any]:
+    return {
+        "iteration": online.iteration,
+        "identity": online.identity,
+        "root_seed": online.root_seed,
+        "policy": online.policy,
+        "model": online.model,
+        "reward_id": online.reward_id,
+        "sampling": online.sampling.model_dump(mode="json"),
+        # A local engine needs no key, and none may stand in a file.
+        "engine": online.engine.model_dump(mode="json", exclude={"api_key"}),
+        "reward": online.reward.model_dump(mode="json"),
+    }
+
+
+def _read_online(fields: dict[str, Any]) -> OnlineJob:
+    sections: dict[str, Any] = {
+        "sampling": SamplingConfig.model_validate(fields["sampling"]),
+        "engine": EngineConfig.model_validate(fields["engine"]),
+        "reward": RewardConfig.model_validate(fields["reward"]),
+    }
+    return OnlineJob(**{**fields, **sections})
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None if the file is missing or damaged."""
+    try:
+        value: Any = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

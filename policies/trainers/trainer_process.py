@@ -1,0 +1,190 @@
+"""The child process of a training: how it is launched, followed, and ended when it hangs."""
+
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from ...stores.durable import write_file
+from .trainer_faults import TrainingError, hung
+from .trainer_job import TrainJob
+from .trainer_steps import STEPS, Progress, new_lines, parse_row, progress_of
+
+POLL_S = 0.2
+LONGEST_LOOK_S = 1.0
+"""What one look at the child can add to its silence: a parent that slept itself blames nobody."""
+
+PULSE = "alive"
+"""The file that the child touches while it computes, also between steps and before the first."""
+
+LOCK = "trainer.lock"
+SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How a child is followed.
+
+    `on_progress` is told of every step, `on_poll` is called several times a second; what either
+    raises ends the child. After `stall_s` seconds without a sign of life the child is ended.
+    """
+
+    log: Path
+    stall_s: float
+    on_progress: Callable[[Progress], None] | None = None
+    on_poll: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class Silence:
+    """For how long, in seconds, a sign of life has stayed the same."""
+
+    looked: float
+    sign: object = None
+    since_s: float = 0.0
+
+    def look(self, sign: object, now: float) -> float:
+        """Note what is to be seen at the time `now`; return the silence."""
+        passed = min(now - self.looked, LONGEST_LOOK_S)
+        self.since_s = self.since_s + passed if sign == self.sign else 0.0
+        self.sign, self.looked = sign, now
+        return self.since_s
+
+
+def run_worker(job: TrainJob, watch: Watch) -> int:
+    """Run the child to its end and return its exit code.
+
+    Raises:
+        TrainingError: of kind `hung`, when the child was ended because it gave no sign of life.
+    """
+    steps = job.folder(STEPS)
+    offset = steps.stat().st_size if steps.exists() else 0
+    silence = Silence(monotonic())
+    with launched(job, watch.log) as child:
+        while True:
+            code = child.poll()
+            lines, offset = new_lines(steps, offset)
+            for row in map(parse_row, lines):
+                if watch.on_progress and row and row["event"] == "step":
+                    watch.on_progress(progress_of(row))
+            if code is not None:
+                return code
+            if watch.on_poll:
+                watch.on_poll()
+            silent_s = silence.look((offset, modified(job.folder(PULSE))), monotonic())
+            if silent_s >= watch.stall_s:
+                raise hung(job, silent_s, watch.log)
+            sleep(POLL_S)
+
+
+def modified(path: Path) -> int:
+    """Return when a file was last touched, in nanoseconds; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def launched(job: TrainJob, log: Path) -> Generator[subprocess.Popen[bytes]]:
+    """Start the child in its own session, and leave no process of it behind, whatever happens here.
+
+    Its standard input is a pipe that this process holds open: the workers end at its end, so they
+    can not outlive a parent that was killed, nor a launcher that died before them.
+    """
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            launch_argv(job),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=child_environment(job),
+        )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        if child.stdin is not None:
+            child.stdin.close()
+        child.wait()
+
+
+def launch_argv(job: TrainJob) -> list[str]:
+    """Return the command: `accelerate launch`, out of reach of the user's default configuration."""
+    config = job.accelerate_config
+    if config is None:
+        config = job.folder("accelerate.json")
+        write_file(config, json.dumps(accelerate_settings(job.processes), indent=1).encode())
+    threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
+    return [
+        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)),
+        *("--num_processes", str(job.processes), "--num_cpu_threads_per_process", str(threads)),
+        *(
+            "--module",
+            "lpfloop.policies.train_worker",
+            str(job.folder("job.json")),
+        ),
+    ]
+
+
+def accelerate_settings(processes: int) -> dict[str, Any]:
+    """Return the launcher's configuration for one machine and plain data parallelism."""
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": processes,
+        "main_process_port": 0,
+        "mixed_precision": "no",
+        "use_cpu": False,
+    }
+
+
+def child_environment(job: TrainJob) -> dict[str, str]:
+    """Return the child's environment: no secrets, no network, caches in the work folder."""
+    env = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
+    return env | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_CACHE": str(job.folder("cache")),
+        "TQDM_DISABLE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        # Spinning threads made training seven times slower on cores that others use too.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+    }
+
+
+@contextmanager
+def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
+    """Hold the work folder, which a child of a parent that was killed may still be leaving.
+
+    The kernel frees it when its holder dies, however it dies.
+
+    Raises:
+        TrainingError: of kind `hung`, when another trainer keeps it for longer than `patience_s`.
+    """
+    deadline = monotonic() + patience_s
+    with job.folder(LOCK).open("ab") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() >= deadline:
+                    message = f"another trainer still works in {job.output}; end it, then resume"
+                    raise TrainingError("hung", message) from None
+            sleep(POLL_S)
+        yield

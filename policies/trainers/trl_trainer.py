@@ -1,0 +1,169 @@
+# pyright: basic
+"""TRL's trainer of a job: its arguments, its models, its data. All that decides the weights."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+)
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
+from ..engines.chat import ChatTokenizer
+from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .trainer_faults import TrainingError
+from .trainer_job import TrainJob
+from .trainer_process import PULSE
+
+COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
+LARGE = 500_000_000
+"""Parameters from which activations are recomputed: below, memory is not what runs out."""
+
+PULSE_S = 1.0
+"""Seconds between two touches of the file that says that the trainer still computes."""
+
+
+def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
+    """Build TRL's trainer of the job's method."""
+    # The arguments come first: with ZeRO-3 their existence changes how models are loaded.
+    s = job.settings
+    trainer: Any
+    if isinstance(s, DPOTraining):
+        args = dpo_arguments(job, s)
+        refuse_world(job, args)
+        reference = other_reference(job)
+        trainer = (DPOWithNextToken if job.supervised else DPOTrainer)(
+            model=load_model(job, job.model),
+            ref_model=load_model(job, reference) if reference else None,
+            args=args,
+            train_dataset=load_data(job),
+            processing_class=tokenizer,
+        )
+    else:
+        args = sft_arguments(job)
+        refuse_world(job, args)
+        trainer = (SFTWithNextToken if job.supervised else SFTTrainer)(
+            model=load_model(job, job.model),
+            args=args,
+            train_dataset=load_data(job),
+            processing_class=tokenizer,
+        )
+    if job.supervised is not None:
+        trainer.add(job, job.supervised, ChatTokenizer(tokenizer, job.model))
+    return trainer
+
+
+def other_reference(job: TrainJob) -> Path | None:
+    """Return DPO's reference if it is another model than the one that is trained."""
+    same = job.reference is None or job.reference.resolve() == job.model.resolve()
+    return None if same else job.reference
+
+
+def common_arguments(job: TrainJob) -> dict[str, Any]:
+    """Return the training arguments that TRL's methods share."""
+    s = job.settings
+    if isinstance(s, PPOTraining | QuarkTraining):
+        raise TrainingError("refused", f"{job.method} is no method of TRL's")
+    cuda = torch.cuda.is_available()
+    # Transformers' "constant" ignores the warm-up.
+    constant = "constant_with_warmup" if s.warmup_ratio else "constant"
+    seed = job.seed % 2**32
+    return {
+        "output_dir": str(job.folder("checkpoints")),
+        "seed": seed,
+        "data_seed": seed,
+        "per_device_train_batch_size": s.micro_batch_size,
+        "gradient_accumulation_steps": job.accumulation,
+        "num_train_epochs": s.epochs,
+        "learning_rate": s.learning_rate,
+        "lr_scheduler_type": constant if s.scheduler == "constant" else s.scheduler,
+        "warmup_steps": s.warmup_ratio,  # below 1 it is a share of all steps
+        "max_length": s.max_length,
+        "use_cpu": not cuda,
+        "bf16": cuda,
+        "gradient_checkpointing": weight_bytes(job.model) > 2 * LARGE,
+        "dataloader_pin_memory": cuda,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",  # the journal asks for checkpoints, and lets them go
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def dpo_arguments(job: TrainJob, s: DPOTraining) -> DPOConfig:
+    """Return DPO's arguments; the reference's log-probabilities are computed before training."""
+    mixed = s.sft_weight > 0
+    return DPOConfig(
+        beta=s.beta,
+        loss_type=["sigmoid", "sft"] if mixed else ["sigmoid"],
+        loss_weights=[1.0, s.sft_weight] if mixed else None,
+        precompute_ref_log_probs=True,
+        **common_arguments(job),
+    )
+
+
+def sft_arguments(job: TrainJob) -> SFTConfig:
+    """Return SFT's arguments; the loss is on the completion only."""
+    return SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
+
+
+def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
+    """Refuse another number of processes than the job's: the batch size would silently change."""
+    if args.world_size != job.processes:
+        message = (
+            f"the job asks for {job.processes} processes, the launcher started {args.world_size}"
+        )
+        raise TrainingError("refused", message)
+
+
+def weight_bytes(model: Path) -> int:
+    """Return the size of a model's weight files."""
+    return sum(p.stat().st_size for p in model.glob("*.safetensors"))
+
+
+def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
+    """Load a model in the type in which it is trained; never code, never pickles."""
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=job.dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
+    model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
+    return model
+
+
+class Pulse:
+    """Touches a file when a model is called: a sign of life also while no step is made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.touched = -PULSE_S
+
+    def __call__(self, *_: Any) -> None:
+        """Touch the file, at most once in `PULSE_S` seconds."""
+        now = time.monotonic()
+        if now - self.touched >= PULSE_S:
+            self.path.touch()
+            self.touched = now
+
+
+def load_data(job: TrainJob) -> Dataset:
+    """Return the rows of the parts in the job's order, with the columns that TRL trains on only."""
+    data = Dataset.from_parquet(
+        [str(p) for p in job.data],
+        columns=list(COLUMNS[job.method]),
+        cache_dir=str(job.folder("cache")),
+    )
+    if not len(data):
+        raise TrainingError("refused", "there is no row to train on")
+    return data

@@ -1,0 +1,1 @@
+"""Models in processes of their own, and how each kind of model is opened."""

@@ -1,0 +1,120 @@
+"""Which weights a model is: a digest of the files that decide what it says, wherever they lie.
+
+Paths, times and `generation_config.json` (but for the end tokens) are no part of it. A folder is
+refused when loading it could run code: pickled weights, or modules named by `auto_map`.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from ...configs.schema import EngineConfig
+from ...stores.keys import digest
+from ..engines.chat import stop_token_ids
+from ..engines.engine import EngineError
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tekken.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
+"""Pickles that a trainer leaves beside the weights, and that no loader of models opens."""
+
+
+def is_url(model: str) -> bool:
+    """Whether a model is named by an endpoint's address."""
+    return model.startswith(("http://", "https://"))
+
+
+def model_digest(model: str, config: EngineConfig) -> str:
+    """Return the identity of a model, for keys: hex for a folder, the served name for an endpoint.
+
+    Raises: EngineError: for a folder that holds no model, or one that is not safe to load; for an
+    endpoint that does not answer.
+    """
+    if config.kind == "scripted":
+        return digest(["scripted", config.script])
+    if is_url(model) or config.kind == "openai":
+        from ..endpoint.endpoint import addresses, api_key, probe
+
+        name = config.model_name or probe(addresses(model, config)[0], api_key(config))
+        return digest(["endpoint", name])
+    return folder_digest(Path(model))
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the digest of a model folder: weights, configuration, tokenizer, template, end tokens.
+
+    Raises:
+        EngineError: when the folder is no model, or not safe to load.
+    """
+    weights = check_folder(folder)
+    others = [folder / "config.json", *(folder / name for name in TOKENIZER_FILES)]
+    others += sorted(folder.glob("*.safetensors.index.json"))
+    files = sorted({path for path in (*weights, *others) if path.is_file()})
+    rows = [[path.name, _sha256(path)] for path in files]
+    return digest({"files": rows, "stops": list(stop_token_ids(folder))})
+
+
+def check_folder(folder: Path) -> list[Path]:
+    """Return the weight files of a folder that holds a whole model and runs no code of its own.
+
+    Raises:
+        EngineError: saying what is missing or refused.
+    """
+    if not folder.is_dir():
+        raise EngineError(
+            f"{folder}: no such model folder; give one (`hf download NAME --local-dir DIR` makes "
+            "one) or the URL of an endpoint"
+        )
+    config_path = folder / "config.json"
+    if not config_path.is_file():
+        raise EngineError(f"{folder}: no model, config.json is missing")
+    try:
+        config: Any = json.loads(config_path.read_bytes())
+    except ValueError as error:
+        raise EngineError(f"{config_path}: no JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise EngineError(f"{config_path}: no JSON object")
+    if "auto_map" in cast("dict[str, Any]", config):
+        raise EngineError(f"{folder}: config.json names code to run (auto_map); refused")
+    pickles = sorted(
+        p.name for glob in PICKLES for p in folder.glob(glob) if p.name not in TRAINING_STATE
+    )
+    if pickles:
+        raise EngineError(
+            f"{folder}: pickled weights ({pickles[0]}) are refused; convert to safetensors"
+        )
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise EngineError(f"{folder}: no model, *.safetensors is missing")
+    _check_index(folder)
+    return weights
+
+
+def _check_index(folder: Path) -> None:
+    """Refuse a sharded model of which a shard is missing."""
+    for index in folder.glob("*.safetensors.index.json"):
+        try:
+            named = set(json.loads(index.read_bytes())["weight_map"].values())
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise EngineError(f"{index}: no index of weights ({error})") from error
+        missing = sorted(name for name in named if not (folder / str(name)).is_file())
+        if missing:
+            raise EngineError(f"{folder}: a half model, {missing[0]} is missing")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

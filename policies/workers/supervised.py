@@ -1,0 +1,384 @@
+"""Engines and scorers in worker processes that are started again when they die or hang.
+
+A worker that dies, or gives no result for too long while something is in flight, is killed with its
+process group and started again after a pause that doubles. The batches in flight are sent again in
+their order with their own seeds; what was given back is never given twice. A batch that is in
+flight at a second death starts a search for the request that causes it (see `poison`): that request
+alone fails. A batch examined in single requests is drawn without its usual neighbours, which may
+move the last bits of its log-probabilities or scores.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic
+
+from ...configs.schema import EngineConfig, RewardConfig
+from ...stores.records import Message
+from ..engines.engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    EngineError,
+    Sampling,
+    ScoreBatch,
+    ScoreRequest,
+    ScoreResult,
+)
+from ..engines.feed import arrived
+from . import wire
+from .poison import Search, good_request
+from .work import GENERATE, MEASURE, RELOAD, SCORE, In, Out, Work
+from .worker import Worker, WorkerDeathError, WorkerInfo
+
+logger = logging.getLogger("lpfloop.worker")
+
+POLL_S = 0.02
+"""How often a source that has nothing yet is asked again."""
+
+WAIT_S = 0.5
+"""The longest wait for a frame, after which the time that a worker may take is looked at again."""
+
+LOAD_S = 3600.0
+"""Deadline of loading a model: hundreds of gigabytes from a slow disk are no reason to give up."""
+
+BACKOFF_S = 0.25
+LONGEST_BACKOFF_S = 8.0
+SUSPICIOUS = 2
+"""Deaths with the same batch in flight, after which the cause is searched for."""
+
+SCORER_STALL_S = 900.0
+SCORER_RESTARTS = 3
+
+
+class Supervisor:
+    """Holds one worker, counts its deaths in a row, and starts the next one.
+
+    After it has given up, the next call starts from zero.
+    """
+
+    def __init__(self, start: Callable[[], Worker], *, restarts: int, stall_s: float) -> None:
+        self._start = start
+        self._restarts = restarts
+        self._losses = 0
+        self.stall_s = stall_s
+        self.good: dict[str, Any] = {}
+        self._worker: Worker | None = self._started()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the worker there is."""
+        return None if self._worker is None else self._worker.pid
+
+    @property
+    def last_chance(self) -> bool:
+        """Whether another death would be the last."""
+        return self._losses >= self._restarts
+
+    @property
+    def suspicious(self) -> int:
+        """Deaths with the same batch in flight, after which the cause is searched for."""
+        return min(SUSPICIOUS, self._restarts)
+
+    def ready(self) -> tuple[Worker, WorkerInfo]:
+        """Return a worker that has loaded its model.
+
+        Raises:
+            EngineError: when the model can not be loaded, or workers die in a row.
+        """
+        while True:
+            try:
+                self._worker = self._worker or self._started()
+                return self._worker, self._worker.ready(LOAD_S)
+            except WorkerDeathError as death:
+                self.lost(death)
+            except EngineError:
+                self._drop()
+                raise
+
+    def progressed(self) -> None:
+        """Take that the worker gave a result."""
+        self._losses = 0
+
+    def lost(self, death: WorkerDeathError) -> None:
+        """Count a death, and wait before the next worker is started.
+
+        Raises:
+            EngineError: after too many deaths in a row.
+        """
+        self._drop()
+        self._losses += 1
+        if self._losses > self._restarts:
+            raise self.surrender(death)
+        pause = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (self._losses - 1))
+        logger.warning("%s; restart %d of %d", death, self._losses, self._restarts)
+        time.sleep(pause)
+
+    def surrender(self, death: WorkerDeathError) -> EngineError:
+        """Return what to raise when the worker can not be kept alive."""
+        times, self._losses = self._losses, 0
+        return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
+
+    def stream(self, begin: wire.Frame, items: Iterable[In], work: Work[In, Out]) -> Iterator[Out]:
+        """Send items as long as the worker has room, and give its results back as they come."""
+        return _Stream(self, begin, items, work).results()
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _started(self) -> Worker:
+        try:
+            return self._start()
+        except OSError as error:
+            raise EngineError(f"no worker process can be started: {error}") from error
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+
+class _Stream(Generic[In, Out]):
+    """One call: what is still to come, what is in flight, and the worker's line it goes through."""
+
+    def __init__(
+        self, supervisor: Supervisor, begin: wire.Frame, items: Iterable[In], work: Work[In, Out]
+    ) -> None:
+        self._supervisor = supervisor
+        self._begin = begin
+        self._source = iter(items)
+        self._work = work
+        self._more = True
+        self._flight: dict[str, In] = {}
+        self._deaths: Counter[str] = Counter()
+        self._search: Search[In, Out] | None = None
+        self._line: _Line | None = None
+
+    def results(self) -> Iterator[Out]:
+        """Give every item's result, in the order in which the worker has them."""
+        try:
+            while self._more or self._flight:
+                try:
+                    found = self._go_on() if self._search is None else self._examine(self._search)
+                except WorkerDeathError as death:
+                    self._bury(death)
+                else:
+                    yield from found
+        finally:
+            if self._line is not None:
+                self._line.leave()
+
+    def _go_on(self) -> Sequence[Out]:
+        """Send the next item if there is room for it, or wait a little for a result."""
+        line = self._connected()
+        in_flight = sum(len(item.requests) for item in self._flight.values())
+        room = self._more and in_flight < line.window
+        take = room and (not self._flight or arrived(self._source))
+        if self._flight:
+            frame = line.receive(0 if take else POLL_S if room else WAIT_S)
+            if frame is not None:
+                return [self._settle(frame)]
+        if take:
+            self._send_next(line)
+        return ()
+
+    def _examine(self, search: Search[In, Out]) -> Sequence[Out]:
+        """Send one suspect alone and wait for what becomes of it."""
+        line = self._connected()
+        asked = search.ask(last_chance=self._supervisor.last_chance)
+        if asked is None:
+            raise self._supervisor.surrender(line.worker.hung("nothing else could be answered"))
+        line.send({"op": "item", **self._work.encode(asked)})
+        while (frame := line.receive(WAIT_S)) is None:
+            pass
+        self._supervisor.progressed()
+        whole = list(search.answered(self._work.decode(frame)))
+        self._supervisor.good[self._work.task] = search.good
+        for result in whole:
+            del self._flight[result.key]
+        if search.over:
+            self._search = None
+        return whole
+
+    def _connected(self) -> "_Line":
+        """Return the line to a worker; a new one is told first what is in flight."""
+        if self._line is None:
+            worker, info = self._supervisor.ready()
+            begin = {"task": self._work.task, **self._begin}
+            self._line = _Line(worker, info.window, self._supervisor, begin)
+            if self._search is None:
+                for item in self._flight.values():
+                    self._line.send({"op": "item", **self._work.encode(item)})
+        return self._line
+
+    def _send_next(self, line: "_Line") -> None:
+        item = next(self._source, None)
+        if item is None:
+            self._more = False
+            return
+        if item.key in self._flight:
+            raise ValueError(f"two batches in flight have the key {item.key}")
+        self._flight[item.key] = item
+        line.send({"op": "item", **self._work.encode(item)})
+
+    def _settle(self, frame: wire.Frame) -> Out:
+        """Take an item off the list of those that are worked on."""
+        result = self._work.decode(frame)
+        item = self._flight.pop(result.key)
+        self._supervisor.progressed()
+        good = good_request(item, result, self._work)
+        if good is not None:
+            self._supervisor.good[self._work.task] = good
+        return result
+
+    def _bury(self, death: WorkerDeathError) -> None:
+        """Count a death against those in flight; decide whether one of them must be the cause."""
+        self._line = None
+        if self._search is not None:
+            self._search.died(death.how)
+        self._supervisor.lost(death)
+        self._deaths.update(self._flight.keys())
+        if self._search is not None or self._work.refusal is None or not self._flight:
+            return
+        if max(self._deaths[key] for key in self._flight) >= self._supervisor.suspicious:
+            logger.warning("searching %d batches for what ends the worker", len(self._flight))
+            good = self._supervisor.good.get(self._work.task)
+            self._search = Search(list(self._flight.values()), self._work, good)
+
+
+class _Line:
+    """A stream that was begun with one worker: what is sent and received on it, and its clock."""
+
+    def __init__(
+        self, worker: Worker, window: int, supervisor: Supervisor, begin: wire.Frame
+    ) -> None:
+        self.worker = worker
+        self.window = window
+        self._supervisor = supervisor
+        self._waiting = 0
+        self._since = time.monotonic()
+        self._number = worker.begin(begin, supervisor.stall_s)
+
+    def send(self, frame: wire.Frame) -> None:
+        """Send an item; the clock starts when the worker had nothing to do before."""
+        if not self._waiting:
+            self._since = time.monotonic()
+        self._waiting += 1
+        self.worker.send({**frame, "stream": self._number}, self._supervisor.stall_s)
+
+    def receive(self, timeout_s: float) -> wire.Frame | None:
+        """Return the next result of this stream, or None when none came in time.
+
+        Raises:
+            WorkerDeathError: when the worker has died, or has given nothing for too long.
+        """
+        frame = self.worker.receive(timeout_s)
+        now = time.monotonic()
+        if frame is None:
+            stall_s = self._supervisor.stall_s
+            if now - self._since > stall_s:
+                raise self.worker.hung(f"no result for {stall_s:.0f} s")
+            return None
+        self._since = now
+        if frame.get("stream") != self._number:
+            return None
+        self._waiting -= 1
+        return frame
+
+    def leave(self) -> None:
+        """Tell the worker that nothing more is wanted; a dead one is noticed by the next call."""
+        with suppress(WorkerDeathError):
+            self.worker.send({"op": "cancel", "stream": self._number}, self._supervisor.stall_s)
+
+
+class WorkerEngine:
+    """An `Engine` whose model lives in a worker process."""
+
+    def __init__(self, kind: str, model: str, config: EngineConfig, *, log: Path) -> None:
+        opening = _opening("engine", kind, model, config)
+        cache, threads = config.kv_cache_gib, config.cpu_threads
+        self._supervisor = Supervisor(
+            lambda: Worker(opening, log=log, kv_cache_gib=cache, cpu_threads=threads),
+            restarts=config.restarts,
+            stall_s=config.stall_s,
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the worker there is."""
+        return self._supervisor.pid
+
+    def ready(self) -> WorkerInfo:
+        """Wait until the model is loaded; say what runs it."""
+        return self._supervisor.ready()[1]
+
+    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+        """Draw every request of `batches` in the worker; give each batch back when whole."""
+        begin = {"sampling": wire.sampling_frame(sampling)}
+        return self._supervisor.stream(begin, batches, GENERATE)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation in the worker."""
+        requests = (
+            ScoreRequest(request_id=str(number), messages=messages)
+            for number, messages in enumerate(conversations)
+        )
+        batch = ScoreBatch(key="measured", requests=tuple(requests))
+        [result] = self._supervisor.stream({}, [batch], MEASURE)
+        return list(result.logprobs)
+
+    def reload(self, folder: Path) -> None:
+        """Replace the model's weights by those of another folder, of the same architecture.
+
+        A worker that dies begins again with the folder it was opened on: give new weights there.
+        """
+        batch = ScoreBatch(key=str(folder), requests=())
+        for _ in self._supervisor.stream({}, [batch], RELOAD):
+            pass
+
+    def configure(self, config: EngineConfig) -> None:
+        """Take over how long the worker may take from now on."""
+        self._supervisor.stall_s = config.stall_s
+
+    def close(self) -> None:
+        """End the worker."""
+        self._supervisor.close()
+
+
+class WorkerScorer:
+    """A `Scorer` whose model lives in a worker process."""
+
+    def __init__(self, model: Path, config: RewardConfig, *, log: Path) -> None:
+        opening = _opening("scorer", "transformers", str(model), config)
+        self._supervisor = Supervisor(
+            lambda: Worker(opening, log=log), restarts=SCORER_RESTARTS, stall_s=SCORER_STALL_S
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the worker there is."""
+        return self._supervisor.pid
+
+    def ready(self) -> WorkerInfo:
+        """Wait until the model is loaded; say what runs it."""
+        return self._supervisor.ready()[1]
+
+    def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
+        """Score every batch in the worker; give each back when whole."""
+        return self._supervisor.stream({}, batches, SCORE)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._supervisor.close()
+
+
+def _opening(role: str, kind: str, model: str, config: EngineConfig | RewardConfig) -> wire.Frame:
+    """Say what to load; the endpoint's key is no worker's business."""
+    fields: dict[str, Any] = config.model_dump(mode="json", exclude={"api_key"})
+    return {"op": "open", "role": role, "kind": kind, "model": model, "config": fields}

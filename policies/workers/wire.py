@@ -1,0 +1,176 @@
+"""What a worker process and its parent say to each other: length-prefixed JSON frames over pipes.
+
+A frame is four bytes of length, big-endian, and one JSON object. A conversation that many requests
+share travels once a batch.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from ...stores.records import Message
+from ..engines.engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    EmbedResult,
+    MeasureResult,
+    Request,
+    Sampling,
+    ScoreBatch,
+    ScoreRequest,
+    ScoreResult,
+)
+
+Frame = dict[str, Any]
+
+_LENGTH = struct.Struct(">I")
+_COMPLETION = tuple(field.name for field in fields(Completion))
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the bytes of one frame."""
+    body = json.dumps(frame, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a stream of bytes into frames, whatever pieces it arrives in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take the next bytes and give the frames that are whole."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            frame: Frame = json.loads(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+            yield frame
+
+
+def sampling_frame(sampling: Sampling) -> Frame:
+    """Encode how to draw."""
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "token_ids": sampling.token_ids,
+        "logit_bias": sampling.logit_bias,
+    }
+
+
+def read_sampling(frame: Frame) -> Sampling:
+    """Decode how to draw."""
+    bias: list[tuple[int | str, float]] = frame["logit_bias"]
+    return replace(Sampling(**frame), logit_bias=tuple((token, added) for token, added in bias))
+
+
+def batch_frame(batch: Batch) -> Frame:
+    """Encode a batch."""
+    places: dict[tuple[Message, ...], int] = {}
+    requests = [
+        [r.request_id, places.setdefault(r.messages, len(places)), r.seed] for r in batch.requests
+    ]
+    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+
+
+def read_batch(frame: Frame) -> Batch:
+    """Decode a batch."""
+    conversations = _conversations(frame)
+    rows: list[tuple[str, int, int]] = frame["requests"]
+    requests = tuple(
+        Request(request_id=request_id, messages=conversations[place], seed=seed)
+        for request_id, place, seed in rows
+    )
+    return Batch(key=frame["key"], requests=requests)
+
+
+def result_frame(result: BatchResult) -> Frame:
+    """Encode the completions of a batch."""
+    rows = [[getattr(c, name) for name in _COMPLETION] for c in result.completions]
+    return {"key": result.key, "completions": rows}
+
+
+def read_result(frame: Frame) -> BatchResult:
+    """Decode the completions of a batch."""
+    return BatchResult(key=frame["key"], completions=tuple(map(_completion, frame["completions"])))
+
+
+def _completion(row: list[Any]) -> Completion:
+    said: Frame = dict(zip(_COMPLETION, row, strict=True))
+    tokens: list[int] | None = said["token_ids"]
+    said["token_ids"] = None if tokens is None else tuple(tokens)
+    return Completion(**said)
+
+
+def score_batch_frame(batch: ScoreBatch) -> Frame:
+    """Encode conversations to score."""
+    places: dict[tuple[Message, ...], int] = {}
+    requests = [[r.request_id, places.setdefault(r.messages, len(places))] for r in batch.requests]
+    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+
+
+def read_score_batch(frame: Frame) -> ScoreBatch:
+    """Decode conversations to score."""
+    conversations = _conversations(frame)
+    rows: list[tuple[str, int]] = frame["requests"]
+    requests = tuple(
+        ScoreRequest(request_id=request_id, messages=conversations[place])
+        for request_id, place in rows
+    )
+    return ScoreBatch(key=frame["key"], requests=requests)
+
+
+def score_result_frame(result: ScoreResult) -> Frame:
+    """Encode scores."""
+    return {"key": result.key, "scores": list(result.scores)}
+
+
+def read_score_result(frame: Frame) -> ScoreResult:
+    """Decode scores."""
+    return ScoreResult(key=frame["key"], scores=tuple(frame["scores"]))
+
+
+def embed_result_frame(result: EmbedResult) -> Frame:
+    """Encode vectors."""
+    return {"key": result.key, "vectors": [base64.b64encode(v).decode() for v in result.vectors]}
+
+
+def read_embed_result(frame: Frame) -> EmbedResult:
+    """Decode vectors."""
+    vectors: list[str] = frame["vectors"]
+    return EmbedResult(key=frame["key"], vectors=tuple(map(base64.b64decode, vectors)))
+
+
+def measure_result_frame(result: MeasureResult) -> Frame:
+    """Encode log-probabilities of answers."""
+    rows = [None if said is None else [said.logprob, said.tokens] for said in result.logprobs]
+    return {"key": result.key, "logprobs": rows}
+
+
+def read_measure_result(frame: Frame) -> MeasureResult:
+    """Decode log-probabilities of answers."""
+    rows: list[tuple[float, int] | None] = frame["logprobs"]
+    logprobs = (None if r is None else AnswerLogprob(logprob=r[0], tokens=r[1]) for r in rows)
+    return MeasureResult(key=frame["key"], logprobs=tuple(logprobs))
+
+
+def _turns(places: dict[tuple[Message, ...], int]) -> list[list[list[str]]]:
+    return [[[m.role, m.content] for m in messages] for messages in places]
+
+
+def _conversations(frame: Frame) -> list[tuple[Message, ...]]:
+    conversations: list[list[tuple[str, str]]] = frame["conversations"]
+    return [
+        tuple(Message(role=role, content=content) for role, content in turns)
+        for turns in conversations
+    ]

@@ -1,0 +1,104 @@
+"""What workers are asked for, seen by those who send it on: batches in, one result for each.
+
+A result holds one answer a request, in order: a completion, a score or a measurement.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..engines.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EmbedResult,
+    MeasureResult,
+    ScoreBatch,
+    ScoreResult,
+)
+from . import wire
+
+In = TypeVar("In", Batch, ScoreBatch)
+Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Generic[In, Out]):
+    """How one kind of batches and results travels, comes apart and is put together.
+
+    `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
+    makes the answer of a request that can not be answered, from its id and the reason; None where
+    an answer that is missing means that the engine is at fault.
+    """
+
+    task: str
+    encode: Callable[[In], wire.Frame]
+    decode: Callable[[wire.Frame], Out]
+    answers: Callable[[Out], tuple[Any, ...]]
+    whole: Callable[[str, tuple[Any, ...]], Out]
+    worked: Callable[[Any], bool]
+    refusal: Callable[[str, str], Any] | None
+
+
+def _failed(request_id: str, reason: str) -> Completion:
+    return Completion(
+        request_id=request_id,
+        text="",
+        prompt_tokens=0,
+        completion_tokens=0,
+        finish_reason="failed",
+        logprob=None,
+        error=reason,
+    )
+
+
+GENERATE: Work[Batch, BatchResult] = Work(
+    task="generate",
+    encode=wire.batch_frame,
+    decode=wire.read_result,
+    answers=lambda result: result.completions,
+    whole=lambda key, answers: BatchResult(key=key, completions=answers),
+    worked=lambda completion: completion.completion_tokens > 0,
+    refusal=_failed,
+)
+
+SCORE: Work[ScoreBatch, ScoreResult] = Work(
+    task="score",
+    encode=wire.score_batch_frame,
+    decode=wire.read_score_result,
+    answers=lambda result: result.scores,
+    whole=lambda key, answers: ScoreResult(key=key, scores=answers),
+    worked=lambda score: score is not None,
+    refusal=lambda _request_id, _reason: None,
+)
+
+MEASURE: Work[ScoreBatch, MeasureResult] = Work(
+    task="measure",
+    encode=wire.score_batch_frame,
+    decode=wire.read_measure_result,
+    answers=lambda result: result.logprobs,
+    whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
+    worked=lambda said: said is not None,
+    refusal=None,
+)
+
+RELOAD: Work[ScoreBatch, MeasureResult] = Work(
+    task="reload",
+    encode=wire.score_batch_frame,
+    decode=wire.read_measure_result,
+    answers=lambda result: result.logprobs,
+    whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
+    worked=lambda _said: True,
+    refusal=None,
+)
+"""Replaces a loaded model's weights: a batch without a request, whose key is the folder."""
+
+EMBED: Work[ScoreBatch, EmbedResult] = Work(
+    task="embed",
+    encode=wire.score_batch_frame,
+    decode=wire.read_embed_result,
+    answers=lambda result: result.vectors,
+    whole=lambda key, answers: EmbedResult(key=key, vectors=answers),
+    worked=lambda _vector: True,
+    refusal=None,
+)

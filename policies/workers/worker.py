@@ -1,0 +1,260 @@
+"""A child process that holds a model, and what is said to it: the transport, and no policy.
+
+The parent starts `worker_main` as a process in a session of its own, so that Ctrl-C
+reaches the daemon alone, and talks to it in frames (see `wire`). Whatever the child prints goes to
+a log file. The child ends when its input closes, so no child outlives its parent. A child that dies
+or hangs raises WorkerDeathError; what is done about it, `supervised` decides.
+
+One thread at a time may use a worker.
+"""
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import cast
+
+from ..engines.engine import EngineError
+from . import wire
+
+READ_SIZE = 1 << 20
+CLOSE_S = 10.0
+LOG_TAIL = 65536
+
+ALLOWED = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "NO_PROXY"),
+        *("PATH", "SHELL", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
+    }
+)
+ALLOWED_PREFIXES = (
+    *("CUDA", "DNNL", "GOMP", "HIP", "HSA", "KMP", "LC_", "MALLOC", "MKL", "NCCL", "NVIDIA", "OMP"),
+    *("ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "ROCM", "TORCH", "TRITON", "VLLM", "XDG"),
+)
+NO_KEYS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+"""Words in a variable's name that keep it from a worker in any case."""
+
+DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Threads of several workers share the cores: spinning at barriers slows others up to tenfold."""
+
+FIXED = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""No network, no statistics, and vLLM's engine in the worker itself, not one process further."""
+
+
+def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:
+    """Return the environment of a worker: what libraries need, and no secrets.
+
+    Several threads share a matrix product in a way that depends on how many requests are in flight,
+    which moves the last bits of log-probabilities; one thread does not.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if (name in ALLOWED or name.startswith(ALLOWED_PREFIXES))
+        and not any(word in name for word in NO_KEYS)
+    }
+    threads = {"OMP_NUM_THREADS": str(cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    cache = {"VLLM_CPU_KVCACHE_SPACE": str(kv_cache_gib)}
+    return {**DEFAULTS, **kept, **FIXED, **cache, **(threads if cpu_threads else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a ready worker says of itself; `window`: the requests it likes to have at hand."""
+
+    engine: str
+    device: str
+    versions: dict[str, str]
+    window: int
+
+
+class WorkerDeathError(EngineError):
+    """A worker that died or hangs; `how` says so in a few words that hold no number of a process.
+
+    The message also names the log, and the last line in it.
+    """
+
+    def __init__(self, message: str, how: str) -> None:
+        super().__init__(message)
+        self.how = how
+
+
+class Worker:
+    """A child process that holds a model; it loads at once, and is waited for when used."""
+
+    def __init__(
+        self,
+        opening: wire.Frame,
+        *,
+        log: Path,
+        kv_cache_gib: int = 1,
+        cpu_threads: int | None = None,
+    ) -> None:
+        self._log = log
+        self._frames: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+        self._streams = 0
+        self._info: WorkerInfo | None = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._log_start = output.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__package__}.worker_main"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                bufsize=0,
+                env=worker_environment(kv_cache_gib, cpu_threads),
+                start_new_session=True,
+            )
+        self._input = cast("FileIO", self._process.stdin)
+        self._output = cast("FileIO", self._process.stdout)
+        os.set_blocking(self._input.fileno(), False)
+        self._started = time.monotonic()
+        self._reader = threading.Thread(target=self._read, name="worker-reader", daemon=True)
+        self._reader.start()
+        self._gone = False
+        # A child that died at once is noticed by `ready`.
+        with suppress(WorkerDeathError):
+            self.send(opening, CLOSE_S)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def ready(self, limit_s: float) -> WorkerInfo:
+        """Wait until the model is loaded, `limit_s` seconds from the start at most.
+
+        Raises:
+            EngineError: when the child says that it can not be loaded.
+            WorkerDeathError: when the child dies or takes too long.
+        """
+        while self._info is None:
+            left = self._started + limit_s - time.monotonic()
+            frame = self.receive(max(left, 0))
+            if frame is None:
+                raise self.hung(f"not loaded after {limit_s:.0f} s")
+            if frame["op"] == "failed":
+                raise EngineError(frame["message"])
+            if frame["op"] == "ready":
+                del frame["op"]
+                self._info = WorkerInfo(**frame)
+        return self._info
+
+    def begin(self, frame: wire.Frame, limit_s: float) -> int:
+        """Begin a stream of batches; return its number, which its results carry."""
+        self._streams += 1
+        self.send({"op": "begin", "stream": self._streams, **frame}, limit_s)
+        return self._streams
+
+    def send(self, frame: wire.Frame, limit_s: float) -> None:
+        """Send one frame; a child that works still reads, so this does not wait for its work.
+
+        Raises:
+            WorkerDeathError: when the child has died, or reads nothing for `limit_s` seconds.
+        """
+        view = memoryview(wire.encode(frame))
+        writable = select.poll()
+        try:
+            writable.register(self._input, select.POLLOUT)
+            while view:
+                # A full pipe takes nothing and gives None.
+                view = view[self._input.write(view) or 0 :]
+                if view and not writable.poll(limit_s * 1000):
+                    raise self.hung(f"nothing read for {limit_s:.0f} s")
+        except (BrokenPipeError, ValueError) as error:  # ValueError: closed on this side
+            raise self._death() from error
+
+    def receive(self, timeout_s: float) -> wire.Frame | None:
+        """Return the next frame, or None when none came within `timeout_s` seconds.
+
+        Raises:
+            WorkerDeathError: when the child has died, or says that it can not go on.
+        """
+        try:
+            frame = self._frames.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if frame is None:
+            self._frames.put(None)
+            raise self._death()
+        if frame["op"] == "failed" and self._info is not None:
+            self.kill()
+            raise self._told("gave up", frame["message"])
+        return frame
+
+    def hung(self, how: str) -> WorkerDeathError:
+        """Kill a child that does not do what it should; return what to raise."""
+        self.kill()
+        return self._told("hangs", how)
+
+    def kill(self) -> None:
+        """End the child and every process of its group at once."""
+        if self._gone:
+            return
+        # Once only: the number of a group that is gone may become another's. Some systems say
+        # PermissionError where only the collected leader is left.
+        self._gone = True
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._input.close()
+        self._reader.join(CLOSE_S)
+        self._output.close()
+
+    def close(self) -> None:
+        """End the child, at the latest after a grace period by force."""
+        self._input.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        self.kill()
+
+    def _read(self) -> None:
+        """Take the child's frames off its pipe for as long as it lives (a thread's body)."""
+        decoder = wire.Decoder()
+        while data := self._output.read(READ_SIZE):
+            for frame in decoder.feed(data):
+                self._frames.put(frame)
+        self._frames.put(None)
+
+    def _death(self) -> WorkerDeathError:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        self.kill()
+        code = self._process.returncode
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return self._told("died", how)
+
+    def _told(self, verb: str, how: str) -> WorkerDeathError:
+        return WorkerDeathError(
+            f"worker process {self.pid} {verb} ({how}); "
+            f"its log {self._log} ends: {self._last_line()}",
+            how,
+        )
+
+    def _last_line(self) -> str:
+        with self._log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - LOG_TAIL))
+            lines = log.read().decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing written)")

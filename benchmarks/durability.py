@@ -66,6 +66,7 @@ def measure_units(side: str, count: int) -> float:
     from lpfloop.loop.data.prompts import load_prompts
     from lpfloop.loop.run.handles import chunked
     from lpfloop.loop.run.stop import StopSignal
+    from lpfloop.loop.stages.sample import sample
 
     config = scripted("prompts.chunk=1")
     prompts = load_prompts(config.prompts, seed=config.seed)
@@ -75,9 +76,9 @@ def measure_units(side: str, count: int) -> float:
         with opened(job, prompts, Silent(), StopSignal()) as run:
             if side == "dropped":
                 run.store.commit = lambda *_: None
-            verbs = iteration(run, 1, MADE_HERE, ())
+            it = iteration(run, 1, MADE_HERE, ())
             started = time.perf_counter()
-            verbs.sample(chunked(wanted, 1), n=1)
+            sample(it, chunked(wanted, 1), n=1)
             return time.perf_counter() - started
 
 

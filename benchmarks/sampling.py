@@ -33,6 +33,7 @@ from lpfloop.loop.run.handles import Rows, chunked
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.vllm_engine import engine_arguments
 from lpfloop.policies.workers.worker import FIXED, worker_environment
 from lpfloop.stores.records import Candidate, Checkpoint
@@ -94,10 +95,10 @@ def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candid
     job = Job(config=config, lake=lake, name="benchmark")
     with opened(job, prompts, Silent(), StopSignal()) as run:
         warm = iteration(run, 1, MADE_HERE, ())
-        warm.sample(chunked(wanted[:WARM_UP], WARM_UP), n=options.n)
+        sample(warm, chunked(wanted[:WARM_UP], WARM_UP), n=options.n)
         timed = iteration(run, 2, MADE_HERE, ())
         started = time.perf_counter()
-        rows = timed.sample(chunked(wanted, config.prompts.chunk), n=options.n)
+        rows = sample(timed, chunked(wanted, config.prompts.chunk), n=options.n)
         seconds = time.perf_counter() - started
         return committed(run, rows), seconds
 

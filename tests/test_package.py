@@ -40,7 +40,9 @@ def python(code: str) -> str:
 
 def modules(root: Path, *folders: str) -> list[str]:
     """Return the importable modules in these folders, those that train the tiny world left out."""
-    paths = [path.relative_to(root) for folder in folders for path in root.glob(f"{folder}/**/*.py")]
+    paths = [
+        path.relative_to(root) for folder in folders for path in root.glob(f"{folder}/**/*.py")
+    ]
     kept = [path for path in paths if "tiny" not in path.parts]
     return sorted(".".join(["lpfloop", *path.with_suffix("").parts]) for path in kept)
 

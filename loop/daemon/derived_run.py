@@ -19,12 +19,13 @@ from ...stores.keys import Json, canonical_json
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, Demonstration, Pair
 from ..data.pairs import TRAINABLE
-from ..recipes.iteration import Iteration
 from ..run.fork import Fork
 from ..run.handles import D, Rows
+from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Work
+from ..stages.train import train
 
 GIVEN = "given"
 """The fact in the journal that says what a run was given, and the stage that takes it over."""
@@ -133,8 +134,8 @@ def _adopted(run: Run, given: Given) -> list[Checkpoint]:
 def train_given(it: Iteration, given: Given) -> Checkpoint:
     """M_t: the policy trained on the given rows."""
     if TRAINABLE[given.table] is Pair:
-        return it.train(_taken(it.run, Pair, given))
-    return it.train(_taken(it.run, Demonstration, given))
+        return train(it, _taken(it.run, Pair, given))
+    return train(it, _taken(it.run, Demonstration, given))
 
 
 def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:

@@ -10,6 +10,7 @@ from ...configs.load import stored_config
 from ...stores.records import Checkpoint, Evaluation
 from ..data.prompts import read_prompts
 from ..data.splits import HELD_OUT
+from ..evaluation.assess import evaluate
 from ..lake.imports import require_loop
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..run.handles import chunked, content_key
@@ -53,5 +54,5 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:
         policy = iteration(run, wanted, made[wanted])
-        policy.evaluate(chunked(prompts, config.prompts.chunk), benchmark=benchmark)
+        evaluate(policy, chunked(prompts, config.prompts.chunk), benchmark=benchmark)
     return benchmark

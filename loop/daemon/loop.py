@@ -18,15 +18,16 @@ from ...stores.keys import derive_seed
 from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
-from ..evaluation.assess import require_assessable
+from ..evaluation.assess import evaluate, require_assessable
+from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import RECIPES
-from ..recipes.iteration import Iteration
 from ..run.completers import completers_of
 from ..run.conditioning import control_of
 from ..run.fork import Fork
 from ..run.handles import Prompts, chunked, content_key
+from ..run.iteration import Iteration
 from ..run.models import Models, Served
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
@@ -194,20 +195,22 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
         before = checkpoint.checkpoint_id
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
-            turn = iteration(run, number, checkpoint, share, held_out)
-            checkpoint = _trained(turn, given)
+            it = iteration(run, number, checkpoint, share, held_out)
+            checkpoint = _trained(it, given)
         if number == first or checkpoint.checkpoint_id != before:
-            iteration(run, number, checkpoint).evaluate(held_out)
+            it = iteration(run, number, checkpoint)
+            evaluate(it, held_out)
+            probe(it)
         note_duplicates(run, number)
         _discard_work(run)
 
 
-def _trained(turn: Iteration, given: Given | None) -> Checkpoint:
+def _trained(it: Iteration, given: Given | None) -> Checkpoint:
     """Return M_t: by the recipe, or from the rows that were given."""
-    if given is not None and turn.number == given.iteration:
-        return train_given(turn, given)
-    config = turn.run.config.recipe
-    return RECIPES[config.name].recipe(turn, config)
+    if given is not None and it.number == given.iteration:
+        return train_given(it, given)
+    config = it.run.config.recipe
+    return RECIPES[config.name].recipe(it, config)
 
 
 def iteration(
@@ -217,7 +220,7 @@ def iteration(
     prompts: Sequence[Prompt] = (),
     held_out: Prompts | None = None,
 ) -> Iteration:
-    """Return the verbs of iteration `number`, with `checkpoint` as the policy."""
+    """Return the state of iteration `number`, with `checkpoint` as the policy."""
     return Iteration(
         run=run,
         number=number,

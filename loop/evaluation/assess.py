@@ -8,7 +8,7 @@ as `assessment` asks for them. The length-controlled win-rate is fitted to all c
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
@@ -16,15 +16,16 @@ from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
 from ..data.splits import HELD_OUT
 from ..run.handles import AnyRows, Prompts, Rows, T
+from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import Advance
+from ..stages.compare import compare
+from ..stages.critique import critique
+from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .kl_divergence import divergence
 from .metrics import Measured, prompt_scores, summarise
 from .reference_outputs import reference_outputs, require_outputs
-
-if TYPE_CHECKING:
-    from ..recipes.iteration import Iteration
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
@@ -106,8 +107,11 @@ def load_oracle(path: str) -> Oracle:
     return cast("Oracle", found)
 
 
-def evaluate(it: "Iteration", prompts: Prompts, benchmark: str) -> None:
-    """Draw the policy's answer to each prompt, and assess the answers."""
+def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
+    """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
+
+    What else is measured, `assessment` says.
+    """
     config = it.run.config
     params: Json = {"policy": it.policy.params, "sampling": semantic(config.evaluation)}
     drawn = answers_of(it, prompts, f"evaluate:{benchmark}", "greedy", config.evaluation, params)
@@ -116,7 +120,7 @@ def evaluate(it: "Iteration", prompts: Prompts, benchmark: str) -> None:
 
 
 def assess(
-    it: "Iteration", answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
+    it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
 ) -> None:
     """Say how good answers are; `moved` is how far their policy has moved from M_0."""
     _measure(it, answers, exam.benchmark)
@@ -137,9 +141,9 @@ def assess(
             stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
 
 
-def _measure(it: "Iteration", answers: Rows[Candidate], benchmark: str) -> None:
+def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify and rate answers."""
-    critiques = it.critique(answers)
+    critiques = critique(it, answers)
     owed = it.whole("measure", benchmark, answers, critiques)
     with it.run.stage(it.number, f"measure:{benchmark}", owed) as stage:
         for unit in stage.owed:
@@ -159,14 +163,14 @@ def _measure(it: "Iteration", answers: Rows[Candidate], benchmark: str) -> None:
             stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
 
 
-def _said(it: "Iteration", answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
+def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
     wanted = it.run.config.assessment
     outputs = preferences = rewards = None
     if wanted.reference is not None and exam.name == HELD_OUT:
         outputs = reference_outputs(it.run, wanted.reference, exam.prompts, exam.name)
-        preferences = it.compare(answers, outputs)
+        preferences = compare(it, answers, outputs)
     if wanted.reward and it.run.models.reward_id is not None:
-        rewards = it.reward(answers)
+        rewards = reward(it, answers)
     return Said(
         answers=answers,
         outputs=outputs,
@@ -176,7 +180,7 @@ def _said(it: "Iteration", answers: Rows[Candidate], exam: Exam, moved: Rows[Sco
     )
 
 
-def _scores(it: "Iteration", said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
+def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
     """Give the scores of each answer: what could not be read or drawn has none."""
 
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
@@ -206,7 +210,7 @@ def _scores(it: "Iteration", said: Said, benchmark: str, path: str | None) -> It
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(it: "Iteration", said: Said, benchmark: str) -> list[Evaluation]:
+def _length_controlled(it: Iteration, said: Said, benchmark: str) -> list[Evaluation]:
     """Return the win-rate at equal lengths, from 0 to 1."""
     from .length_control import length_controlled
 
@@ -233,7 +237,7 @@ def _length_controlled(it: "Iteration", said: Said, benchmark: str) -> list[Eval
     return [number]
 
 
-def _rows(it: "Iteration", rows: Rows[T] | None) -> Iterator[T]:
+def _rows(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
     """Give all rows of a handle, chunk by chunk; of none, nothing."""
     if rows is not None:
         for chunk in range(rows.chunks):

@@ -14,10 +14,11 @@ from statistics import fmean, stdev
 
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
+from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
-from .assess import TRUE_SCORE, load_oracle
+from .assess import TRUE_SCORE, Exam, assess, load_oracle
 
 EXPECTED = "expected_"
 """What the metrics of the curve begin with: they are expectations over the samples."""
@@ -98,7 +99,14 @@ def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, fl
     }
 
 
-def curve(it: Turn, best: Best, *, most: int) -> None:
+def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
+    """Measure the best of n answers, n = 1, 2, 4 .. most, and assess those of the largest n."""
+    curve(it, best, most=most)
+    exam = Exam(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
+    assess(it, best_answers(it, best), exam)
+
+
+def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit what best-of-n gives for n = 1, 2, 4 .. most: means over prompts, as evaluations."""
     oracle = it.run.config.assessment.oracle
     params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
@@ -115,7 +123,7 @@ def curve(it: Turn, best: Best, *, most: int) -> None:
             stage.commit(unit, {Evaluation: numbers}, Advance(rows=len(numbers)))
 
 
-def best_answers(it: Turn, best: Best) -> Rows[Candidate]:
+def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
     """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
     owed = it.work("best_of_n", "answers", best.candidates, best.rewards)
     with it.run.stage(it.number, "best", owed) as stage:
@@ -134,12 +142,12 @@ def _answer(key: str, sample: Candidate) -> Candidate:
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 
-def _by_chunk(it: Turn, best: Best) -> Iterator[dict[str, Ranked]]:
+def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, Ranked]]:
     for chunk in range(best.candidates.chunks):
         yield ranked(it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk))
 
 
-def _values(it: Turn, prompt_id: str, samples: Ranked) -> list[Metrics]:
+def _values(it: Iteration, prompt_id: str, samples: Ranked) -> list[Metrics]:
     """Return what is known of each sample of a prompt."""
     prompt, path = it.run.prompts[prompt_id], it.run.config.assessment.oracle
     oracle = None if path is None else load_oracle(path)
@@ -156,7 +164,7 @@ def _values(it: Turn, prompt_id: str, samples: Ranked) -> list[Metrics]:
 
 
 def _evaluations(
-    it: Turn, found: Sequence[Mapping[int, Metrics]], most: int
+    it: Iteration, found: Sequence[Mapping[int, Metrics]], most: int
 ) -> Iterator[Evaluation]:
     """Give the means over prompts, and the bound of the KL: log n - (n-1)/n."""
     for n in counts(most):
@@ -168,7 +176,7 @@ def _evaluations(
             yield replace(_evaluation(it, n, DIVERGENCE, [bound]), n=len(told))
 
 
-def _evaluation(it: Turn, n: int, metric: str, sample: Sequence[float]) -> Evaluation:
+def _evaluation(it: Iteration, n: int, metric: str, sample: Sequence[float]) -> Evaluation:
     return Evaluation(
         iteration=it.number,
         checkpoint_id=it.policy.identity,

@@ -8,13 +8,13 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, CandidateKind
 from ..run.draws import Draw
 from ..run.handles import Prompts, Rows
+from ..run.iteration import Iteration
 from ..run.run import Work
-from ..run.turn import Turn
 from ..stages.draw_candidates import CandidateDrawing
 
 
 def answers(
-    turn: Turn,
+    it: Iteration,
     prompts: Prompts,
     label: str,
     kind: CandidateKind,
@@ -27,13 +27,13 @@ def answers(
         return [
             draw
             for prompt in prompts.chunks[unit.chunk]
-            for draw in turn.draws(prompt, prompt.messages, 1, unit.key)
+            for draw in it.draws(prompt, prompt.messages, 1, unit.key)
         ]
 
     owed = Work(verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     drawing = CandidateDrawing(
-        run=turn.run, iteration=turn.number, policy=turn.policy, kind=kind, sampling=sampling
+        run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )
-    with turn.run.stage(turn.number, label, owed) as stage:
+    with it.run.stage(it.number, label, owed) as stage:
         drawing.pay(stage, work)
     return Rows(row_type=Candidate, stages=(stage.planned,))

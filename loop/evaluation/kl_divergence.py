@@ -13,22 +13,22 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
 from ..run.conditioning import conditioned
 from ..run.handles import Prompts, Rows
+from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
-from ..run.turn import Turn
 from .draw_answers import answers
 
 KL, LOGPROB = "kl", "logprob"
 
 
-def divergence(it: Turn, prompts: Prompts, benchmark: str) -> Rows[Score]:
+def divergence(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Score]:
     """Return one `kl` score for each prompt whose sample is a whole answer."""
     samples = _samples(it, prompts, benchmark)
     own = _measured(it, LOGPROB, it.policy, benchmark, samples)
     return _measured(it, KL, it.run.models.initial, benchmark, samples, own)
 
 
-def _samples(it: Turn, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
+def _samples(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
     """Draw y ~ pi(x) at temperature 1 and from the whole distribution."""
     unscaled = {"temperature": 1.0, "top_p": 1.0}
     sampling = it.run.config.evaluation.model_copy(update=unscaled)
@@ -37,7 +37,7 @@ def _samples(it: Turn, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
 
 
 def _measured(
-    it: Turn,
+    it: Iteration,
     metric: str,
     served: Served,
     benchmark: str,
@@ -73,7 +73,7 @@ def _measured(
     return Rows(row_type=Score, stages=(stage.planned,))
 
 
-def _logprobs(it: Turn, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:
+def _logprobs(it: Iteration, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:
     """Return the log-probability of each answer by its id, where the engine can say."""
     if not wanted:
         return {}

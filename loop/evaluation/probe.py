@@ -22,9 +22,9 @@ from ..lake.query.forgetting import (
     told,
 )
 from ..run.handles import Rows, chunked, content_key
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Run, Work
-from ..run.turn import Turn
 from .assess import UNDRAWN
 from .draw_answers import answers
 from .metrics import summarise
@@ -35,7 +35,7 @@ ALARM = "alarm"
 """The kind of the event by which a run tells of a probe that falls."""
 
 
-def probe(it: Turn) -> None:
+def probe(it: Iteration) -> None:
     """Measure what the policy passes of `assessment.probes`, if there are any.
 
     Raises:
@@ -68,7 +68,7 @@ def _keep(run: Run, probes: Probes) -> None:
             stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
 
 
-def _measure(it: Turn, probes: Probes, answered: Rows[Candidate]) -> None:
+def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
     """Commit scores, their means and the falls since earlier policies."""
     earlier = _measured_before(it)
     keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
@@ -88,7 +88,7 @@ def _measure(it: Turn, probes: Probes, answered: Rows[Candidate]) -> None:
             stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
 
 
-def _scores(it: Turn, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
+def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
     """Give one score an answer; what could not be drawn has none."""
     prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
     for chunk in range(answered.chunks):
@@ -106,7 +106,7 @@ def _scores(it: Turn, probes: Probes, answered: Rows[Candidate]) -> Iterator[Sco
             )
 
 
-def _measured_before(it: Turn) -> dict[str, int]:
+def _measured_before(it: Iteration) -> dict[str, int]:
     """Return the iterations of the policies that this one is compared with, by what is told."""
     stages = it.run.store.journal.stages()
     numbers = [s.iteration for s in stages if s.stage == MEASURES and s.iteration < it.number]
@@ -116,7 +116,7 @@ def _measured_before(it: Turn) -> dict[str, int]:
     return {FALL: before} if before == first else {FALL: before, FALL_OVERALL: first}
 
 
-def _falls(it: Turn, scores: list[Score], earlier: dict[str, int]) -> list[Evaluation]:
+def _falls(it: Iteration, scores: list[Score], earlier: dict[str, int]) -> list[Evaluation]:
     if not scores:
         return []
     store = it.run.store

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
 from . import (
     best_of_n,
     chatglm_dpo,
@@ -25,7 +26,6 @@ from . import (
     ultrafeedback_dpo,
     ultrafeedback_ppo,
 )
-from .iteration import Iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,11 @@ from ...configs.recipes import (
 )
 from ...stores.records import Pair, RewardModel
 from ..run.handles import Rows
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.compare import annotate
+from ..stages.prefer import prefer
+from ..stages.sample import sample
+from ..stages.train_reward import train_reward
 
 Annotated = (
     DPO
@@ -30,12 +34,12 @@ Annotated = (
 
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
     """(x, y+, y-): answers of the policy, compared by annotators p_ann."""
-    drafts = it.sample(it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    return it.prefer(drafts, it.annotate(drafts))
+    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    return prefer(it, drafts, annotate(it, drafts))
 
 
 def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:
     """r: the configured reward model (None), or else one that is trained on annotated pairs."""
     if it.has_reward:
         return None
-    return it.train_reward(annotated(it, cfg))
+    return train_reward(it, annotated(it, cfg))

@@ -2,8 +2,11 @@
 
 from ...configs.recipes import ChatGLMDPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.pair import pair
+from ..stages.train import train
+from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .iteration import Iteration
 from .rewarded_samples import rewarded
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
@@ -12,6 +15,6 @@ SUMMARY = "make pairs of samples by a debiased reward model, train on them by DP
 
 def chatglm_dpo(it: Iteration, cfg: ChatGLMDPO) -> Checkpoint:
     """Raise the best samples by reward over the worst (Eq. 7)."""
-    reward = surrogate(it, cfg)  # Eq. 1 and 2
-    judged = rewarded(it, it.varied(it.prompts("unlabeled"), reward), reward, n=cfg.best_of)
-    return it.train(it.pair(judged, rule="reward_extremes", top_k=cfg.top_k))
+    model = surrogate(it, cfg)  # Eq. 1 and 2
+    judged = rewarded(it, varied(it, it.prompts("unlabeled"), model), model, n=cfg.best_of)
+    return train(it, pair(it, judged, rule="reward_extremes", top_k=cfg.top_k))

@@ -5,8 +5,10 @@ Its practices are switches that every recipe has; the presets named after it tur
 
 from ...configs.recipes import ChatGLMPPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.online_rl import train_ppo
+from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .iteration import Iteration
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
 SUMMARY = "compare every two answers, train a debiased reward model, optimise it by PPO"
@@ -14,5 +16,5 @@ SUMMARY = "compare every two answers, train a debiased reward model, optimise it
 
 def chatglm_ppo(it: Iteration, cfg: ChatGLMPPO) -> Checkpoint:
     """Maximise r(x, y) - r(x, y_ref) over answers to prompts of which some are better (Eq. 5)."""
-    reward = surrogate(it, cfg)  # Eq. 1 and 2
-    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)
+    model = surrogate(it, cfg)  # Eq. 1 and 2
+    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)

@@ -2,7 +2,11 @@
 
 from ...configs.recipes import CritiqueModel
 from ...stores.records import Checkpoint
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.critique import critique
+from ..stages.critique_sft import demonstrate_critiques
+from ..stages.sample import sample
+from ..stages.train import train
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "supervised fine-tuning on critiques: the policy becomes a critic for --critic"
@@ -10,5 +14,5 @@ SUMMARY = "supervised fine-tuning on critiques: the policy becomes a critic for 
 
 def critique_model(it: Iteration, cfg: CritiqueModel) -> Checkpoint:
     """SFT on what the critic was asked about the policy's answers, and what it said (Sec. 2.6)."""
-    drafts = it.sample(it.prompts(), n=cfg.n)
-    return it.train(it.demonstrate_critiques(drafts, it.critique(drafts)))
+    drafts = sample(it, it.prompts(), n=cfg.n)
+    return train(it, demonstrate_critiques(it, drafts, critique(it, drafts)))

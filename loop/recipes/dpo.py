@@ -2,8 +2,9 @@
 
 from ...configs.recipes import DPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.train import train
 from .annotated_pairs import annotated
-from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "annotate pairs of answers, train on them by DPO"
@@ -11,4 +12,4 @@ SUMMARY = "annotate pairs of answers, train on them by DPO"
 
 def dpo(it: Iteration, cfg: DPO) -> Checkpoint:
     """Raise the preferred answers over the others, relative to the reference policy."""
-    return it.train(annotated(it, cfg))
+    return train(it, annotated(it, cfg))

@@ -2,7 +2,11 @@
 
 from ...configs.recipes import FeedME
 from ...stores.records import Checkpoint
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.compare import annotate
+from ..stages.imitate import demonstrate_preferred
+from ..stages.sample import sample
+from ..stages.train import train
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the preferred answer of each annotated pair"
@@ -10,5 +14,5 @@ SUMMARY = "fine-tune on the preferred answer of each annotated pair"
 
 def feedme(it: Iteration, cfg: FeedME) -> Checkpoint:
     """Imitate what annotators preferred."""
-    drafts = it.sample(it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    return it.train(it.demonstrate_preferred(drafts, it.annotate(drafts)))
+    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    return train(it, demonstrate_preferred(it, drafts, annotate(it, drafts)))

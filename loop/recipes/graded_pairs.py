@@ -3,7 +3,12 @@
 from ...configs.recipes import Graded
 from ...stores.records import Pair, RewardModel
 from ..run.handles import Rows
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.complete import complete
+from ..stages.grade import grade, grade_overall
+from ..stages.mix import mixed
+from ..stages.pair import binarise
+from ..stages.train_reward import train_reward
 
 
 def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
@@ -11,17 +16,17 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
 
     The rule says which grades are asked for: those of the four aspects, or an overall score.
     """
-    completions = it.complete(it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
+    completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
     if cfg.binarisation == "overall":
-        grades = it.grade_overall(completions)
+        grades = grade_overall(it, completions)
     else:
-        grades = it.grade(completions)
-    pairs = it.binarise(completions, grades, rule=cfg.binarisation)
-    return it.mixed(pairs, cfg.mix)
+        grades = grade(it, completions)
+    pairs = binarise(it, completions, grades, rule=cfg.binarisation)
+    return mixed(it, pairs, cfg.mix)
 
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:
     """r: the configured reward model (None), or else one that is trained on graded pairs."""
     if it.has_reward:
         return None
-    return it.train_reward(graded_pairs(it, cfg))
+    return train_reward(it, graded_pairs(it, cfg))

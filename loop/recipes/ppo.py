@@ -2,8 +2,10 @@
 
 from ...configs.recipes import PPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.online_rl import train_ppo
+from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023), PPO"
 SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty to M_0"
@@ -11,5 +13,5 @@ SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty
 
 def ppo(it: Iteration, cfg: PPO) -> Checkpoint:
     """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
-    reward = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
-    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)
+    model = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
+    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)

@@ -5,7 +5,11 @@ AlpacaFarm, Section 2.2. The checkpoint is sampled behind the positive control t
 
 from ...configs.recipes import RewardConditioning
 from ...stores.records import Checkpoint
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.compare import annotate
+from ..stages.imitate import condition
+from ..stages.sample import sample
+from ..stages.train import train
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
@@ -13,7 +17,7 @@ SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
 
 def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:
     """Imitate both answers of each pair, conditioned on which one won."""
-    drafts = it.sample(it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    preferences = it.annotate(drafts)
-    both = it.condition(drafts, preferences, positive=cfg.positive, negative=cfg.negative)
-    return it.train(both)
+    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    preferences = annotate(it, drafts)
+    both = condition(it, drafts, preferences, positive=cfg.positive, negative=cfg.negative)
+    return train(it, both)

@@ -2,8 +2,10 @@
 
 from ...configs.recipes import RewardModelling
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.train import unchanged
+from ..stages.train_reward import train_reward
 from .annotated_pairs import annotated
-from .iteration import Iteration
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "train a reward model on annotated pairs"
@@ -11,5 +13,5 @@ SUMMARY = "train a reward model on annotated pairs"
 
 def reward_model(it: Iteration, cfg: RewardModelling) -> Checkpoint:
     """Fit Bradley-Terry to the annotated pairs."""
-    it.train_reward(annotated(it, cfg))
-    return it.unchanged()
+    train_reward(it, annotated(it, cfg))
+    return unchanged(it)

@@ -3,7 +3,12 @@
 from ...configs.recipes import RewardOnly
 from ...stores.records import Checkpoint
 from ..run.handles import JudgedRows
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.pair import demonstrate, pair
+from ..stages.reward import reward
+from ..stages.sample import sample
+from ..stages.train import train
+from ..stages.variance_filter import varied
 
 PAPER = "RLRF (Lee et al., 2024), baseline"
 SUMMARY = "pair the highest rewards with random others, no critique, train"
@@ -11,8 +16,8 @@ SUMMARY = "pair the highest rewards with random others, no critique, train"
 
 def reward_only(it: Iteration, cfg: RewardOnly) -> Checkpoint:
     """Positives by reward alone, negatives at random, then DPO or rejection sampling."""
-    drafts = it.sample(it.varied(it.prompts(), None), n=cfg.n)  # D_y: y_i ~ pi(x)
-    judged = JudgedRows(candidates=drafts, rewards=it.reward(drafts))
+    drafts = sample(it, varied(it, it.prompts(), None), n=cfg.n)  # D_y: y_i ~ pi(x)
+    judged = JudgedRows(candidates=drafts, rewards=reward(it, drafts))
     if cfg.train == "rs":
-        return it.train(it.demonstrate(judged, rule="top_reward", top_k=cfg.top_k))
-    return it.train(it.pair(judged, rule="top_reward", top_k=cfg.top_k))
+        return train(it, demonstrate(it, judged, rule="top_reward", top_k=cfg.top_k))
+    return train(it, pair(it, judged, rule="top_reward", top_k=cfg.top_k))

@@ -2,10 +2,12 @@
 
 from ...stores.records import RewardModel
 from ..run.handles import JudgedRows, Prompts
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.reward import reward
+from ..stages.sample import sample
 
 
-def rewarded(it: Iteration, prompts: Prompts, reward: RewardModel | None, *, n: int) -> JudgedRows:
+def rewarded(it: Iteration, prompts: Prompts, model: RewardModel | None, *, n: int) -> JudgedRows:
     """(x, y_i, r(x, y_i)): n answers a prompt, each with its reward."""
-    answers = it.sample(prompts, n=n, label="sample:unlabeled")  # y_i ~ pi(x)
-    return JudgedRows(candidates=answers, rewards=it.reward(answers, by=reward))
+    answers = sample(it, prompts, n=n, label="sample:unlabeled")  # y_i ~ pi(x)
+    return JudgedRows(candidates=answers, rewards=reward(it, answers, by=model))

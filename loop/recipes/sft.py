@@ -2,7 +2,9 @@
 
 from ...configs.recipes import SFT
 from ...stores.records import Checkpoint
-from .iteration import Iteration
+from ..run.iteration import Iteration
+from ..stages.human_sft import demonstrations
+from ..stages.train import train
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on people's demonstrations"
@@ -10,4 +12,4 @@ SUMMARY = "fine-tune on people's demonstrations"
 
 def sft(it: Iteration, _cfg: SFT) -> Checkpoint:
     """Maximise the likelihood of demonstrations, response and end token alone."""
-    return it.train(it.demonstrations(it.prompts("sft")))
+    return train(it, demonstrations(it, it.prompts("sft")))

@@ -5,8 +5,13 @@ Nothing but the reward model is trained; the paper's curve has n in 1, 2, 4, 8, 
 
 from ...configs.recipes import UltraFeedbackBoN
 from ...stores.records import Checkpoint
+from ..evaluation.best_of_curve import measure_best_of
+from ..run.iteration import Iteration
+from ..stages.refine import best
+from ..stages.reward import reward
+from ..stages.sample import sample
+from ..stages.train import unchanged
 from .graded_pairs import graded_reward
-from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "train a reward model on graded completions, give the best of n samples by it"
@@ -14,8 +19,8 @@ SUMMARY = "train a reward model on graded completions, give the best of n sample
 
 def ultrafeedback_bon(it: Iteration, cfg: UltraFeedbackBoN) -> Checkpoint:
     """Measure the best of n answers to the held-out prompts, for every n at once."""
-    reward = graded_reward(it, cfg)
-    answers = it.sample(it.held_out, n=cfg.most, top_p=cfg.top_p, label="sample:held-out")
-    best = it.best(answers, by=it.reward(answers, by=reward))  # argmax r(x, y_i)
-    it.measure_best_of(best, most=cfg.most)
-    return it.unchanged()
+    model = graded_reward(it, cfg)
+    answers = sample(it, it.held_out, n=cfg.most, top_p=cfg.top_p, label="sample:held-out")
+    promising = best(answers, by=reward(it, answers, by=model))  # argmax r(x, y_i)
+    measure_best_of(it, promising, most=cfg.most)
+    return unchanged(it)

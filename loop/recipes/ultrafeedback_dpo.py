@@ -2,8 +2,9 @@
 
 from ...configs.recipes import UltraFeedbackDPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.train import train
 from .graded_pairs import graded_pairs
-from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "grade completions of several models, binarise the grades, train on the pairs by DPO"
@@ -11,4 +12,4 @@ SUMMARY = "grade completions of several models, binarise the grades, train on th
 
 def ultrafeedback_dpo(it: Iteration, cfg: UltraFeedbackDPO) -> Checkpoint:
     """Raise each prompt's best completion over a lesser one, relative to the reference policy."""
-    return it.train(graded_pairs(it, cfg))
+    return train(it, graded_pairs(it, cfg))

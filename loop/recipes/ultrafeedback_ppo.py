@@ -2,8 +2,10 @@
 
 from ...configs.recipes import UltraFeedbackPPO
 from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.online_rl import train_ppo
+from ..stages.variance_filter import varied
 from .graded_pairs import graded_reward
-from .iteration import Iteration
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
 SUMMARY = "train a reward model on graded completions, optimise it by PPO"
@@ -11,5 +13,5 @@ SUMMARY = "train a reward model on graded completions, optimise it by PPO"
 
 def ultrafeedback_ppo(it: Iteration, cfg: UltraFeedbackPPO) -> Checkpoint:
     """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
-    reward = graded_reward(it, cfg)
-    return it.ppo(it.varied(it.prompts("unlabeled"), reward), reward)
+    model = graded_reward(it, cfg)
+    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)

@@ -23,8 +23,8 @@ from ...stores.records import Candidate, Pair, Receipt
 from ..data.receipts import KEPT, receipts
 from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
 
 FILTER = "balance_length"
 LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
@@ -42,7 +42,9 @@ class Fate:
     kept: bool
 
 
-def balanced(it: Turn, pairs: Rows[Pair], candidates: Rows[Candidate] | None = None) -> Rows[Pair]:
+def balanced(
+    it: Iteration, pairs: Rows[Pair], candidates: Rows[Candidate] | None = None
+) -> Rows[Pair]:
     """Commit the pairs that are kept, under the rule `RULE/balanced`; as they are if that is off.
 
     `candidates` are those that the pairs were made of, None if nobody counted their tokens. The
@@ -51,7 +53,7 @@ def balanced(it: Turn, pairs: Rows[Pair], candidates: Rows[Candidate] | None = N
     config = it.run.config.pairs
     if not config.balance_length:
         return pairs
-    balancing = _Balancing(turn=it, pairs=pairs, candidates=candidates)
+    balancing = _Balancing(it=it, pairs=pairs, candidates=candidates)
     read = (pairs,) if candidates is None else (pairs, candidates)
     work = it.work("balance", {"bucket_width": config.bucket_width}, *read)
 
@@ -106,7 +108,7 @@ def _drawn(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, s
 class _Balancing:
     """The balancing of one stage; what becomes of all pairs is decided once, when first needed."""
 
-    turn: Turn
+    it: Iteration
     pairs: Rows[Pair]
     candidates: Rows[Candidate] | None
 
@@ -127,12 +129,12 @@ class _Balancing:
         return [
             receipt
             for bucket, outcomes in sorted(buckets.items())
-            for receipt in receipts(self.turn.number, f"{FILTER}/{bucket}", "pairs", outcomes)
+            for receipt in receipts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
         ]
 
     @cached_property
     def _fates(self) -> Mapping[str, Fate]:
-        width, seed = self.turn.run.config.pairs.bucket_width, self.turn.run.config.seed
+        width, seed = self.it.run.config.pairs.bucket_width, self.it.run.config.seed
         chunks = range(self.pairs.chunks)
         return fates(pl.concat(map(self._lengths, chunks)), width, seed)
 
@@ -159,7 +161,7 @@ class _Balancing:
         return found.unique("candidate_id").filter(pl.col("completion_tokens") > 0)
 
     def _tables(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> Iterator[pl.DataFrame]:
-        store = self.turn.run.store
+        store = self.it.run.store
         for stage in rows.stages:
             yield as_frame(store.table(rows.row_type, stage.key(store.journal, chunk)))
 

@@ -15,8 +15,8 @@ from ...critics.annotators.simulate import draw_key
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
+from ..run.iteration import Iteration
 from ..run.panel import Panel
-from ..run.turn import Turn
 from .annotate import Annotating
 from .matches import Match, Task, normal
 from .retry_unscored import Retrying, replies_so_far
@@ -26,7 +26,7 @@ Matched = Callable[[int], list[Match]]
 """Gives the matches of a chunk of prompts."""
 
 
-def annotate(it: Turn, candidates: Rows[Candidate]) -> Rows[Preference]:
+def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
 
     Raises:
@@ -45,7 +45,7 @@ def annotate(it: Turn, candidates: Rows[Candidate]) -> Rows[Preference]:
     return _compared(it, "annotate", panel, matched, which, candidates)
 
 
-def compare(it: Turn, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
     """Compare each answer, as the second, with the reference's output to its prompt (p_eval).
 
     An answer that is empty or truncated is compared as it is; a prompt without an output is not.
@@ -128,7 +128,7 @@ def _present(panel: Panel | None) -> Panel:
 
 
 def _compared(
-    it: Turn,
+    it: Iteration,
     verb: Verb,
     panel: Panel,
     matched: Matched,
@@ -156,7 +156,7 @@ def _compared(
 
 
 def _paid(
-    it: Turn,
+    it: Iteration,
     annotating: Annotating,
     matched: Matched,
     which: Mapping[str, Json],

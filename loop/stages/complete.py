@@ -13,17 +13,17 @@ from ...stores.records import Candidate, Prompt
 from ..run.completers import Completers
 from ..run.draws import Draw
 from ..run.handles import Planned, Prompts, Rows
+from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
 from ..run.run import Work
-from ..run.turn import Turn
 from .draw_candidates import CandidateDrawing
 from .model_assignment import principle_of, slots, told
 
 VERB = "complete"
 
 
-def complete(it: Turn, prompts: Prompts, *, n: int) -> Rows[Candidate]:
+def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     """y_i ~ pi_i(principle_i, x): commit n completions a prompt, of as many models as there are.
 
     Raises:
@@ -40,7 +40,7 @@ def complete(it: Turn, prompts: Prompts, *, n: int) -> Rows[Candidate]:
 
 
 def _completed(
-    it: Turn, completers: Completers, model: PoolModel, prompts: Prompts, n: int
+    it: Iteration, completers: Completers, model: PoolModel, prompts: Prompts, n: int
 ) -> Planned:
     """Pay the stage of one model: the completions that it was drawn for."""
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
@@ -87,7 +87,7 @@ def _params(
 
 
 def _draws(
-    it: Turn, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
+    it: Iteration, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
 ) -> list[Draw]:
     """Return what a model is to draw for a prompt."""
     seed, mix = it.run.config.seed, completers.mix_of(model)

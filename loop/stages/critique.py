@@ -16,9 +16,20 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, AspectRating, Candidate, Critique, storable
 from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
 from .ask_judge import Inquiring
+
+
+def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
+    """f(x, y): commit one critique a candidate, with the reference where the task has one."""
+    judging = Judging(run=it.run, iteration=it.number)
+    owed = it.work("critique", judging.identity, candidates)
+    with it.run.stage(it.number, f"critique:{candidates.label}", owed, judge=True) as stage:
+        judging.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
+    return Rows(row_type=Critique, stages=(stage.planned,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from ...stores.records import (
 from ..data.receipts import KEPT, receipts
 from ..data.training_rows import Outcome
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
 
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
@@ -40,7 +40,7 @@ class Lessons(NamedTuple):
 
 
 def demonstrate_critiques(
-    it: Turn, candidates: Rows[Candidate], critiques: Rows[Critique]
+    it: Iteration, candidates: Rows[Candidate], critiques: Rows[Critique]
 ) -> Rows[Demonstration]:
     """Commit a demonstration of each critique that can be read."""
     params: Json = {"critic": it.run.critic.digest}

@@ -7,15 +7,17 @@ from functools import partial
 from ...configs.schema import SamplingConfig
 from ...policies.engines.engine import Batch, Completion, Request, Sampling
 from ...stores.journal_reader import Cost, Unit
-from ...stores.keys import canonical_json
+from ...stores.keys import Json, canonical_json
 from ...stores.records import Candidate, CandidateKind, storable
 from ..run.admission import Admission
 from ..run.budget import upper_bound
 from ..run.conditioning import conditioned
 from ..run.draws import Draw
+from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run, Stage, Work
 from ..run.secrecy import redacted
 
 
@@ -128,3 +130,20 @@ def engine_sampling(config: SamplingConfig, *, temperature: float | None = None)
         top_p=config.top_p,
         max_tokens=config.max_tokens,
     )
+
+
+def drawn(
+    it: Iteration,
+    label: str,
+    kind: CandidateKind,
+    sampling: SamplingConfig,
+    owed: Work,
+    work: Callable[[int, Json], Sequence[Draw]],
+) -> Rows[Candidate]:
+    """Pay a stage that draws candidates of the policy; `work` gives the draws of a chunk."""
+    drawing = CandidateDrawing(
+        run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
+    )
+    with it.run.stage(it.number, label, owed) as stage:
+        drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
+    return Rows(row_type=Candidate, stages=(stage.planned,))

@@ -15,10 +15,10 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Grade, GradedAspect
 from ..run.handles import Planned, Rows
+from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from ..run.turn import Turn
 from .ask_judge import Inquiring
 from .grade_request import READ, GradingInquiry, grouped
 
@@ -26,7 +26,7 @@ NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 
 
-def grade(it: Turn, candidates: Rows[Candidate]) -> Rows[Grade]:
+def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
     """Grade the candidates of each prompt together, aspect by aspect, from 1 to 5.
 
     Raises:
@@ -36,7 +36,7 @@ def grade(it: Turn, candidates: Rows[Candidate]) -> Rows[Grade]:
     return Rows(row_type=Grade, stages=stages, called=f"grade:{candidates.label}")
 
 
-def grade_overall(it: Turn, candidates: Rows[Candidate]) -> Rows[Grade]:
+def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
     """Critique each candidate by itself, and score it from 1 to 10.
 
     Raises:
@@ -45,7 +45,7 @@ def grade_overall(it: Turn, candidates: Rows[Candidate]) -> Rows[Grade]:
     return Rows(row_type=Grade, stages=(_graded(it, "overall", candidates),))
 
 
-def _graded(it: Turn, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
+def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
     """Pay the stage of one aspect."""
     grader = it.run.grader
     if grader is None:

@@ -20,15 +20,15 @@ from ..data.prompt_rows import optional_text, to_prompt
 from ..data.prompts import TINY
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated
 from ..run.handles import Prompts, Rows, content_key
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Work
-from ..run.turn import Turn
 
 PEOPLE = "people"
 """The rule of these demonstrations, and who wrote them."""
 
 
-def demonstrations(it: Turn, prompts: Prompts) -> Rows[Demonstration]:
+def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
     """Commit people's answers to the prompts; a prompt without one is left out and counted.
 
     Raises:

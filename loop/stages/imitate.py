@@ -18,8 +18,8 @@ from ..data.cycles import consistency_params, sifted
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows
 from ..run.conditioning import conditioned, control_text
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
 from .prefer import sides, yields
 
 PREFERRED, CONDITIONED = "preferred", "conditioned"
@@ -31,7 +31,7 @@ Imitation = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Prompt], int], Made]
 
 
 def demonstrate_preferred(
-    it: Turn, candidates: Rows[Candidate], preferences: Rows[Preference]
+    it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]
 ) -> Rows[Demonstration]:
     """Commit (x, y+) of every comparison."""
     how = preferred_demonstrations
@@ -39,7 +39,7 @@ def demonstrate_preferred(
 
 
 def condition(
-    it: Turn,
+    it: Iteration,
     candidates: Rows[Candidate],
     preferences: Rows[Preference],
     *,
@@ -97,7 +97,7 @@ def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
 
 
 def _derived(
-    it: Turn,
+    it: Iteration,
     verb: str,
     params: Mapping[str, Json],
     how: Imitation,

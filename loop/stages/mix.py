@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
+from ...configs.section import Place
 from ...stores.keys import Json, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
 from ...stores.schemas import Row as StoredRow
@@ -25,9 +26,9 @@ from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_annotations import ANNOTATIONS
 from ..lake.imports.imported_rows import Maker, identity_of
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Work
-from ..run.turn import Turn
 from .balance_length import balanced
 
 MIX = "mix"
@@ -62,11 +63,12 @@ def mix_digests(files: Sequence[Path]) -> list[Json]:
     return [[path.name, file_digest(path)] for path in files]
 
 
-def mixed(it: Turn, pairs: Rows[Pair], files: Sequence[Path]) -> Rows[Pair]:
+def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:
     """Return the pairs together with those of the files; the same if there are no files.
 
     What the files hold is spread over as many chunks as the pairs have.
     """
+    files = [Path(name) for name in names]
     if not files:
         return pairs
     held_out = [p.messages for p in it.run.prompts.values() if p.split == "held-out"]

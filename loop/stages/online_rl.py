@@ -7,7 +7,7 @@ reproducible, as on the CPU; elsewhere a step that was committed keeps its first
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,16 +22,17 @@ from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
+from ..run.iteration import Iteration
 from ..run.models import is_endpoint, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Stage, Work
-from ..run.turn import Turn
 from .online_steps import Steps, prompts_file, step_cost
 from .publish import Publishing
-from .reference_reward import References
-from .reward import Scoring
-from .supervised_set import Supervision
+from .reference_reward import References, references
+from .reward import Scoring, reward
+from .sample import sample
+from .supervised_set import Supervision, supervision
 
 Method = Literal["ppo", "quark"]
 SHOWN = ("reward", "kl", "loss")
@@ -44,7 +45,7 @@ class OnlineTraining:
     With `references` rewards are relative to theirs, and prompts without one are left out.
     """
 
-    turn: Turn
+    it: Iteration
     method: Method
     prompts: Prompts
     reward: RewardModel | None
@@ -54,13 +55,13 @@ class OnlineTraining:
     @property
     def settings(self) -> PPOTraining | QuarkTraining:
         """The method's settings."""
-        training = self.turn.run.config.training
+        training = self.it.run.config.training
         return training.ppo if self.method == "ppo" else training.quark
 
     @property
     def scoring(self) -> Scoring:
         """Who rewards the samples."""
-        return Scoring(run=self.turn.run, iteration=self.turn.number, model=self.reward)
+        return Scoring(run=self.it.run, iteration=self.it.number, model=self.reward)
 
     @property
     def asked(self) -> list[Prompt]:
@@ -72,13 +73,13 @@ class OnlineTraining:
 
     def steps(self) -> Work:
         """Return the work of the steps: a unit each, all of them known beforehand."""
-        turn = self.turn
+        it = self.it
         params: Json = {
-            "policy": turn.policy.params,
-            "reference": turn.run.models.initial.identity,
+            "policy": it.policy.params,
+            "reference": it.run.models.initial.identity,
             "reward": self.scoring.identity,
             "settings": semantic(self.settings),
-            "sampling": semantic(turn.run.config.policy.sampling),
+            "sampling": semantic(it.run.config.policy.sampling),
         }
         content = (digest([key for (key,) in self.prompts.each_key()]),)
         if self.references is not None:
@@ -98,7 +99,7 @@ class OnlineTraining:
             verb="train",
             params={"method": self.method},
             upstream=(steps.identity,),
-            reads=lambda: [steps.keys(self.turn.run.store.journal)],
+            reads=lambda: [steps.keys(self.it.run.store.journal)],
         )
 
     def require_trainable(self) -> None:
@@ -108,36 +109,36 @@ class OnlineTraining:
             ConfigError: if there is no reward model, or nothing is drawn at random.
             NothingToTrainOn: without prompts, or without the policy's weights.
         """
-        turn = self.turn
+        it = self.it
         if self.scoring.reward_id is None:
             raise ConfigError(f"reward.model is none: {self.method} needs a reward model")
-        if turn.run.config.policy.sampling.temperature == 0:
+        if it.run.config.policy.sampling.temperature == 0:
             raise ConfigError(
                 f"policy.sampling.temperature is 0: {self.method} learns from answers that are "
                 "drawn at random; set it above 0"
             )
         if not self.asked:
             raise NothingToTrainOn(
-                f"iteration {turn.number} has no prompts for {self.method}; raise prompts.parts"
+                f"iteration {it.number} has no prompts for {self.method}; raise prompts.parts"
             )
-        if is_endpoint(turn.policy.location):
+        if is_endpoint(it.policy.location):
             raise NothingToTrainOn(
-                f"the policy is served at {turn.policy.location}, so its weights can not be "
+                f"the policy is served at {it.policy.location}, so its weights can not be "
                 f"trained here by {self.method}; give their folder with --policy"
             )
 
     def job(self, identity: str) -> TrainJob:
         """Return the training, every model that it reads verified; `identity` is its steps'."""
-        turn, config = self.turn, self.turn.run.config
-        initial = turn.run.models.initial
-        same = initial.identity == turn.policy.identity
-        turn.run.verify(turn.policy)
-        store, work = turn.run.store, turn.run.store.folder / "work" / identity
+        it, config = self.it, self.it.run.config
+        initial = it.run.models.initial
+        same = initial.identity == it.policy.identity
+        it.run.verify(it.policy)
+        store, work = it.run.store, it.run.store.folder / "work" / identity
         rewards = None if self.references is None else self.references.rewards
         prompts = store.when_there_is_room(lambda: prompts_file(work, self.asked, rewards))
         return TrainJob(
             method=self.method,
-            model=Path(turn.policy.location),
+            model=Path(it.policy.location),
             reference=None if same else Path(initial.location),
             data=(prompts,),
             output=work,
@@ -149,10 +150,10 @@ class OnlineTraining:
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             online=OnlineJob(
-                iteration=turn.number,
+                iteration=it.number,
                 identity=identity,
                 root_seed=config.seed,
-                policy=turn.policy.identity,
+                policy=it.policy.identity,
                 model=config.policy.model,
                 reward_id=self.scoring.reward_id or "",
                 sampling=config.policy.sampling,
@@ -163,33 +164,61 @@ class OnlineTraining:
 
     def checkpoint(self, identity: str, result: TrainResult) -> Checkpoint:
         """Return the row of the published policy."""
-        turn = self.turn
+        it = self.it
         finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
         return Checkpoint(
             checkpoint_id=identity,
-            parent_id=turn.parent.checkpoint_id,
-            reference_id=turn.run.models.initial.identity,
-            iteration=turn.number,
-            recipe=turn.run.config.recipe.name,
+            parent_id=it.parent.checkpoint_id,
+            reference_id=it.run.models.initial.identity,
+            iteration=it.number,
+            recipe=it.run.config.recipe.name,
             path=f"{CHECKPOINTS}/{identity}",
             steps=result.steps,
             metrics=canonical_json(finite),
         )
 
     def _reward_folder(self) -> Path:
-        run = self.turn.run
+        run = self.it.run
         if self.reward is not None:
             return run.reward_folder(self.reward)
         return Path(located(run.config.reward.model, "reward"))
 
 
-def optimise(training: OnlineTraining) -> Checkpoint:
+def train_ppo(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:
+    """M_t: the policy after PPO on these prompts against a reward model, a step a unit."""
+    return _optimise(it, "ppo", prompts, model)
+
+
+def train_quark(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:
+    """M_t: the policy after Quark on these prompts by a reward model, a step a unit."""
+    return _optimise(it, "quark", prompts, model)
+
+
+def _optimise(
+    it: Iteration, method: Method, prompts: Prompts, model: RewardModel | None
+) -> Checkpoint:
+    """Train the policy online; before that, commit what it reads besides prompts and reward."""
+    training = OnlineTraining(it=it, method=method, prompts=prompts, reward=model)
+    training.require_trainable()
+    relative = training.settings.reference_reward
+    found = _references(it, prompts, model) if relative else None
+    return _trained(replace(training, references=found, supervision=supervision(it)))
+
+
+def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> References:
+    """r(x, y_ref), y_ref ~ M_0(x): what rewards are relative to."""
+    first = replace(it, policy=it.run.models.initial)
+    answers = sample(first, prompts, n=1, label="sample:reference")
+    return references(it, answers, reward(it, answers, by=model))
+
+
+def _trained(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
-    turn, run = training.turn, training.turn.run
-    with run.stage(turn.number, training.method, training.steps()) as steps:
+    it, run = training.it, training.it.run
+    with run.stage(it.number, training.method, training.steps()) as steps:
         if steps.owed:
             _pay_steps(training, steps)
-    with run.stage(turn.number, "train", training.publication(steps.planned)) as stage:
+    with run.stage(it.number, "train", training.publication(steps.planned)) as stage:
         for unit in stage.owed:
             run.models.make_room()
             job = training.job(steps.planned.identity)
@@ -204,7 +233,7 @@ def optimise(training: OnlineTraining) -> Checkpoint:
 
 def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     """Let the trainer make all steps; commit each, and in the end what nobody told of any more."""
-    run = training.turn.run
+    run = training.it.run
     run.models.make_room()
     job = training.job(stage.planned.identity)
     most = step_cost(run.config, training.settings)

@@ -5,17 +5,30 @@ import polars as pl
 from ...configs.recipes import Binarisation
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.keys import Json
-from ...stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yield
+from ...stores.records import Candidate, Demonstration, Grade, Pair, Prompt, Receipt, Yield
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
 from ..data.judged_candidates import judge, verdicts
 from ..data.pairs import DERIVE, Pairing, Rule
 from ..run.handles import D, JudgedRows, Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
+from .balance_length import balanced
 
 
-def make(
-    it: Turn, verb: str, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
+def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
+    """(x, y+, y-): positives of the rule, each against a random negative."""
+    return balanced(it, _made(it, "pair", Pair, judged, rule=rule, top_k=top_k), judged.candidates)
+
+
+def demonstrate(
+    it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int
+) -> Rows[Demonstration]:
+    """(x, y+): the positives of the rule, as a rejection-sampling set."""
+    return _made(it, "demonstrate", Demonstration, judged, rule=rule, top_k=top_k)
+
+
+def _made(
+    it: Iteration, verb: str, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[D]:
     """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
     how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
@@ -34,9 +47,9 @@ def make(
 
 
 def binarise(
-    it: Turn, candidates: Rows[Candidate], grades: Rows[Grade], rule: Binarisation
+    it: Iteration, candidates: Rows[Candidate], grades: Rows[Grade], *, rule: Binarisation
 ) -> Rows[Pair]:
-    """Commit the pair that a rule makes of each prompt's graded candidates, with receipts."""
+    """(x, y+, y-): each prompt's best graded completion against one with a lower score."""
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
     owed = it.work("binarise", {"rule": rule}, candidates, grades)
     with it.run.stage(it.number, "binarise", owed) as stage:
@@ -48,10 +61,12 @@ def binarise(
             told = binarisation_receipts(scored, made, how)
             rows, yields = as_arrow(made.rows), as_arrow(made.yields)
             stage.commit(unit, {Pair: rows, Yield: yields, Receipt: told}, Advance(rows=len(rows)))
-    return Rows(row_type=Pair, stages=(stage.planned,))
+    return balanced(it, Rows(row_type=Pair, stages=(stage.planned,)), candidates)
 
 
-def _judged(it: Turn, judged: JudgedRows, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
+def _judged(
+    it: Iteration, judged: JudgedRows, candidates: pl.DataFrame, chunk: int
+) -> pl.DataFrame:
     """Return the chunk's candidates, each with its critique and reward."""
     rewards = it.frame(judged.rewards, chunk)
     if judged.critiques is None:

@@ -16,8 +16,9 @@ from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
 from ..data.cycles import DECIDED, consistency_params, sifted
 from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
+from .balance_length import balanced
 
 
 class Sides(NamedTuple):
@@ -30,7 +31,7 @@ class Sides(NamedTuple):
     rejected: pl.DataFrame
 
 
-def prefer(it: Turn, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
+def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
     """Commit the pairs of the comparisons that count, and what became of each prompt."""
     config = it.run.config.annotation
     params: Json = {"rule": PREFERRED, **consistency_params(config)}
@@ -50,7 +51,7 @@ def prefer(it: Turn, candidates: Rows[Candidate], preferences: Rows[Preference])
             rows, yields = as_arrow(made.rows), as_arrow(made.yields)
             tables = {Pair: rows, Yield: yields, **said.tables}
             stage.commit(unit, tables, Advance(rows=len(rows)))
-    return Rows(row_type=Pair, stages=(stage.planned,))
+    return balanced(it, Rows(row_type=Pair, stages=(stage.planned,)), candidates)
 
 
 def preferred_pairs(

@@ -14,9 +14,9 @@ from ...stores.keys import digest
 from ...stores.records import Candidate, Receipt, Reward
 from ..data.receipts import KEPT, receipts
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.turn import Turn
 
 FILTER = "reference-reward"
 FAILED, UNSCORED = "no_reference_answer", "reference_unscored"
@@ -34,7 +34,7 @@ class References:
     key: str
 
 
-def references(it: Turn, answers: Rows[Candidate], rewards: Rows[Reward]) -> References:
+def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -> References:
     """Return the rewards of M_0's answers, one a prompt, and commit which prompts have none.
 
     Raises:

@@ -8,12 +8,25 @@ from ...stores.journal_reader import Cost, Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Message, Reward, RewardModel
 from ..run.admission import Admission
+from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.models import NO_MODEL
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
 
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
+
+
+def reward(
+    it: Iteration, candidates: Rows[Candidate], *, by: RewardModel | None = None
+) -> Rows[Reward]:
+    """r(x, y): commit the scalar of a reward model, default the configured one, a candidate."""
+    scoring = Scoring(run=it.run, iteration=it.number, model=by)
+    owed = it.work("reward", scoring.identity, candidates)
+    with it.run.stage(it.number, f"reward:{candidates.label}", owed) as stage:
+        scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
+    return Rows(row_type=Reward, stages=(stage.planned,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

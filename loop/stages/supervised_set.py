@@ -26,9 +26,9 @@ from ..data.prompts import TINY, read_prompts, tiny_prompts
 from ..data.receipts import KEPT, ids_by_fate, receipts
 from ..data.training_rows import Origin, demonstration_rows, unrated
 from ..run.handles import Rows, content_key
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Run, Work
-from ..run.turn import Turn
 from .human_sft import PEOPLE, answers_of_people
 
 STAGE, RULE = "next-token", "next_token"
@@ -131,7 +131,7 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
     return found
 
 
-def supervision(it: Turn) -> Supervision | None:
+def supervision(it: Iteration) -> Supervision | None:
     """Commit the supervised set, unless that is done; None where `training.next_token` is off.
 
     Raises:

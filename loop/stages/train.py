@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ...configs.load import semantic
 from ...configs.methods import DPOTraining, SFTTraining
@@ -16,11 +17,11 @@ from ...stores.lake import CHECKPOINTS
 from ...stores.records import Checkpoint, Demonstration, Pair, Receipt, Yield
 from ...stores.schemas import TABLES
 from ..run.handles import Rows, joined
+from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
-from ..run.turn import Turn
+from ..run.run import Run, Stage, Work
 from .publish import Publishing, accelerate_config
 from .supervised_set import Supervision, supervision
 
@@ -94,14 +95,22 @@ class Training:
         )
 
 
-def train(it: Turn, rows: Rows[Pair] | Rows[Demonstration], start: Served) -> Checkpoint:
-    """M_t: commit the checkpoint that is made of `start` by these rows, unless that is done.
+def train(
+    it: Iteration,
+    rows: Rows[Pair] | Rows[Demonstration],
+    *,
+    start: Literal["initial", "previous"] = "previous",
+) -> Checkpoint:
+    """M_t: a policy trained by DPO on pairs, or by SFT on demonstrations, and published.
+
+    Training begins with M_{t-1}, or with M_0 where `start` is initial.
 
     Raises:
         NothingToTrainOn: as `require_enough`.
     """
     beside = supervision(it)
-    training = Training(run=it.run, iteration=it.number, policy=start, supervision=beside)
+    policy = it.run.models.initial if start == "initial" else it.policy
+    training = Training(run=it.run, iteration=it.number, policy=policy, supervision=beside)
     owed = it.whole("train", training.identity(rows), rows)
     if beside is not None:
         owed = beside.read_by(owed)
@@ -113,6 +122,21 @@ def train(it: Turn, rows: Rows[Pair] | Rows[Demonstration], start: Served) -> Ch
     key = stage.planned.key(it.run.store.journal, 0)
     (checkpoint,) = it.run.store.rows(Checkpoint, key)
     return checkpoint
+
+
+def unchanged(it: Iteration) -> Checkpoint:
+    """M_t = M_{t-1}: end an iteration that makes something else than a policy."""
+    row = replace(it.parent, iteration=it.number, recipe=it.run.config.recipe.name)
+    owed = Work(
+        verb="unchanged",
+        params={"policy": it.policy.params, "recipe": row.recipe},
+        upstream=(),
+        reads=lambda: [(it.parent.checkpoint_id,)],
+    )
+    with it.run.stage(it.number, "unchanged", owed) as stage:
+        for unit in stage.owed:
+            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+    return row
 
 
 def require_enough(

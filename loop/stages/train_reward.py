@@ -17,8 +17,8 @@ from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import REWARD_MODELS
 from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
+from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.turn import Turn
 from .publish import Publishing, accelerate_config
 from .train import parts_with_rows, require_enough
 
@@ -27,7 +27,7 @@ TOLD = ("loss", "accuracy", "chosen/mean", "chosen/sd", "rejected/mean", "reject
 """What the lake keeps of each step: means over its pairs, and the moments of their scores."""
 
 
-def train_reward(it: Turn, pairs: Rows[Pair]) -> RewardModel:
+def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     """Train a reward model on the pairs and commit it, unless that is done.
 
     Raises:
@@ -52,7 +52,7 @@ def train_reward(it: Turn, pairs: Rows[Pair]) -> RewardModel:
     return model
 
 
-def _trained(it: Turn, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
+def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
     """Train in a work folder and publish the result; return its row and its statistics."""
     run = it.run
     run.models.make_room()

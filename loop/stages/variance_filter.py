@@ -12,10 +12,11 @@ from ...configs.schema import ConfigError
 from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Prompts, Rows, chunked
+from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.turn import Turn
-from .reward import Scoring
+from .reward import Scoring, reward
+from .sample import sample
 
 FILTER = "prompts:variance"
 LOW = "low_variance"
@@ -24,23 +25,33 @@ FEWEST = 2
 """Scores that have a variance."""
 
 
-def require_reward(it: Turn, reward: RewardModel | None) -> None:
+def require_reward(it: Iteration, model: RewardModel | None) -> None:
     """Raise ConfigError if there is no reward model to measure answers by."""
-    if Scoring(run=it.run, iteration=it.number, model=reward).reward_id is None:
+    if Scoring(run=it.run, iteration=it.number, model=model).reward_id is None:
         raise ConfigError(
             "reward.model is none, and this recipe trains no reward model ahead of it: "
             "prompts.variance.margin needs one"
         )
 
 
-def varied(
-    it: Turn, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
-) -> Prompts:
-    """Return the prompts whose answers differ enough in reward.
+def varied(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
+    """Those prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
 
     Raises:
+        ConfigError: if there is no reward model.
         NothingToTrainOn: if no prompt is left.
     """
+    config = it.run.config.prompts.variance
+    if config.margin is None:
+        return prompts
+    require_reward(it, model)
+    answers = sample(it, prompts, n=config.k, label="sample:variance", purpose="variance")
+    return _varying(it, prompts, answers, reward(it, answers, by=model), config.margin)
+
+
+def _varying(
+    it: Iteration, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
+) -> Prompts:
     kept = list[Prompt]()
     owed = it.work("filter", {"margin": margin}, answers, rewards)
     with it.run.stage(it.number, FILTER, owed) as stage:
@@ -62,9 +73,9 @@ def varied(
 
 def _fates(prompts: Sequence[Prompt], rewards: Sequence[Reward], margin: float) -> list[str]:
     scores: dict[str, list[float]] = {prompt.prompt_id: [] for prompt in prompts}
-    for reward in rewards:
-        if reward.score is not None:
-            scores[reward.prompt_id].append(reward.score)
+    for row in rewards:
+        if row.score is not None:
+            scores[row.prompt_id].append(row.score)
     return [fate(scores[prompt.prompt_id], margin) for prompt in prompts]
 
 

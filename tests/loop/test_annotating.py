@@ -13,10 +13,11 @@ from turns import rows, turn
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
-from lpfloop.loop.stages.compare import drawn_pairs
-from lpfloop.loop.stages.sample import _drawn
+from lpfloop.loop.stages.compare import annotate, compare, drawn_pairs
+from lpfloop.loop.stages.prefer import prefer
+from lpfloop.loop.stages.sample import _drawn, sample
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -25,8 +26,8 @@ def job(folder: Path, *overrides: str, script: str = "greater", name: str = "a")
 
 
 def annotated(it: Iteration, n: int = 2) -> tuple[dict[str, Candidate], list[Preference]]:
-    drafts = it.sample(it.prompts(), n=n)
-    found = rows(it, it.annotate(drafts))
+    drafts = sample(it, it.prompts(), n=n)
+    found = rows(it, annotate(it, drafts))
     return {c.candidate_id: c for c in rows(it, drafts)}, found
 
 
@@ -127,15 +128,15 @@ def test_what_is_not_read_is_asked_again_under_another_seed_without_what_was(tmp
 
 def test_a_verdict_that_is_never_read_is_no_number_and_is_counted(tmp_path):
     with turn(job(tmp_path, script="silent")) as it:
-        drafts = it.sample(it.prompts(), n=2)
-        preferences = it.annotate(drafts)
+        drafts = sample(it, it.prompts(), n=2)
+        preferences = annotate(it, drafts)
         found = rows(it, preferences)
         unread = [row for row in found if row.status != SCORED]
         assert len(unread) > 15
         assert all(row.preferred is None and row.text and not row.flipped for row in unread)
         stages = it.run.store.journal.stages()
         assert sum(stage.totals.get("unscored", 0) for stage in stages) == len(unread)
-        pairs = it.prefer(drafts, preferences)
+        pairs = prefer(it, drafts, preferences)
         ids = {pair.prompt_id for pair in rows(it, pairs)}
         assert not ids & {row.prompt_id for row in unread}
 
@@ -145,8 +146,8 @@ def test_a_verdict_that_is_never_read_is_no_number_and_is_counted(tmp_path):
 
 def test_an_answer_is_compared_as_the_second_with_what_the_reference_answered(tmp_path):
     with turn(job(tmp_path, "assessment.reference=tiny")) as it:
-        outputs, answers = _references(it), it.sample(it.prompts(), n=1)
-        found = rows(it, it.compare(answers, outputs))
+        outputs, answers = _references(it), sample(it, it.prompts(), n=1)
+        found = rows(it, compare(it, answers, outputs))
         texts = {c.candidate_id: c for c in (*rows(it, outputs), *rows(it, answers))}
     assert len(found) == 60
     assert not any(row.flipped for row in found)

@@ -13,10 +13,16 @@ from turns import rows, turn
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.data.training_rows import in_use
 from lpfloop.loop.recipes.annotated_pairs import annotated
-from lpfloop.loop.recipes.iteration import Iteration
 from lpfloop.loop.run.handles import Rows
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.compare import annotate
+from lpfloop.loop.stages.imitate import demonstrate_preferred
+from lpfloop.loop.stages.mix import mixed
+from lpfloop.loop.stages.prefer import prefer
+from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.train import train
 from lpfloop.policies.trainers.length_bias import bucket_of
 from lpfloop.stores.records import Candidate, Pair, Receipt
 
@@ -49,8 +55,8 @@ def lengths(drafts: list[Candidate]) -> dict[str, int]:
 
 def test_every_two_different_answers_of_a_prompt_are_compared(tmp_path):
     with turn(job(tmp_path, "wordy", *EVERY)) as it:
-        drafts = it.sample(it.prompts(), n=4)
-        said = rows(it, it.annotate(drafts))
+        drafts = sample(it, it.prompts(), n=4)
+        said = rows(it, annotate(it, drafts))
         long = lengths(rows(it, drafts))
         by_prompt: dict[str, set[int]] = {}
         for draft in rows(it, drafts):
@@ -66,12 +72,12 @@ def test_every_two_different_answers_of_a_prompt_are_compared(tmp_path):
 
 def test_what_goes_in_circles_makes_no_pair_and_stays_in_the_lake(tmp_path):
     with turn(job(tmp_path, "circling", *SIFTED)) as it:
-        drafts = it.sample(it.prompts(), n=4)
-        preferences = it.annotate(drafts)
+        drafts = sample(it, it.prompts(), n=4)
+        preferences = annotate(it, drafts)
         said = rows(it, preferences)
-        handle = it.prefer(drafts, preferences)
+        handle = prefer(it, drafts, preferences)
         pairs, told = rows(it, handle), receipts(it, handle)
-        shown = it.demonstrate_preferred(drafts, preferences)
+        shown = demonstrate_preferred(it, drafts, preferences)
         learned = rows(it, shown)
     count = Counter[str]()
     for receipt in told:
@@ -92,9 +98,9 @@ def test_what_goes_in_circles_makes_no_pair_and_stays_in_the_lake(tmp_path):
 
 def test_a_bucket_keeps_as_many_pairs_whose_longer_answer_wins_as_loses(tmp_path):
     with turn(job(tmp_path, "wordy", *BALANCED)) as it:
-        drafts = it.sample(it.prompts(), n=4)
-        preferences = it.annotate(drafts)
-        handle = it.prefer(drafts, preferences)
+        drafts = sample(it, it.prompts(), n=4)
+        preferences = annotate(it, drafts)
+        handle = prefer(it, drafts, preferences)
         pairs, told = rows(it, handle), receipts(it, handle)
         long = lengths(rows(it, drafts))
     assert {pair.rule for pair in pairs} == {"preferred/balanced"}
@@ -132,7 +138,7 @@ def test_too_few_balanced_pairs_are_refused_with_what_was_left_out(tmp_path):
     with turn(job(tmp_path, "wordy", *BALANCED, *few)) as it:
         pairs = annotated(it, it.run.config.recipe)
         with pytest.raises(NothingToTrainOn, match=r"a filter did: .*\d+ kept"):
-            it.train(pairs)
+            train(it, pairs)
 
 
 def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
@@ -145,7 +151,7 @@ def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in asked))
     with turn(job(tmp_path, "wordy", *BALANCED, "prompts.per_iteration=12")) as it:
         pairs = annotated(it, it.run.config.recipe)
-        both = it.mixed(pairs, [str(file)])
+        both = mixed(it, pairs, [str(file)])
         assert both.label == "balance:prefer+balance:mixed"
         others = [pair for pair in rows(it, both) if pair not in rows(it, pairs)]
     longer = [words(p.chosen[0].content) - words(p.rejected[0].content) for p in others]
@@ -154,8 +160,8 @@ def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
 
 def test_nothing_is_balanced_and_no_stage_is_planned_where_it_is_off(tmp_path):
     with turn(job(tmp_path, "wordy", *EVERY)) as it:
-        drafts = it.sample(it.prompts(), n=4)
-        handle = it.prefer(drafts, it.annotate(drafts))
+        drafts = sample(it, it.prompts(), n=4)
+        handle = prefer(it, drafts, annotate(it, drafts))
         stages = [state.stage for state in it.run.store.journal.stages()]
     assert handle.label == stages[-1] == "prefer"
 

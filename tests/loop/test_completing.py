@@ -24,6 +24,7 @@ from lpfloop.loop.lake.trace.story import Story
 from lpfloop.loop.run.completers import completers_of
 from lpfloop.loop.run.model_pool import POOLS, PoolModel, load_pool
 from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.complete import complete
 from lpfloop.loop.stages.model_assignment import principle_of, slots, told
 from lpfloop.stores.records import Candidate, Message, Prompt
 
@@ -65,7 +66,7 @@ def job(folder: Path, *overrides: str, pool: Path, name: str = "a", fork=None) -
 
 def completions(wanted: Job, n: int = 4, stop_after: int = -1) -> list[Candidate]:
     with turn(wanted, stop_after) as it:
-        return rows(it, it.complete(it.prompts(), n=n))
+        return rows(it, complete(it, it.prompts(), n=n))
 
 
 def prompt(number: int = 0, source: str = "tiny", *turns: Message) -> Prompt:
@@ -318,7 +319,7 @@ def test_the_tiny_policy_answers_at_five_temperatures_in_one_engine(tmp_path):
         "prompts.chunk=24",
     )
     with turn(job(tmp_path, *settings, pool=Path("tiny"))) as it:
-        found = rows(it, it.complete(it.prompts(), n=4))
+        found = rows(it, complete(it, it.prompts(), n=4))
         assert len(it.run.models._engines) == 1
     assert len(list((tmp_path / "runs" / "a" / "logs").glob("engine-*.log"))) == 1
     assert {c.model for c in found} == {m.name for m in load_pool("tiny").models}

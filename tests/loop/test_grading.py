@@ -13,9 +13,11 @@ from lpfloop.configs.schema import ConfigError, GradingConfig
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
 from lpfloop.critics.grading.grader import Grader
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.stages.grade import grade, grade_overall
 from lpfloop.loop.stages.grade_request import GradingInquiry
+from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Completion
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import SCORED, Candidate, Grade
@@ -43,8 +45,8 @@ def job(folder: Path, *overrides: str, script: str = "by_figure", name: str = "a
 
 
 def graded(it: Iteration, n: int = 4) -> tuple[dict[str, Candidate], list[Grade]]:
-    drafts = it.sample(it.prompts(), n=n)
-    found = rows(it, it.grade(drafts))
+    drafts = sample(it, it.prompts(), n=n)
+    found = rows(it, grade(it, drafts))
     return {c.candidate_id: c for c in rows(it, drafts)}, found
 
 
@@ -129,8 +131,8 @@ def test_an_aspect_that_does_not_apply_is_no_number_and_is_not_asked_about_again
 
 def test_every_candidate_is_critiqued_by_itself_with_an_overall_score(tmp_path, asked):
     with turn(job(tmp_path)) as it:
-        drafts = it.sample(it.prompts(), n=2)
-        found = rows(it, it.grade_overall(drafts))
+        drafts = sample(it, it.prompts(), n=2)
+        found = rows(it, grade_overall(it, drafts))
         texts = {c.candidate_id: c.text for c in rows(it, drafts)}
     assert len(asked) == len(found) == 60
     for row in found:
@@ -250,8 +252,8 @@ def test_a_stop_in_the_middle_loses_nothing_and_repeats_nothing(tmp_path, asked)
 def test_a_changed_template_is_another_stage_for_its_aspect_alone(tmp_path):
     def identities(folder: Path, *overrides: str) -> dict[str, str]:
         with turn(job(folder, *overrides)) as it:
-            drafts = it.sample(it.prompts(), n=2)
-            stages = (*it.grade(drafts).stages, *it.grade_overall(drafts).stages)
+            drafts = sample(it, it.prompts(), n=2)
+            stages = (*grade(it, drafts).stages, *grade_overall(it, drafts).stages)
             return {stage.stage.rpartition(":")[2]: stage.identity for stage in stages}
 
     own = tmp_path / "own"
@@ -286,4 +288,4 @@ def test_a_run_that_grades_nothing_needs_no_grader(tmp_path):
     with turn(Job(config=config, lake=tmp_path, name="a")) as it:
         assert it.run.grader is None
         with pytest.raises(RuntimeError, match="without a grader"):
-            it.grade(it.sample(it.prompts(), n=2))
+            grade(it, sample(it, it.prompts(), n=2))

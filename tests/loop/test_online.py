@@ -23,9 +23,9 @@ from lpfloop.configs.recipes import PPO
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
-from lpfloop.loop.recipes.iteration import Iteration
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.conditioning import control_of
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import Stopped, StopSignal

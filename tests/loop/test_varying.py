@@ -21,7 +21,8 @@ from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.prompt_filters import VARYING
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.variance_filter import fate
+from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.variance_filter import fate, varied
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreResult
 
 SETTINGS = (
@@ -77,8 +78,8 @@ def numbers(prompts) -> set[int]:
 @pytest.mark.usefixtures("scored")
 def test_prompts_with_equal_rewards_are_dropped_and_those_without_rewards_kept(tmp_path):
     with turn(job(tmp_path, "prompts.variance.margin=0.0001")) as it:
-        left = it.varied(it.prompts(), None)
-        again = it.varied(it.prompts(), None)
+        left = varied(it, it.prompts(), None)
+        again = varied(it, it.prompts(), None)
     assert numbers(left) == {0, 2, 4, 6, 3}
     assert left == again
     assert [len(chunk) for chunk in left.chunks] == [3, 2]
@@ -95,7 +96,7 @@ def test_prompts_with_equal_rewards_are_dropped_and_those_without_rewards_kept(t
 def test_without_a_margin_the_prompts_are_the_same_and_nothing_is_asked(tmp_path):
     with turn(job(tmp_path)) as it:
         prompts = it.prompts()
-        assert it.varied(prompts, None) is prompts
+        assert varied(it, prompts, None) is prompts
         assert it.run.store.journal.stages() == []
 
 
@@ -118,9 +119,9 @@ def test_a_recipe_samples_only_the_prompts_that_are_left(tmp_path):
 @pytest.mark.usefixtures("scored")
 def test_a_recipe_draws_as_many_answers_as_were_measured_and_draws_them_anew(tmp_path):
     with turn(job(tmp_path, "prompts.variance.margin=0.0001", texts=GOOD[:3:2])) as it:
-        left = it.varied(it.prompts(), None)
+        left = varied(it, it.prompts(), None)
         assert left == it.prompts()
-        it.sample(left, n=6)
+        sample(it, left, n=6)
     reader = open_run(tmp_path, "a")
     drawn = reader.scan("candidates", iteration=1).collect()
     assert drawn["candidate_id"].n_unique() == drawn["seed"].n_unique() == 2 * 2 * 6
@@ -133,7 +134,7 @@ def test_a_margin_that_no_prompt_reaches_ends_the_iteration_with_its_name(tmp_pa
         turn(job(tmp_path, "prompts.variance.margin=100", texts=GOOD[4:])) as it,
         pytest.raises(NothingToTrainOn, match=r"prompts\.variance\.margin \(100\.0\)"),
     ):
-        it.varied(it.prompts("preference"), None)
+        varied(it, it.prompts("preference"), None)
     with pytest.raises(ConfigError, match=r"prompts\.variance\.margin needs one"):
         run_loop(
             job(tmp_path, "prompts.variance.margin=1", "reward.model=none", name="b"),
@@ -153,7 +154,9 @@ def test_the_variance_is_the_mean_squared_distance_from_the_mean(scores, margin)
 def test_recipes_that_optimise_no_policy_refuse_a_margin(tmp_path):
     folder = Path(__file__).parents[2] / "loop" / "recipes"
     calling = {
-        name for name, variant in RECIPES.items() if "it.varied(" in _source(folder, variant.recipe)
+        name
+        for name, variant in RECIPES.items()
+        if "varied(it, " in _source(folder, variant.recipe)
     }
     assert calling == VARYING & RECIPES.keys()
     config = load_config("tiny", "dpo", ("prompts.variance.margin=1",), {})

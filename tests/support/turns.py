@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import iteration, opened, ordered
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.recipes.iteration import Iteration
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint
 

@@ -1,4 +1,4 @@
-"""One turn of the loop as every verb sees it: its policy, its prompts, and how stages are planned.
+"""An iteration as every verb sees it: its policy, its prompts, and how stages are planned.
 
 A stage reads rows chunk by chunk of prompts, or all at once; what it computes, and from what, is
 its `Work`.
@@ -13,15 +13,16 @@ from ...stores.keys import Json
 from ...stores.records import Checkpoint, Message, Prompt
 from ...stores.schemas import TABLES
 from ..data.judged_candidates import READ
+from ..data.splits import Part, part_of
 from .draws import Draw, draws
-from .handles import AnyRows, Prompts, Rows, T, joined
+from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
 from .run import Run, Work
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """The state of a turn, M_{t-1} and its prompts, and what all verbs share."""
+class Iteration:
+    """The state of an iteration, M_{t-1} and its prompts, and what all verbs share."""
 
     run: Run
     number: int
@@ -29,6 +30,19 @@ class Turn:
     policy: Served
     train_prompts: Prompts
     held_out: Prompts
+
+    def prompts(self, part: Part | None = None) -> Prompts:
+        """Return the prompts of this iteration, x ~ D, or those that serve one purpose."""
+        if part is None:
+            return self.train_prompts
+        config = self.run.config.prompts
+        every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
+        return chunked(part_of(every, part, config.parts), config.chunk)
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether a reward model is configured, so that none need be trained."""
+        return self.run.models.reward_id is not None
 
     def work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
         """Return the work of a stage that reads these rows chunk by chunk."""

@@ -1,0 +1,86 @@
+"""Self-reflection: the promising candidate of each prompt, and its refinements (Section 3.2)."""
+
+from collections.abc import Mapping, Sequence
+
+from ...configs.load import semantic
+from ...stores.keys import Json
+from ...stores.records import SCORED, Candidate, Critique, Reward
+from ..run.draws import Draw, draws
+from ..run.handles import Best, Rows
+from ..run.iteration import Iteration
+from .draw_candidates import drawn
+
+
+def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
+    """y~ = argmax r(x, y): the promising candidate of each prompt."""
+    return Best(candidates=candidates, rewards=by)
+
+
+def refine(it: Iteration, best: Best, critiques: Rows[Critique], *, m: int) -> Rows[Candidate]:
+    """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate."""
+    config = it.run.config.policy.sampling
+
+    def work(chunk: int, identity: Json) -> list[Draw]:
+        feedback = {c.candidate_id: c for c in it.chunk(critiques, chunk)}
+        rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
+        drafts = it.chunk(best.candidates, chunk)
+        return [
+            draw
+            for draft in promising(drafts, rewards, feedback)
+            for draw in _refinements(it, draft, feedback[draft.candidate_id], m, identity)
+        ]
+
+    params: Json = {
+        "policy": it.policy.params,
+        "sampling": semantic(config),
+        "critic": it.run.critic.digest,
+        "m": m,
+    }
+    owed = it.work("refine", params, best.candidates, best.rewards, critiques)
+    return drawn(it, "refine", "refinement", config, owed, work)
+
+
+def promising(
+    candidates: Sequence[Candidate],
+    rewards: Mapping[str, Reward],
+    critiques: Mapping[str, Critique],
+) -> list[Candidate]:
+    """Return y~ = argmax r(x, y) for each prompt, in the order of the prompts' first candidates.
+
+    Only whole answers with a critique to read take part. Where no reward model is configured the
+    mean rating stands in for the reward. Ties go to the lower candidate id.
+    """
+    best: dict[str, tuple[tuple[float, float], Candidate]] = {}
+    for candidate in sorted(candidates, key=lambda c: c.candidate_id):
+        critique = critiques.get(candidate.candidate_id)
+        if not candidate.usable or critique is None or critique.status != SCORED:
+            continue
+        worth = (_reward(rewards.get(candidate.candidate_id)), _mean_rating(critique))
+        if candidate.prompt_id not in best or worth > best[candidate.prompt_id][0]:
+            best[candidate.prompt_id] = (worth, candidate)
+    order = dict.fromkeys(c.prompt_id for c in candidates)
+    return [best[prompt_id][1] for prompt_id in order if prompt_id in best]
+
+
+def _reward(reward: Reward | None) -> float:
+    return float("-inf") if reward is None or reward.score is None else reward.score
+
+
+def _mean_rating(critique: Critique) -> float:
+    ratings = [a.rating for a in critique.aspects if a.rating is not None]
+    return sum(ratings) / len(ratings) if ratings else float("-inf")
+
+
+def _refinements(
+    it: Iteration, draft: Candidate, critique: Critique, count: int, identity: Json
+) -> list[Draw]:
+    prompt = it.run.prompts[draft.prompt_id]
+    return draws(
+        it.run.config.seed,
+        identity,
+        prompt_id=prompt.prompt_id,
+        messages=it.run.critic.reflect(prompt, draft.text, critique.text),
+        count=count,
+        parent_id=draft.candidate_id,
+        critique_id=critique.critique_id,
+    )

@@ -48,8 +48,9 @@ def scores(
         messages = told(prompt.messages, principle, model)
         seed = derive_seed(0, prompt.prompt_id, model.name)
         requests.append(Request(request_id=prompt.prompt_id, messages=messages, seed=seed))
-    batch = Batch(key=model.name, requests=tuple(requests))
-    (result,) = engine.generate([batch], engine_sampling(model.sampling_of(sampling)))
+    drawn = engine_sampling(model.sampling_of(sampling))
+    batch = Batch(key=model.name, requests=tuple(requests), sampling=drawn)
+    (result,) = engine.generate([batch])
     answers = zip(prompts, result.completions, strict=True)
     return [score(prompt.instruction, answer.text) for prompt, answer in answers]
 

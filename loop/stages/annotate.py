@@ -138,12 +138,10 @@ class Annotating:
         """Ask about every unit; give each as soon as nothing of it is to be asked again."""
         hand: dict[str, _InHand] = {}
         for number in count():
-            first = number == 0
             batches = (
-                self._first(stage, work, replies, hand) if first else self._again(hand, number)
+                self._again(hand, number) if number else self._first(stage, work, replies, hand)
             )
-            engine = self.run.engine(self._served)
-            for result in engine.generate(batches, self._sampling(warm=not first)):
+            for result in self.run.engine(self._served).generate(batches):
                 taken = hand[result.key]
                 self._hear(taken, result.completions)
                 record_failures(self.run, result.completions)
@@ -207,7 +205,9 @@ class Annotating:
             for i in range(0, len(shown), size)
         ]
         return Batch(
-            key=taken.unit.key, requests=tuple(self._request(q, number) for q in taken.posed)
+            key=taken.unit.key,
+            requests=tuple(self._request(q, number) for q in taken.posed),
+            sampling=self._sampling(warm=taken.rounds > 0),
         )
 
     def _comparison(self, task: Task, order: Order) -> Comparison:

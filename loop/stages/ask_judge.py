@@ -75,9 +75,7 @@ class Inquiring(Generic[Q]):
         costs = dict.fromkeys(units, Advance())
         for attempt in range(self.attempts):
             batches = self._again(open_, attempt) if attempt else self._first(stage, open_)
-            temperature = self.retry_temperature if attempt else None
-            sampling = engine_sampling(self.sampling, temperature=temperature)
-            for result in self.run.engine(self.judge).generate(batches, sampling):
+            for result in self.run.engine(self.judge).generate(batches):
                 put = _heard(open_[result.key], result.completions)
                 costs[result.key] += _cost(result.completions, attempt)
                 record_failures(self.run, result.completions)
@@ -99,7 +97,7 @@ class Inquiring(Generic[Q]):
                 self.commit(unit, put, Advance())
                 return None
             open_[unit.key] = put
-            return _batch(unit.key, put, 0)
+            return self._batch(unit.key, put, 0)
 
         def cost(batch: Batch) -> Cost:
             return upper_bound(
@@ -119,11 +117,15 @@ class Inquiring(Generic[Q]):
                 return
             # What was prepared and then not admitted was never asked: its turn comes another time.
             if all(q.settled or q.attempts == attempt for q in put):
-                yield _batch(key, put, attempt)
+                yield self._batch(key, put, attempt)
 
-
-def _batch(key: str, put: Sequence[Inquiry], attempt: int) -> Batch:
-    return Batch(key=key, requests=tuple(q.request(attempt) for q in put if not q.settled))
+    def _batch(self, key: str, put: Sequence[Q], attempt: int) -> Batch:
+        temperature = self.retry_temperature if attempt else None
+        return Batch(
+            key=key,
+            requests=tuple(q.request(attempt) for q in put if not q.settled),
+            sampling=engine_sampling(self.sampling, temperature=temperature),
+        )
 
 
 def _heard(put: Sequence[Q], completions: Sequence[Completion]) -> Sequence[Q]:

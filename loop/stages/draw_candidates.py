@@ -42,7 +42,7 @@ class CandidateDrawing:
         admitted: dict[str, tuple[Unit, Sequence[Draw]]] = {}
         engine = self.run.engine(self.policy)
         batches = self._batches(stage, work, admitted)
-        for result in engine.generate(batches, engine_sampling(self.sampling)):
+        for result in engine.generate(batches):
             unit, drawn = admitted.pop(result.key)
             rows = [
                 self._row(draw, completion)
@@ -58,6 +58,7 @@ class CandidateDrawing:
         admitted: dict[str, tuple[Unit, Sequence[Draw]]],
     ) -> Admission[Batch]:
         """Give the engine a unit at a time: only what is in flight is held in memory."""
+        sampling = engine_sampling(self.sampling)
 
         def prepare(unit: Unit) -> Batch | None:
             wanted = work(unit)
@@ -75,6 +76,7 @@ class CandidateDrawing:
                     )
                     for d in wanted
                 ),
+                sampling=sampling,
             )
 
         def cost(batch: Batch) -> Cost:

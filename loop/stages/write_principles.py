@@ -72,7 +72,8 @@ def generate(
         messages=messages,
         seed=derive_seed(seed, "principles", aspect, count),
     )
-    (result,) = engine.generate([Batch(key="principles", requests=(asked,))], SAMPLING)
+    batch = Batch(key="principles", requests=(asked,), sampling=SAMPLING)
+    (result,) = engine.generate([batch])
     return _whole(result.completions[0], examples, count)
 
 

@@ -92,21 +92,16 @@ class OpenAIEngine:
         """Return None for each: endpoints measure no answers of others."""
         return [None] * len(conversations)
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; give each batch back when whole.
 
         A batch with a refused request is held back until the endpoint has answered anything, or
         nothing else is left to do: when all are refused, none of them is to blame.
 
         Raises:
-            EngineError: when a bias names a token by its text, which no endpoint looks up.
+            EngineError: when a batch's bias names a token by its text, which no endpoint looks
+                up; nothing of that batch is sent.
         """
-        texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
-        if texts:
-            raise EngineError(
-                f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
-                "endpoints take token ids alone: give ids, or choose annotators without biases"
-            )
         source = iter(batches)
         done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
         tasks: dict[Future[BatchResult], int] = {}
@@ -129,7 +124,7 @@ class OpenAIEngine:
                     batch = next(source, None)
                     more = batch is not None
                     if batch is not None:
-                        task = self._submit(batch, sampling)
+                        task = self._submit(batch)
                         tasks[task] = len(batch.requests)
                         task.add_done_callback(done.put)
                 if self._traffic.answers or not (tasks or (more and arrived(source))):
@@ -160,14 +155,23 @@ class OpenAIEngine:
             async with asyncio.timeout(CLOSE_S):
                 await self._http.aclose()
 
-    def _submit(self, batch: Batch, sampling: Sampling) -> Future[BatchResult]:
+    def _submit(self, batch: Batch) -> Future[BatchResult]:
+        self._refuse_texts(batch.sampling)
         with self._closing:
             if self._closed:
                 raise EngineError(CLOSED)
-            return asyncio.run_coroutine_threadsafe(self._batch(batch, sampling), self._loop)
+            return asyncio.run_coroutine_threadsafe(self._batch(batch), self._loop)
 
-    async def _batch(self, batch: Batch, sampling: Sampling) -> BatchResult:
-        tasks = [asyncio.create_task(self._request(r, sampling)) for r in batch.requests]
+    def _refuse_texts(self, sampling: Sampling) -> None:
+        texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
+        if texts:
+            raise EngineError(
+                f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
+                "endpoints take token ids alone: give ids, or choose annotators without biases"
+            )
+
+    async def _batch(self, batch: Batch) -> BatchResult:
+        tasks = [asyncio.create_task(self._request(r, batch.sampling)) for r in batch.requests]
         for task in (asyncio.current_task(), *tasks):
             if task is not None:
                 self._tasks.add(task)

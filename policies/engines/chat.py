@@ -8,7 +8,7 @@ engine streams. What ends an answer is the union of the end tokens that the mode
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,13 @@ class ChatTokenizer:
         Raises:
             EngineError: if a text is not one token of the vocabulary, or no token has an id.
         """
-        vocabulary = self.tokenizer.get_vocab() if logit_bias else {}
-        return {self._token(token, vocabulary): added for token, added in logit_bias}
+        return {self._token(token): added for token, added in logit_bias}
 
-    def _token(self, token: int | str, vocabulary: dict[str, int]) -> int:
+    @cached_property
+    def _vocabulary(self) -> dict[str, int]:
+        return self.tokenizer.get_vocab()
+
+    def _token(self, token: int | str) -> int:
         if isinstance(token, int):
             if not 0 <= token < len(self.tokenizer):
                 raise EngineError(
@@ -103,7 +106,7 @@ class ChatTokenizer:
                     f"{len(self.tokenizer) - 1}"
                 )
             return token
-        found = vocabulary.get(token)
+        found = self._vocabulary.get(token)
         # A vocabulary can spell its entries otherwise: a leading space, letters beyond ASCII.
         ids = self.tokenizer.encode(token, add_special_tokens=False) if found is None else [found]
         if len(ids) != 1:

@@ -62,10 +62,15 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Requests that are wanted together, under the caller's key."""
+    """Requests that are wanted together, drawn in one way, under the caller's key.
+
+    Keep it small, 64 requests or fewer: it comes back as a whole, so it is what a stall clock
+    waits for, what a drain finishes and what a restarted worker draws again.
+    """
 
     key: str
     requests: tuple[Request, ...]
+    sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +100,11 @@ class EngineError(RuntimeError):
 class Engine(Protocol):
     """Anything that draws completions."""
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole, in any order."""
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Draw every request of `batches`; give each batch back when whole, in any order.
+
+        Batches in flight together may differ in how they are drawn.
+        """
         ...
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:

@@ -62,10 +62,10 @@ class ScriptedEngine:
         self._script = echo if config.script is None else load_script(config.script)
         self._context = config.max_model_len
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Answer every request of `batches`, batch after batch."""
         for batch in batches:
-            completions = tuple(self._complete(request, sampling) for request in batch.requests)
+            completions = tuple(self._complete(r, batch.sampling) for r in batch.requests)
             yield BatchResult(key=batch.key, completions=completions)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:

@@ -105,9 +105,10 @@ class TransformersEngine:
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._context = min(x for x in (config.max_model_len, own, 2**31) if x is not None)
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`, batch after batch."""
         for batch in batches:
+            sampling = batch.sampling
             done: dict[int, Completion] = {}
             rows: list[_Row] = []
             for index, request in enumerate(batch.requests):

@@ -29,7 +29,6 @@ from .engine import (
     Completion,
     EngineError,
     Request,
-    Sampling,
 )
 from .feed import arrived
 
@@ -63,6 +62,7 @@ class _Open:
     """A batch of which some requests are still in flight."""
 
     batch: Batch
+    bias: dict[int, float]
     done: list[Completion | None]
     missing: int = field(init=False)
 
@@ -96,9 +96,9 @@ class VLLMEngine:
         self._context = int(vllm_config.model_config.max_model_len)
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; give each batch back when whole."""
-        drawing = _Drawing(self._llm.llm_engine, self._chat, self._context, sampling)
+        drawing = _Drawing(self._llm.llm_engine, self._chat, self._context)
         source = iter(batches)
         more = True
         try:
@@ -173,12 +173,10 @@ def _repack_heads(model: Any) -> None:
 class _Drawing:
     """One pass over a caller's batches: what is in flight, and which batch waits for it."""
 
-    def __init__(self, engine: Any, chat: ChatTokenizer, context: int, sampling: Sampling) -> None:
+    def __init__(self, engine: Any, chat: ChatTokenizer, context: int) -> None:
         self._engine = engine
         self._chat = chat
         self._context = context
-        self._sampling = sampling
-        self._bias = chat.biases(sampling.logit_bias) or None
         self._numbers = count()
         self._places: dict[str, tuple[_Open, int, int]] = {}
         self._internal: dict[str, str] = {}
@@ -190,7 +188,8 @@ class _Drawing:
 
     def admit(self, batch: Batch) -> Iterator[BatchResult]:
         """Queue a batch's requests; a batch with nothing to draw comes back at once."""
-        opened = _Open(batch, [None] * len(batch.requests))
+        bias = self._chat.biases(batch.sampling.logit_bias)
+        opened = _Open(batch, bias, [None] * len(batch.requests))
         for index, request in enumerate(batch.requests):
             prompt = self._chat.prompt(request.messages)
             if len(prompt) >= self._context:
@@ -205,13 +204,14 @@ class _Drawing:
         from vllm.inputs import tokens_input
         from vllm.sampling_params import RequestOutputKind
 
+        sampling = opened.batch.sampling
         parameters = SamplingParams(
-            temperature=self._sampling.temperature,
-            top_p=self._sampling.top_p,
-            max_tokens=min(self._sampling.max_tokens, self._context - len(prompt)),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=min(sampling.max_tokens, self._context - len(prompt)),
             seed=request.seed,
             stop_token_ids=list(self._chat.stops),
-            logit_bias=self._bias,
+            logit_bias=opened.bias or None,
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
@@ -231,12 +231,13 @@ class _Drawing:
                 continue
             opened, index, prompt_tokens = self._places.pop(output.request_id)
             del self._internal[output.request_id]
-            request = opened.batch.requests[index]
-            opened.settle(index, self._completion(request, prompt_tokens, output.outputs[0]))
+            completion = self._completion(opened.batch, index, prompt_tokens, output.outputs[0])
+            opened.settle(index, completion)
             if not opened.missing:
                 yield opened.result()
 
-    def _completion(self, request: Request, prompt_tokens: int, drawn: Any) -> Completion:
+    def _completion(self, batch: Batch, index: int, prompt_tokens: int, drawn: Any) -> Completion:
+        request = batch.requests[index]
         if drawn.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
         return Completion(
@@ -246,7 +247,7 @@ class _Drawing:
             completion_tokens=len(drawn.token_ids),
             finish_reason=drawn.finish_reason,
             logprob=float(drawn.cumulative_logprob),
-            token_ids=tuple(drawn.token_ids) if self._sampling.token_ids else None,
+            token_ids=tuple(drawn.token_ids) if batch.sampling.token_ids else None,
         )
 
     def abort(self) -> None:

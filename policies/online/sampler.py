@@ -73,10 +73,6 @@ class RolloutSampler:
             Request(request_id=r.candidate_id, messages=r.asked.messages, seed=r.seed)
             for r in rollouts
         )
-        batches = (
-            Batch(key=str(first), requests=requests[first : first + TOGETHER])
-            for first in range(0, len(requests), TOGETHER)
-        )
         sampling = Sampling(
             temperature=config.temperature,
             top_p=config.top_p,
@@ -84,8 +80,12 @@ class RolloutSampler:
             token_ids=True,
             logit_bias=tuple((token, NEVER) for token in unsaid),
         )
+        batches = (
+            Batch(key=str(first), requests=requests[first : first + TOGETHER], sampling=sampling)
+            for first in range(0, len(requests), TOGETHER)
+        )
         found: dict[str, Completion] = {}
-        for result in self._engine.generate(batches, sampling):
+        for result in self._engine.generate(batches):
             found |= {c.request_id: c for c in result.completions}
             self._alive()
         return [found[r.candidate_id] for r in rollouts]

@@ -23,7 +23,6 @@ from ..engines.engine import (
     Batch,
     BatchResult,
     EngineError,
-    Sampling,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
@@ -122,9 +121,9 @@ class Supervisor:
         times, self._losses = self._losses, 0
         return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
 
-    def stream(self, begin: wire.Frame, items: Iterable[In], work: Work[In, Out]) -> Iterator[Out]:
+    def stream(self, items: Iterable[In], work: Work[In, Out]) -> Iterator[Out]:
         """Send items as long as the worker has room, and give its results back as they come."""
-        return _Stream(self, begin, items, work).results()
+        return _Stream(self, items, work).results()
 
     def close(self) -> None:
         """End the worker."""
@@ -147,11 +146,8 @@ class Supervisor:
 class _Stream(Generic[In, Out]):
     """One call: what is still to come, what is in flight, and the worker's line it goes through."""
 
-    def __init__(
-        self, supervisor: Supervisor, begin: wire.Frame, items: Iterable[In], work: Work[In, Out]
-    ) -> None:
+    def __init__(self, supervisor: Supervisor, items: Iterable[In], work: Work[In, Out]) -> None:
         self._supervisor = supervisor
-        self._begin = begin
         self._source = iter(items)
         self._work = work
         self._more = True
@@ -210,8 +206,7 @@ class _Stream(Generic[In, Out]):
         """Return the line to a worker; a new one is told first what is in flight."""
         if self._line is None:
             worker, info = self._supervisor.ready()
-            begin = {"task": self._work.task, **self._begin}
-            self._line = _Line(worker, info.window, self._supervisor, begin)
+            self._line = _Line(worker, info.window, self._supervisor, self._work.task)
             if self._search is None:
                 for item in self._flight.values():
                     self._line.send({"op": "item", **self._work.encode(item)})
@@ -255,15 +250,13 @@ class _Stream(Generic[In, Out]):
 class _Line:
     """A stream that was begun with one worker: what is sent and received on it, and its clock."""
 
-    def __init__(
-        self, worker: Worker, window: int, supervisor: Supervisor, begin: wire.Frame
-    ) -> None:
+    def __init__(self, worker: Worker, window: int, supervisor: Supervisor, task: str) -> None:
         self.worker = worker
         self.window = window
         self._supervisor = supervisor
         self._waiting = 0
         self._since = time.monotonic()
-        self._number = worker.begin(begin, supervisor.stall_s)
+        self._number = worker.begin(task, supervisor.stall_s)
 
     def send(self, frame: wire.Frame) -> None:
         """Send an item; the clock starts when the worker had nothing to do before."""
@@ -318,10 +311,9 @@ class WorkerEngine:
         """Wait until the model is loaded; say what runs it."""
         return self._supervisor.ready()[1]
 
-    def generate(self, batches: Iterable[Batch], sampling: Sampling) -> Iterator[BatchResult]:
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches` in the worker; give each batch back when whole."""
-        begin = {"sampling": wire.sampling_frame(sampling)}
-        return self._supervisor.stream(begin, batches, GENERATE)
+        return self._supervisor.stream(batches, GENERATE)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in the worker."""
@@ -330,7 +322,7 @@ class WorkerEngine:
             for number, messages in enumerate(conversations)
         )
         batch = ScoreBatch(key="measured", requests=tuple(requests))
-        [result] = self._supervisor.stream({}, [batch], MEASURE)
+        [result] = self._supervisor.stream([batch], MEASURE)
         return list(result.logprobs)
 
     def reload(self, folder: Path) -> None:
@@ -339,7 +331,7 @@ class WorkerEngine:
         A worker that dies begins again with the folder it was opened on: give new weights there.
         """
         batch = ScoreBatch(key=str(folder), requests=())
-        for _ in self._supervisor.stream({}, [batch], RELOAD):
+        for _ in self._supervisor.stream([batch], RELOAD):
             pass
 
     def configure(self, config: EngineConfig) -> None:
@@ -371,7 +363,7 @@ class WorkerScorer:
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch in the worker; give each back when whole."""
-        return self._supervisor.stream({}, batches, SCORE)
+        return self._supervisor.stream(batches, SCORE)
 
     def close(self) -> None:
         """End the worker."""

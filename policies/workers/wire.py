@@ -1,14 +1,14 @@
 """What a worker process and its parent say to each other: length-prefixed JSON frames over pipes.
 
 A frame is four bytes of length, big-endian, and one JSON object. A conversation that many requests
-share travels once a batch.
+share travels once a batch, and so does how they are drawn.
 """
 
 import base64
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ...stores.records import Message
@@ -57,30 +57,18 @@ class Decoder:
             yield frame
 
 
-def sampling_frame(sampling: Sampling) -> Frame:
-    """Encode how to draw."""
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "token_ids": sampling.token_ids,
-        "logit_bias": sampling.logit_bias,
-    }
-
-
-def read_sampling(frame: Frame) -> Sampling:
-    """Decode how to draw."""
-    bias: list[tuple[int | str, float]] = frame["logit_bias"]
-    return replace(Sampling(**frame), logit_bias=tuple((token, added) for token, added in bias))
-
-
 def batch_frame(batch: Batch) -> Frame:
     """Encode a batch."""
     places: dict[tuple[Message, ...], int] = {}
     requests = [
         [r.request_id, places.setdefault(r.messages, len(places)), r.seed] for r in batch.requests
     ]
-    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+    return {
+        "key": batch.key,
+        "sampling": asdict(batch.sampling),
+        "conversations": _turns(places),
+        "requests": requests,
+    }
 
 
 def read_batch(frame: Frame) -> Batch:
@@ -91,7 +79,12 @@ def read_batch(frame: Frame) -> Batch:
         Request(request_id=request_id, messages=conversations[place], seed=seed)
         for request_id, place, seed in rows
     )
-    return Batch(key=frame["key"], requests=requests)
+    return Batch(key=frame["key"], requests=requests, sampling=_read_sampling(frame["sampling"]))
+
+
+def _read_sampling(frame: Frame) -> Sampling:
+    bias: list[tuple[int | str, float]] = frame["logit_bias"]
+    return replace(Sampling(**frame), logit_bias=tuple((token, added) for token, added in bias))
 
 
 def result_frame(result: BatchResult) -> Frame:

@@ -161,10 +161,10 @@ class Worker:
                 self._info = WorkerInfo(**frame)
         return self._info
 
-    def begin(self, frame: wire.Frame, limit_s: float) -> int:
-        """Begin a stream of batches; return its number, which its results carry."""
+    def begin(self, task: str, limit_s: float) -> int:
+        """Begin a stream of batches for one task; return its number, which its results carry."""
         self._streams += 1
-        self.send({"op": "begin", "stream": self._streams, **frame}, limit_s)
+        self.send({"op": "begin", "stream": self._streams, "task": task}, limit_s)
         return self._streams
 
     def send(self, frame: wire.Frame, limit_s: float) -> None:

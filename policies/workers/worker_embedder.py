@@ -34,7 +34,7 @@ class WorkerEmbedder:
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         groups = [order[i : i + self._size] for i in range(0, len(order), self._size)]
         vectors = [b""] * len(texts)
-        for result in self._supervisor.stream({}, _batches(texts, groups), EMBED):
+        for result in self._supervisor.stream(_batches(texts, groups), EMBED):
             for place, vector in zip(groups[int(result.key)], result.vectors, strict=True):
                 vectors[place] = vector
         return vectors

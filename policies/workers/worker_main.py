@@ -36,17 +36,17 @@ LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """One call of an engine or a scorer: its number, what is wanted, the batches that arrive."""
+    """One call of an engine or a scorer: its number, its task, the batches that arrive."""
 
     number: int
-    begin: wire.Frame
+    task: str
     feed: "Feed[Any]"
 
     def deliver(self, frame: wire.Frame) -> None:
         """Take what the parent says about this stream."""
         if frame["op"] == "cancel":
             self.feed.cancel()
-        elif self.begin["task"] == "generate":
+        elif self.task == "generate":
             self.feed.put(wire.read_batch(frame))
         else:
             self.feed.put(wire.read_score_batch(frame))
@@ -83,7 +83,7 @@ class Inbox:
         if frame["op"] == "open":
             self.opening.put(frame)
         elif frame["op"] == "begin":
-            stream = _Stream(frame["stream"], frame, Feed())
+            stream = _Stream(frame["stream"], frame["task"], Feed())
             self._known[stream.number] = stream
             self.streams.put(stream)
         elif stream := self._known.get(frame["stream"]):
@@ -144,13 +144,12 @@ def _results(
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))
-    elif stream.begin["task"] == "reload":
+    elif stream.task == "reload":
         yield from map(wire.measure_result_frame, _reloaded(model, stream.feed))
-    elif stream.begin["task"] == "measure":
+    elif stream.task == "measure":
         yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:
-        sampling = wire.read_sampling(stream.begin["sampling"])
-        yield from map(wire.result_frame, model.generate(stream.feed, sampling))
+        yield from map(wire.result_frame, model.generate(stream.feed))
 
 
 def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:

@@ -256,7 +256,7 @@ def test_the_parents_weights_are_caught_and_the_right_ones_pass(
     )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
     for engine in pair:
-        list(engine.generate([Batch(key="a", requests=requests)], sampling))
+        list(engine.generate([Batch(key="a", requests=requests, sampling=sampling)]))
     prove(fresh, rows)
     with pytest.raises(StaleWeightsError):
         prove(stale, rows)

@@ -54,7 +54,9 @@ def one_thread(kind: str) -> EngineConfig:
     return EngineConfig(kind=kind, cpu_threads=1)
 
 
-def batch(key: str, questions: tuple[str, ...] = QUESTIONS, n: int = 4) -> Batch:
+def batch(
+    key: str, questions: tuple[str, ...] = QUESTIONS, n: int = 4, sampling: Sampling = WARM
+) -> Batch:
     requests = tuple(
         Request(
             request_id=f"{key}/{q}/{i}", messages=conversation(q), seed=derive_seed(0, key, q, i)
@@ -62,17 +64,24 @@ def batch(key: str, questions: tuple[str, ...] = QUESTIONS, n: int = 4) -> Batch
         for q in questions
         for i in range(n)
     )
-    return Batch(key=key, requests=requests)
+    return Batch(key=key, requests=requests, sampling=sampling)
 
 
-def draw(engine: Engine, *batches: Batch, sampling: Sampling = WARM) -> dict[str, Completion]:
+def draw(engine: Engine, *batches: Batch) -> dict[str, Completion]:
     """Draw all batches; return the completions by request."""
-    results = list(engine.generate(batches, sampling))
+    results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
     wanted = {b.key: [r.request_id for r in b.requests] for b in batches}
     for result in results:
         assert [c.request_id for c in result.completions] == wanted[result.key]
     return {c.request_id: c for result in results for c in result.completions}
+
+
+def comparable(kind: str, drawn: dict[str, Completion]) -> dict[str, Completion]:
+    """Return what must be equal: a server's other requests move a log-probability's last bits."""
+    if kind != "openai":
+        return drawn
+    return {k: replace(c, logprob=round(c.logprob or 0.0, 3)) for k, c in drawn.items()}
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +114,7 @@ def test_candidates_have_seeds_of_their_own(opened: Opener, kind: str) -> None:
     engine = opened(kind)
     first = draw(engine, batch("a"), batch("b"))
     again = draw(engine, batch("b"), batch("a"))
-    if kind == "openai":  # the server's other requests move the last bits of log-probabilities
-        first, again = (
-            {k: replace(c, logprob=round(c.logprob or 0.0, 3)) for k, c in drawn.items()}
-            for drawn in (first, again)
-        )
-    assert first == again
+    assert comparable(kind, first) == comparable(kind, again)
     texts = {first[f"{key}/{QUESTIONS[0]}/{i}"].text for key in "ab" for i in range(4)}
     assert len(texts) > 2
     for completion in first.values():
@@ -119,8 +123,22 @@ def test_candidates_have_seeds_of_their_own(opened: Opener, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*MODELS, "scripted"])
+def test_batches_of_one_stream_are_drawn_each_in_its_own_way(opened: Opener, kind: str) -> None:
+    """Those in flight together differ: each gives what it gives in a stream of its own."""
+    engine = opened(kind)
+    warm = batch("a")
+    greedy = batch("b", sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=5, token_ids=True))
+    together = draw(engine, warm, greedy)
+    alone = draw(engine, warm) | draw(engine, greedy)
+    assert comparable(kind, together) == comparable(kind, alone)
+    for question in QUESTIONS:
+        assert len({together[f"a/{question}/{i}"].text for i in range(4)}) > 1
+        assert len({together[f"b/{question}/{i}"].text for i in range(4)}) == 1
+
+
+@pytest.mark.parametrize("kind", [*MODELS, "scripted"])
 def test_temperature_zero_is_the_same_for_every_seed(opened: Opener, kind: str) -> None:
-    drawn = draw(opened(kind), batch("a"), sampling=replace(WARM, temperature=0.0))
+    drawn = draw(opened(kind), batch("a", sampling=replace(WARM, temperature=0.0)))
     for question in QUESTIONS:
         assert len({drawn[f"a/{question}/{i}"].text for i in range(4)}) == 1
 
@@ -128,14 +146,14 @@ def test_temperature_zero_is_the_same_for_every_seed(opened: Opener, kind: str) 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_small_nucleus_leaves_the_greedy_answer(opened: Opener, kind: str) -> None:
     engine = opened(kind)
-    greedy = draw(engine, batch("a"), sampling=replace(WARM, temperature=0.0))
-    narrow = draw(engine, batch("a"), sampling=replace(WARM, top_p=1e-6))
+    greedy = draw(engine, batch("a", sampling=replace(WARM, temperature=0.0)))
+    narrow = draw(engine, batch("a", sampling=replace(WARM, top_p=1e-6)))
     assert [c.text for c in narrow.values()] == [c.text for c in greedy.values()]
 
 
 @pytest.mark.parametrize("kind", [*MODELS, "scripted"])
 def test_max_tokens_ends_with_length(opened: Opener, kind: str) -> None:
-    drawn = draw(opened(kind), batch("a"), sampling=replace(WARM, max_tokens=2))
+    drawn = draw(opened(kind), batch("a", sampling=replace(WARM, max_tokens=2)))
     assert {c.finish_reason for c in drawn.values()} == {"length"}
     assert {c.completion_tokens for c in drawn.values()} == {2}
 
@@ -170,7 +188,7 @@ def test_a_prompt_near_the_end_of_the_context_is_drawn_as_far_as_it_goes(
         room = CONTEXT - prompt_length(spoiled, text)
     assert room > 0
     [drawn] = draw(
-        opened(kind), batch("a", (text,), n=1), sampling=replace(WARM, max_tokens=CONTEXT)
+        opened(kind), batch("a", (text,), n=1, sampling=replace(WARM, max_tokens=CONTEXT))
     ).values()
     assert drawn.finish_reason in ("stop", "length")
     assert 0 < drawn.completion_tokens <= room
@@ -207,7 +225,7 @@ def test_log_probabilities_are_those_of_the_model(opened: Opener, kind: str, spo
     cool = Sampling(temperature=0.7, top_p=0.9, max_tokens=100)
     compared = 0
     for question in QUESTIONS:
-        completion = draw(opened(kind), batch("a", (question,), n=1), sampling=cool)[
+        completion = draw(opened(kind), batch("a", (question,), n=1, sampling=cool))[
             f"a/{question}/0"
         ]
         prompt = prompt_ids(spoiled, question)
@@ -228,7 +246,7 @@ def test_log_probabilities_are_those_of_the_model(opened: Opener, kind: str, spo
 def test_neighbours_change_nothing(opened: Opener, kind: str) -> None:
     engine = opened(kind)
     among = draw(engine, batch("x"), batch("a"), batch("y", n=9))
-    alone = draw(engine, Batch(key="1", requests=batch("a").requests[5:6]))
+    alone = draw(engine, Batch(key="1", requests=batch("a").requests[5:6], sampling=WARM))
     for request_id, completion in alone.items():
         assert completion.text == among[request_id].text
         assert completion.logprob == pytest.approx(among[request_id].logprob, abs=1e-3)
@@ -253,16 +271,16 @@ def test_a_bias_is_added_to_the_logits_of_tokens(opened: Opener, kind: str, spoi
     one = token_of(spoiled, "1")
     for token in ("1", one):
         forced = replace(WARM, max_tokens=3, logit_bias=((token, 100.0),))
-        [drawn] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=forced).values()
+        [drawn] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1, sampling=forced)).values()
         assert drawn.text == "111"
         assert drawn.logprob is not None
         assert drawn.logprob < -5
     # Without the first greedy token, the greedy answer begins with another one.
     greedy = replace(WARM, temperature=0.0, max_tokens=1, token_ids=True)
-    [best] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=greedy).values()
+    [best] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1, sampling=greedy)).values()
     assert best.token_ids is not None
     banned = replace(greedy, logit_bias=((best.token_ids[0], -100.0),))
-    [other] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1), sampling=banned).values()
+    [other] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1, sampling=banned)).values()
     assert other.token_ids != best.token_ids
     # Other draws are as they were.
     assert [plain] == list(draw(opened(kind), batch("a", QUESTIONS[:1], n=1)).values())
@@ -272,10 +290,10 @@ def test_an_endpoint_takes_biases_by_ids_alone(opened: Opener, spoiled: Path) ->
     engine = opened("openai")
     one = token_of(spoiled, "1")
     forced = replace(WARM, max_tokens=3, logit_bias=((one, 100.0),))
-    [drawn] = draw(engine, batch("a", QUESTIONS[:1], n=1), sampling=forced).values()
+    [drawn] = draw(engine, batch("a", QUESTIONS[:1], n=1, sampling=forced)).values()
     assert drawn.text == "111"
     with pytest.raises(EngineError, match="names a token by its text"):
-        draw(engine, batch("a"), sampling=replace(WARM, logit_bias=(("1", 7.0),)))
+        draw(engine, batch("a", sampling=replace(WARM, logit_bias=(("1", 7.0),))))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,6 +14,7 @@ from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.endpoint import addresses, probe
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
+from lpfloop.policies.engines.feed import Feed
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
@@ -92,12 +94,16 @@ def endpoint() -> Iterator[Endpoint]:
     server.close()
 
 
-def draw(endpoint: Endpoint, n: int = 1, **config: Any) -> list[Any]:
-    engine = OpenAIEngine(endpoint.url, EngineConfig(**config))
+def batch(n: int, sampling: Sampling = SAMPLING) -> Batch:
     message = (Message(role="user", content="hello"),)
     requests = tuple(Request(request_id=str(i), messages=message, seed=SEED) for i in range(n))
+    return Batch(key="k", requests=requests, sampling=sampling)
+
+
+def draw(endpoint: Endpoint, n: int = 1, **config: Any) -> list[Any]:
+    engine = OpenAIEngine(endpoint.url, EngineConfig(**config))
     try:
-        [result] = engine.generate([Batch(key="k", requests=requests)], SAMPLING)
+        [result] = engine.generate([batch(n)])
     finally:
         engine.close()
     return list(result.completions)
@@ -118,6 +124,20 @@ def test_what_is_sent_and_what_is_read(endpoint: Endpoint) -> None:
     assert (drawn.text, drawn.prompt_tokens, drawn.completion_tokens) == ("hello", 5, 3)
     assert drawn.logprob == pytest.approx(-1.5)
     assert endpoint.keys == {"Bearer made-up"}
+
+
+def test_a_batch_whose_bias_names_a_text_is_refused_before_it_is_sent(endpoint: Endpoint) -> None:
+    """It is the batch that is refused: those before it are answered."""
+    engine = OpenAIEngine(endpoint.url, EngineConfig())
+    feed: Feed[Batch] = Feed()
+    results = engine.generate(feed)
+    feed.put(batch(2))
+    assert len(next(results).completions) == 2
+    feed.put(batch(3, replace(SAMPLING, logit_bias=(("1", 7.0),))))
+    with pytest.raises(EngineError, match=r"names a token by its text \('1'\)"):
+        next(results)
+    engine.close()
+    assert len(endpoint.bodies) == 2
 
 
 def test_the_key_may_come_from_the_environment_and_no_other_programs_key_is_sent(

@@ -39,7 +39,7 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=10_000)
 def batch(key: str, n: int = 4, text: str = "two words") -> Batch:
     messages = (Message(role="user", content=text),)
     requests = (Request(request_id=f"{key}/{i}", messages=messages, seed=i) for i in range(n))
-    return Batch(key=key, requests=tuple(requests))
+    return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_worker_says_what_runs_it(tmp_path: Path) -> None:
 def test_more_text_than_pipes_hold_flows_past_a_slow_reader(tmp_path: Path) -> None:
     engine = open_worker(tmp_path)
     long = "word " * 4000
-    drawn = engine.generate((batch(str(k), 64, long) for k in range(30)), SAMPLING)
+    drawn = engine.generate(batch(str(k), 64, long) for k in range(30))
     first = list(islice(drawn, 2))
     time.sleep(0.5)
     results = first + list(drawn)
@@ -95,11 +95,11 @@ def test_more_text_than_pipes_hold_flows_past_a_slow_reader(tmp_path: Path) -> N
 
 def test_a_stream_left_early_does_not_spoil_the_next(scripts: Path) -> None:
     engine = open_worker(scripts, "answers:slowly")
-    left = engine.generate([batch(str(k), 1) for k in range(50)], SAMPLING)
+    left = engine.generate([batch(str(k), 1) for k in range(50)])
     next(left)
     left.close()
     started = time.monotonic()
-    [result] = engine.generate([batch("next", 1, "another text")], SAMPLING)
+    [result] = engine.generate([batch("next", 1, "another text")])
     assert [c.text for c in result.completions] == ["another text"]
     assert time.monotonic() - started < 5
     engine.close()
@@ -110,7 +110,7 @@ def test_results_come_while_the_next_batch_is_not_there_yet(tmp_path: Path) -> N
     engine = open_worker(tmp_path)
     feed: Feed[Batch] = Feed()
     feed.put(batch("early"))
-    drawn = engine.generate(feed, SAMPLING)
+    drawn = engine.generate(feed)
     assert next(drawn).key == "early"
     feed.put(batch("late"))
     feed.finish()
@@ -120,7 +120,7 @@ def test_results_come_while_the_next_batch_is_not_there_yet(tmp_path: Path) -> N
 
 def test_a_worker_that_dies_is_told_with_its_last_words(scripts: Path) -> None:
     engine = open_worker(scripts, "answers:dying")
-    drawn = engine.generate([batch("0"), batch("1")], SAMPLING)
+    drawn = engine.generate([batch("0"), batch("1")])
     with pytest.raises(EngineError) as caught:
         list(drawn)
     message = str(caught.value)
@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_told_with_its_last_words(scripts: Path) -> None:
 
 def test_a_killed_worker_is_told_with_the_signal(scripts: Path) -> None:
     engine = open_worker(scripts, "answers:slowly")
-    drawn = engine.generate([batch(str(k), 2) for k in range(9)], SAMPLING)
+    drawn = engine.generate([batch(str(k), 2) for k in range(9)])
     next(drawn)
     os.kill(engine.pid, signal.SIGKILL)
     with pytest.raises(EngineError, match="killed by SIGKILL"):
@@ -159,7 +159,7 @@ def test_secrets_stay_with_the_parent(scripts: Path, monkeypatch: pytest.MonkeyP
     for name in ("LPFLOOP_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY"):
         monkeypatch.setenv(name, "secret")
     engine = open_worker(scripts, "answers:environment")
-    [result] = engine.generate([batch("0", 1)], SAMPLING)
+    [result] = engine.generate([batch("0", 1)])
     names = result.completions[0].text.split()
     assert "PATH" in names
     assert not [name for name in names if "KEY" in name or name.endswith("TOKEN")]
@@ -176,12 +176,22 @@ def test_a_users_thread_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_batches_of_one_key_are_a_mistake(tmp_path: Path) -> None:
     engine = open_worker(tmp_path)
     with pytest.raises(ValueError, match="have the key 0"):
-        list(engine.generate([batch("0"), batch("0")], SAMPLING))
+        list(engine.generate([batch("0"), batch("0")]))
     engine.close()
 
 
 MESSAGES = st.lists(st.builds(Message, role=st.text(), content=st.text()), max_size=3).map(tuple)
 SEEDS = st.integers(0, 2**53 - 1)
+SAMPLINGS = st.builds(
+    Sampling,
+    temperature=st.floats(0, 5),
+    top_p=st.floats(0, 1),
+    max_tokens=st.integers(1, 9),
+    token_ids=st.booleans(),
+    logit_bias=st.lists(
+        st.tuples(st.integers(0, 9) | st.text(), st.floats(-100, 100)), max_size=3
+    ).map(tuple),
+)
 COMPLETIONS = st.builds(
     Completion,
     request_id=st.text(),
@@ -201,6 +211,7 @@ COMPLETIONS = st.builds(
         requests=st.lists(
             st.builds(Request, request_id=st.text(), messages=MESSAGES, seed=SEEDS)
         ).map(tuple),
+        sampling=SAMPLINGS,
     ),
     st.builds(BatchResult, key=st.text(), completions=st.lists(COMPLETIONS).map(tuple)),
     st.integers(1, 50),

@@ -47,7 +47,7 @@ def batch(*names: str) -> Batch:
         Request(request_id=name, messages=(Message(role="user", content=name),), seed=i)
         for i, name in enumerate(names)
     )
-    return Batch(key="-".join(names), requests=requests)
+    return Batch(key="-".join(names), requests=requests, sampling=SAMPLING)
 
 
 class Played:
@@ -83,7 +83,7 @@ def play(
     results: list[BatchResult] = []
     error = None
     try:
-        results.extend(engine.generate(batches or [batch(*NAMES)], SAMPLING))
+        results.extend(engine.generate(batches or [batch(*NAMES)]))
     except EngineError as caught:
         error = caught
     finally:
@@ -368,7 +368,7 @@ def test_the_breaker_opens_and_one_request_tries() -> None:
     engine = OpenAIEngine("unused", config, loop=stage[0].loop)
     feed: Feed[Batch] = Feed()
     feed.put(batch("first"))
-    results = engine.generate(feed, SAMPLING)
+    results = engine.generate(feed)
     assert next(results).completions[0].text == "first"
     began = stage[0].loop.time()
     works_from += began
@@ -409,7 +409,7 @@ def test_at_most_so_many_are_under_way_also_when_the_number_changes() -> None:
     config = EngineConfig(base_urls=stage[0].urls, concurrency=3)
     engine = OpenAIEngine("unused", config, loop=stage[0].loop)
     names = [f"n{i}" for i in range(60)]
-    [result] = engine.generate([batch(*names)], SAMPLING)
+    [result] = engine.generate([batch(*names)])
     engine.close()
     stage[0].close()
     assert [c.text for c in result.completions] == names
@@ -423,7 +423,7 @@ def test_a_later_deadline_and_patience_count_from_the_next_request_on() -> None:
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     engine.configure(EngineConfig(base_urls=stage.urls, timeout_s=7, patience_s=8))
     with pytest.raises(EngineError, match="within 8 s"):
-        list(engine.generate([batch("slow")], SAMPLING))
+        list(engine.generate([batch("slow")]))
     engine.close()
     stage.close()
     assert 8 < stage.loop.time() < 8 + 7
@@ -456,7 +456,7 @@ def test_refusals_are_given_back_to_a_caller_who_waits_for_them() -> None:
     stage = Stage(1, always(failure(400)))
     engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls), loop=stage.loop)
     feed: Feed[Batch] = Feed()
-    results = engine.generate(feed, SAMPLING)
+    results = engine.generate(feed)
     for name in ("a", "b"):
         feed.put(batch(name))
         assert next(results).completions[0].finish_reason == "failed"
@@ -484,7 +484,7 @@ def test_closing_does_not_wait(kind: str) -> None:
 
     def draw() -> None:
         try:
-            list(engine.generate([batch(*NAMES)], SAMPLING))
+            list(engine.generate([batch(*NAMES)]))
         except EngineError as error:
             ended.append(str(error))
 
@@ -495,7 +495,7 @@ def test_closing_does_not_wait(kind: str) -> None:
     caller.join(timeout=30)
     assert ended == ["the engine was closed"]
     with pytest.raises(EngineError, match="closed"):
-        list(engine.generate([batch("late")], SAMPLING))
+        list(engine.generate([batch("late")]))
     engine.close()
     stage.loop.call_soon_threadsafe(stage.loop.stop)
     served.join()
@@ -545,7 +545,7 @@ def test_an_error_leaves_nothing_under_way() -> None:
     config = EngineConfig(base_urls=stage.urls, timeout_s=1e9, patience_s=60)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     with pytest.raises(EngineError, match="patience_s"):
-        list(engine.generate([batch("n0", "n1", "n2"), batch("n3")], SAMPLING))
+        list(engine.generate([batch("n0", "n1", "n2"), batch("n3")]))
     wait_until(lambda: not engine._tasks)
     engine.close()
     stage.close()

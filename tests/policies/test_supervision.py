@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faulty import ordered
+from faulty import SAMPLING, ordered
 from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
@@ -18,7 +18,6 @@ from lpfloop.policies.engines.engine import (
     Completion,
     EngineError,
     Request,
-    Sampling,
     ScoreBatch,
     ScoreRequest,
 )
@@ -31,7 +30,6 @@ from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash
 
-SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
 STALL_S = 2.0
 FAULTS = {
     "die": "killed by SIGKILL",
@@ -67,7 +65,7 @@ def opened(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def drawn(engine: WorkerEngine, *batches: Batch) -> dict[str, Completion]:
     """Draw all batches; no key may come twice, and each with all its requests in order."""
-    results = list(engine.generate(batches, SAMPLING))
+    results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
     wanted = {b.key: [r.request_id for r in b.requests] for b in batches}
     assert {r.key: [c.request_id for c in r.completions] for r in results} == wanted
@@ -116,7 +114,7 @@ def test_the_reason_holds_the_logs_last_line(
 def test_what_was_given_back_is_not_given_again(opened: Opener) -> None:
     engine = opened()
     feed: Feed[Batch] = Feed()
-    results = engine.generate(feed, SAMPLING)
+    results = engine.generate(feed)
     given: list[str] = []
     for key in ("a", "b", "c"):
         feed.put(ordered(key, "x", "y"))
@@ -173,7 +171,7 @@ def test_a_worker_that_never_answers_is_given_up_soon(
 ) -> None:
     engine = opened(restarts=restarts_allowed)
     with pytest.raises(EngineError) as caught:
-        list(engine.generate([ordered("a", "leave"), ordered("b", "leave")], SAMPLING))
+        list(engine.generate([ordered("a", "leave"), ordered("b", "leave")]))
     assert len(restarts(caplog)) == restarts_allowed
     for told in ("exit code 7", "the last words", str(tmp_path / "worker.log")):
         assert told in str(caught.value)
@@ -187,7 +185,7 @@ def test_a_machine_that_breaks_later_fails_no_request(opened: Opener, tmp_path: 
     drawn(engine, ordered("a", "x"), ordered("b", poisoned))
     marker.touch()
     with pytest.raises(EngineError, match="killed by SIGKILL"):
-        list(engine.generate([ordered(key, poisoned) for key in "abcdef"], SAMPLING))
+        list(engine.generate([ordered(key, poisoned) for key in "abcdef"]))
 
 
 def test_a_request_that_was_answered_before_shows_whether_the_machine_is_broken(
@@ -255,7 +253,7 @@ def test_a_worker_that_reads_nothing_counts_as_hung(opened: Opener) -> None:
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGSTOP)
     long = "word " * 100_000
-    [result] = engine.generate([ordered("a", long)], SAMPLING)
+    [result] = engine.generate([ordered("a", long)])
     assert result.completions[0].text == "word 100"
 
 
@@ -263,9 +261,7 @@ def test_a_new_deadline_holds_from_now_on(opened: Opener, tmp_path: Path) -> Non
     engine = opened(stall_s=3600)
     order = f"hang once {tmp_path / 'marker'}"
     found: list[BatchResult] = []
-    work = threading.Thread(
-        target=lambda: found.extend(engine.generate([ordered("a", order)], SAMPLING))
-    )
+    work = threading.Thread(target=lambda: found.extend(engine.generate([ordered("a", order)])))
     work.start()
     wait_until((tmp_path / "marker").exists)
     engine.configure(EngineConfig(stall_s=0.5))
@@ -321,7 +317,7 @@ class Slow:
 def test_a_paused_source_holds_back_no_result(opened: Opener) -> None:
     """The pause would outlast the test: what is in flight comes none the less."""
     feed: Feed[Batch] = Feed()
-    results = opened().generate(feed, SAMPLING)
+    results = opened().generate(feed)
     feed.put(ordered("a", "x"))
     feed.put(ordered("b", "y"))
     assert {next(results).key, next(results).key} == {"a", "b"}
@@ -332,7 +328,7 @@ def test_a_paused_source_holds_back_no_result(opened: Opener) -> None:
 def test_a_source_that_becomes_ready_later_is_noticed(opened: Opener, tmp_path: Path) -> None:
     """While the first batch hangs, the second is asked for, and taken, again and again."""
     source = Slow([ordered("a", f"hang once {tmp_path / 'marker'}"), ordered("b", "y")], 10)
-    results = opened().generate(source, SAMPLING)
+    results = opened().generate(source)
     assert {r.key for r in results} == {"a", "b"}
     assert not source.left
 
@@ -340,7 +336,7 @@ def test_a_source_that_becomes_ready_later_is_noticed(opened: Opener, tmp_path: 
 def test_a_worker_that_dies_in_a_pause_is_started_again(opened: Opener, tmp_path: Path) -> None:
     feed: Feed[Batch] = Feed()
     feed.put(ordered("a", f"die once {tmp_path / 'marker'}"))
-    results = opened().generate(feed, SAMPLING)
+    results = opened().generate(feed)
     assert next(results).completions[0].text == "die 100"
     feed.finish()
     assert not list(results)
@@ -348,7 +344,7 @@ def test_a_worker_that_dies_in_a_pause_is_started_again(opened: Opener, tmp_path
 
 def test_a_script_in_this_process_gives_each_result_before_it_asks_for_more() -> None:
     feed: Feed[Batch] = Feed()
-    results = ScriptedEngine(EngineConfig(kind="scripted")).generate(feed, SAMPLING)
+    results = ScriptedEngine(EngineConfig(kind="scripted")).generate(feed)
     for key in ("a", "b"):
         feed.put(ordered(key, "x"))
         assert next(results).key == key
@@ -397,14 +393,15 @@ def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
                 Request(request_id=f"{key}/{i}", messages=question, seed=derive_seed(0, key, i))
                 for i in range(size)
             ),
+            sampling=SAMPLING,
         )
         for key, size in {"a": 1, "b": 40, "c": 40, "d": 40}.items()
     ]
     config = EngineConfig(kind="vllm", cpu_threads=1)
     engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")
-    unkilled = {r.key: r for r in engine.generate(batches, SAMPLING)}
+    unkilled = {r.key: r for r in engine.generate(batches)}
     killed: dict[str, BatchResult] = {}
-    for result in engine.generate(batches, SAMPLING):
+    for result in engine.generate(batches):
         assert result.key not in killed
         killed[result.key] = result
         if len(killed) == 1:

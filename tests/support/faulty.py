@@ -15,6 +15,7 @@ from lpfloop.policies.engines.engine import Batch, EngineError, Request, Samplin
 from lpfloop.stores.records import Message
 
 FOREVER_S = 3600
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
 
 
 def behave(request: Request, sampling: Sampling) -> str:
@@ -106,4 +107,4 @@ def ordered(key: str, *orders: str) -> Batch:
         )
         for place, order in enumerate(orders)
     )
-    return Batch(key=key, requests=tuple(requests))
+    return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)

@@ -104,6 +104,7 @@ class Journal(Undoing):
             [(result.unit, t, p.sha256, p.rows, p.size) for t, p in result.parts.items()],
         )
         self._db.execute("DELETE FROM reservations WHERE unit = ?", (result.unit,))
+        self._db.execute("DELETE FROM replies WHERE unit = ?", (result.unit,))
         ((iteration, stage),) = changed
         ((text,),) = self._query(
             "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", (iteration, stage)
@@ -192,11 +193,30 @@ class Journal(Undoing):
             if changed != len(parts):
                 raise JournalError(f"{len(parts) - changed} of {len(parts)} parts are gone")
 
-    def reserve(self, unit: str, cost: Cost) -> None:
-        """Note what a unit may spend before it is spent; its commit settles the account."""
+    def reserve(self, unit: str, cost: Cost, *, slice_: str = "") -> None:
+        """Note what a unit, or a slice of its requests, may spend before it is spent.
+
+        `keep` settles the account of a slice, `commit` that of a unit.
+        """
         with self._transaction("reserve"):
             self._db.execute(
-                "INSERT OR REPLACE INTO reservations VALUES (?, ?)", (unit, cost.as_json())
+                "INSERT OR REPLACE INTO reservations VALUES (?, ?, ?)",
+                (unit, slice_, cost.as_json()),
+            )
+
+    def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
+        """Keep what a slice's requests were answered and what they cost, until the unit is whole.
+
+        `replies` is text that only the caller reads; whoever takes up the unit again finds it.
+        """
+        with self._transaction("keep"):
+            self._db.execute(
+                "DELETE FROM reservations WHERE unit = ? AND slice = ?", (unit, slice_)
+            )
+            self._db.execute(
+                "INSERT INTO replies VALUES (?1, (SELECT count(*) FROM replies WHERE unit = ?1),"
+                " ?2, ?3)",
+                (unit, cost.as_json(), replies),
             )
 
     def add_seconds(self, iteration: int, stage: str, seconds: float) -> None:

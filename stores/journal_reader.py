@@ -47,6 +47,14 @@ class Cost:
             money=self.money + other.money,
         )
 
+    def __sub__(self, other: "Cost") -> "Cost":
+        """Return what is left, never less than nothing."""
+        return Cost(
+            tokens=max(0, self.tokens - other.tokens),
+            judge_calls=max(0, self.judge_calls - other.judge_calls),
+            money=max(0.0, self.money - other.money),
+        )
+
     def as_json(self) -> str:
         """Return the cost as the journal keeps it."""
         return json.dumps(
@@ -122,8 +130,21 @@ class Reader(Files):
         """Return what the run has spent: committed, reserved now, and lost in crashes."""
         costs = [self.meta("abandoned") or "{}"]
         costs += [cost for (cost,) in self._query("SELECT cost FROM reservations")]
+        costs += [cost for (cost,) in self._query("SELECT cost FROM replies")]
         costs += [totals for (totals,) in self._query("SELECT totals FROM stages")]
         return sum((read_cost(text) for text in costs), Cost())
+
+    def kept(self) -> dict[str, Cost]:
+        """Return the units that have replies but are not whole yet, and what these have cost."""
+        found = dict[str, Cost]()
+        for unit, text in self._query("SELECT unit, cost FROM replies"):
+            found[unit] = found.get(unit, Cost()) + read_cost(text)
+        return found
+
+    def replies(self, unit: str) -> list[str]:
+        """Return the replies that are kept of a unit, oldest first (`Journal.keep`)."""
+        rows = self._query("SELECT replies FROM replies WHERE unit = ? ORDER BY number", (unit,))
+        return [str(text) for (text,) in rows]
 
     def all_units(self) -> list[tuple[Any, ...]]:
         """Return key, iteration, stage, chunk, whether done, rows and telemetry of every unit."""

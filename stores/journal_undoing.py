@@ -66,6 +66,20 @@ class Undoing(Held):
                 "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
             )
         )
+        self._abandon(
+            cost
+            for place in stages
+            for (cost,) in self._query(
+                "SELECT r.cost FROM replies r JOIN units u ON u.key = r.unit"
+                " WHERE u.iteration = ? AND u.stage = ?",
+                place,
+            )
+        )
+        self._db.executemany(
+            "DELETE FROM replies WHERE unit IN"
+            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
+            stages,
+        )
         self._db.executemany(
             "DELETE FROM parts WHERE unit IN"
             " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",

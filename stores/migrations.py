@@ -71,6 +71,21 @@ CREATE INDEX parts_unpacked ON parts ("table", sha256) WHERE pack IS NULL;
 CREATE TABLE migrations (version INTEGER PRIMARY KEY, at REAL NOT NULL, lpfloop TEXT NOT NULL);
 """
 
+REPLIES_SQL = """
+ALTER TABLE reservations RENAME TO whole_reservations;
+CREATE TABLE reservations (unit TEXT NOT NULL, slice TEXT NOT NULL, cost TEXT NOT NULL,
+    PRIMARY KEY (unit, slice)) WITHOUT ROWID;
+INSERT INTO reservations SELECT unit, '', cost FROM whole_reservations;
+DROP TABLE whole_reservations;
+CREATE TABLE replies (
+    unit TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    cost TEXT NOT NULL,
+    replies TEXT NOT NULL,
+    PRIMARY KEY (unit, number)
+) WITHOUT ROWID;
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
@@ -86,15 +101,20 @@ def _add_packs(database: sqlite3.Connection) -> None:
     database.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 
+def _add_replies(database: sqlite3.Connection) -> None:
+    _execute(database, REPLIES_SQL)
+
+
 MIGRATIONS = (
     Migration(version=2, what="parts can lie in packs; preferences are stored", change=_add_packs),
+    Migration(version=3, what="replies are kept until their unit is whole", change=_add_replies),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 
 
 def create_tables(database: sqlite3.Connection) -> None:
     """Make the tables of a new journal."""
-    _execute(database, TABLES_SQL + PACKS_SQL)
+    _execute(database, TABLES_SQL + PACKS_SQL + REPLIES_SQL)
     database.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
 
 

@@ -1,26 +1,29 @@
-"""Which unit begins next: none while the run is paused, stopping, or out of budget.
+"""Which unit begins next: none while the run is paused, stopping, or out of budget."""
 
-An admission is what engines draw their batches from. They may ask it whether the next one is there,
-so what is in flight is finished and committed while no new unit may begin.
-"""
-
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from ...stores.journal_reader import Cost, Unit
 from .budget import Budget
 from .stop import StopSignal
 
-POLL_S = 0.05
 B = TypeVar("B")
 
 
-class Admission(Generic[B]):
-    """Batches of the units that are owed, each prepared when its turn has come.
+class Next(Enum):
+    """Whether a unit can begin: now, perhaps later, or none any more."""
 
-    `prepare` returns a unit's batch, or None if there is nothing to ask for. `cost` bounds what the
-    batch can spend.
+    READY = auto()
+    WAIT = auto()
+    NONE = auto()
+
+
+class Admission(Generic[B]):
+    """The units that are owed, each prepared when its turn has come.
+
+    `prepare` returns what a unit asks for, or None if there is nothing to ask for. `cost` bounds
+    what that can spend.
     """
 
     def __init__(
@@ -39,46 +42,41 @@ class Admission(Generic[B]):
         self._next: tuple[Unit, B, Cost] | None = None
         self._ended = False
 
-    def __iter__(self) -> Iterator[B]:
-        return self
-
-    def ready(self) -> bool:
-        """Whether `next` would answer, or end, without waiting for anything else."""
+    def look(self) -> Next:
+        """Say whether `take` would give a unit."""
         if self._ended or self._stop.requested:
-            return True
+            return Next.NONE
         if self._stop.paused:
-            return False
-        self._look()
-        return self._next is None or self._fits or not self._budget.spending
-
-    def __next__(self) -> B:
-        while not self.ready():
-            time.sleep(POLL_S)
-        if self._ended or self._stop.requested:
-            raise StopIteration
-        self._look()
+            return Next.WAIT
+        self._prepare_next()
         if self._next is None:
-            self._ended = True
-            raise StopIteration
-        unit, batch, cost = self._next
-        if not self._fits:
-            self._budget.refuse(cost)
-            self._ended = True
-            raise StopIteration
+            return self._end()
+        if self._budget.admits(self._next[2]):
+            return Next.READY
+        if self._budget.spending:
+            return Next.WAIT
+        self._budget.refuse(self._next[2])
+        return self._end()
+
+    def take(self) -> B:
+        """Return what the next unit asks for, its cost set aside; only after `look` said READY."""
+        if self._next is None:
+            raise RuntimeError("no unit is ready to begin")
+        unit, asked, cost = self._next
         self._next = None
-        self._budget.reserve(unit.key, cost)
-        return batch
+        self._budget.set_aside(unit.key, cost)
+        return asked
 
-    @property
-    def _fits(self) -> bool:
-        return self._next is not None and self._budget.admits(self._next[2])
+    def _end(self) -> Next:
+        self._ended = True
+        return Next.NONE
 
-    def _look(self) -> None:
-        """Prepare the next unit's batch, unless one waits already."""
+    def _prepare_next(self) -> None:
+        """Prepare the next unit, unless one waits already."""
         while self._next is None:
             unit = next(self._units, None)
             if unit is None:
                 return
-            batch = self._prepare(unit)
-            if batch is not None:
-                self._next = (unit, batch, self._cost(batch))
+            asked = self._prepare(unit)
+            if asked is not None:
+                self._next = (unit, asked, self._cost(asked))

@@ -1,7 +1,8 @@
 """The budget of a run: reserved before it is spent, counted over crashes, a clean stop at its end.
 
-What a unit may cost at most is reserved in the journal before its first request leaves; its commit
-settles the account with what it did cost. A crash leaves the reservation, which counts as spent.
+A unit begins only if all that it may cost fits. What a slice of its requests may cost is reserved
+in the journal before it leaves, and replaced by what it did cost when its replies are kept. A crash
+leaves the reservations of what was in flight, which count as spent.
 """
 
 import threading
@@ -34,15 +35,15 @@ class Budget:
         self._config = config
         self._mutex = threading.Lock()
         self._reserved: dict[str, Cost] = {}
-        self._parked: set[str] = set()
         self._spent = journal.spent()
+        self._kept = journal.kept()
         self._seconds = sum(stage.seconds for stage in journal.stages())
         self.reached: BudgetReachedError | None = None
 
     @property
     def spending(self) -> bool:
-        """Whether units are in flight, whose end may leave more than was reserved for them."""
-        return not self._reserved.keys() <= self._parked
+        """Whether units are open, whose end may leave more than was set aside for them."""
+        return bool(self._reserved)
 
     def check(self) -> None:
         """Raise what stopped the admission of units, if something did."""
@@ -59,26 +60,34 @@ class Budget:
         if excess is not None:
             self.reached = BudgetReachedError(excess)
 
-    def reserve(self, unit: str, cost: Cost) -> None:
-        """Set `cost` aside for a unit, durably if anything is limited."""
-        limits = self._config().budget
-        if (limits.tokens, limits.judge_calls, limits.money) != (None, None, None):
-            self._store.when_there_is_room(lambda: self._journal.reserve(unit, cost))
+    def set_aside(self, unit: str, cost: Cost) -> None:
+        """Set aside, in memory, all that a unit may still cost: it can be finished once begun."""
         with self._mutex:
             self._reserved[unit] = cost
-            self._parked.discard(unit)
 
-    def park(self, unit: str) -> None:
-        """Note that a unit waits to be asked again, after all others: it keeps its part."""
+    def reserve(self, unit: str, cost: Cost, *, slice_: str = "") -> None:
+        """Note in the journal what is about to be spent, if anything is limited."""
+        limits = self._config().budget
+        if (limits.tokens, limits.judge_calls, limits.money) != (None, None, None):
+            self._store.when_there_is_room(lambda: self._journal.reserve(unit, cost, slice_=slice_))
+
+    def has_kept(self, unit: str) -> bool:
+        """Whether the journal keeps replies of a unit that is not whole."""
+        return unit in self._kept
+
+    def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
+        """Keep the replies to a slice of a unit's requests, and settle what they cost."""
+        self._store.when_there_is_room(lambda: self._journal.keep(unit, slice_, cost, replies))
         with self._mutex:
-            self._parked.add(unit)
+            self._kept[unit] = self._kept.get(unit, Cost()) + cost
+            self._reserved[unit] = self._reserved.get(unit, Cost()) - cost
+            self._spent += cost
 
     def settle(self, unit: str, cost: Cost) -> None:
-        """Replace what was set aside for a unit by what it cost."""
+        """Replace what was set aside for a unit, and counted for its replies, by what it cost."""
         with self._mutex:
             self._reserved.pop(unit, None)
-            self._parked.discard(unit)
-            self._spent += cost
+            self._spent += cost - self._kept.pop(unit, Cost())
 
     def add_seconds(self, seconds: float) -> None:
         """Count wall time."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from ...configs.schema import RunConfig
 from ...critics.feedback import FeedbackCritic
@@ -15,12 +14,11 @@ from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
 from ...stores.committer import if_there_is_room
 from ...stores.failpoints import reach
-from ...stores.journal_reader import Cost, Unit
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import Batch, Row
-from .admission import Admission
 from .budget import Budget, actual
 from .completers import Completers
 from .fork import Fork
@@ -30,8 +28,6 @@ from .panel import NOBODY, Panels
 from .prompt_filters import EVERYTHING, Filters
 from .reporter import Advance, Reporter
 from .stop import StopSignal
-
-B = TypeVar("B")
 
 SEMANTICS: Mapping[str, int] = {
     "prompts": 1,
@@ -166,12 +162,6 @@ class Run:
             self.store.verified_reward_model(model.reward_model_id)
             self._verified.add(model.reward_model_id)
         return self.store.folder / model.path
-
-    def admission(
-        self, stage: Stage, prepare: Callable[[Unit], B | None], cost: Callable[[B], Cost]
-    ) -> Admission[B]:
-        """Return the batches of the owed units, each when it may begin."""
-        return Admission(self.stop, self.budget, stage.owed, prepare, cost)
 
     @contextmanager
     def stage(

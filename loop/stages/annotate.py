@@ -5,25 +5,23 @@ that were read beside it. It is never guessed: after the last reply it is stored
 reason and the raw reply.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, Question, ask
 from ...critics.annotators.comparison_reply import Verdict, read
 from ...critics.annotators.simulate import reconciled
-from ...policies.engines.engine import Batch, Completion, Request, Sampling
-from ...stores.journal_reader import Cost, Unit
+from ...policies.engines.engine import Completion, Request, Sampling
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Order, Preference, storable
-from ..run.admission import Admission
-from ..run.budget import upper_bound
+from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
+from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .draw_candidates import record_failures, spent
 from .matches import Desk, Task
 
 RETRY_TEMPERATURE = 0.7
@@ -31,42 +29,56 @@ RETRY_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Heard:
-    """The latest reply about a match in one order, and what it says of it."""
+class _Shown:
+    """A match as it is shown in one order, and the latest reply about it, if there was one."""
 
-    text: str
-    verdict: Verdict
-
-
-@dataclass(kw_only=True)
-class _InHand:
-    """A unit that is being asked about; `replies` numbers the replies that may be asked for."""
-
-    unit: Unit
-    tasks: Sequence[Task]
-    replies: range
-    heard: dict[tuple[str, Order], _Heard] = field(default_factory=dict[tuple[str, Order], _Heard])
-    posed: Sequence[Question] = ()
-    rounds: int = 0
-    cost: Advance = field(default_factory=Advance)
-
-    def unread(self) -> list[list[tuple[Task, Order]]]:
-        """Return what is still to be asked: what is shown first, and what is shown once more."""
-        return [
-            [(t, t.orders[showing]) for t in self.tasks if self._lacks(t, showing)]
-            for showing in range(max((len(task.orders) for task in self.tasks), default=0))
-        ]
+    task: Task
+    order: Order
+    text: str = ""
+    verdict: Verdict | None = None
 
     @property
-    def finished(self) -> bool:
-        """Whether nothing is still to be asked, or nothing more may be."""
-        return self.rounds == len(self.replies) or not any(self.unread())
+    def place(self) -> tuple[str, Order]:
+        """What tells it from every other one of its unit."""
+        return self.task.preference_id, self.order
 
-    def _lacks(self, task: Task, showing: int) -> bool:
-        if showing >= len(task.orders):
-            return False
-        said = self.heard.get((task.preference_id, task.orders[showing]))
-        return said is None or said.verdict.status != SCORED
+    @property
+    def read(self) -> bool:
+        """Whether the reply could be read."""
+        return self.verdict is not None and self.verdict.status == SCORED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Posed:
+    """Matches that one prompt asks about; `replies` numbers those that may be asked for."""
+
+    annotating: "Annotating"
+    shown: tuple[_Shown, ...]
+    replies: range
+    attempts: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether all was read, or no more replies may be asked for."""
+        return self.attempts >= len(self.replies) or all(one.read for one in self.shown)
+
+    @property
+    def question(self) -> Question:
+        """What is asked."""
+        return ask(self.annotating.annotator, [self.annotating.comparison(s) for s in self.shown])
+
+    def request(self) -> Request:
+        """Return the next request; each question and reply has its own seed."""
+        return self.annotating.request(self.question, self.replies[self.attempts])
+
+    def heard(self, answer: Completion) -> "Sequence[_Posed]":
+        """Return each match with its verdict: alone, so that none keeps others from being read."""
+        text = storable(answer.text)
+        verdicts = read(self.question, text, answer.finish_reason)
+        return [
+            replace(self, attempts=self.attempts + 1, shown=(replace(one, text=text, verdict=v),))
+            for one, v in zip(self.shown, verdicts, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,107 +132,61 @@ class Annotating:
         `work` gives a unit's tasks when its turn has come, `replies` the numbers of the replies
         that may be asked for.
         """
-        if not stage.owed:
-            return
-        for done in self._asked(stage, work, replies):
-            self._commit(stage, done)
+        # Asked again, each match of a prompt may need a reply of its own.
+        again = 1 if self.retrying else self.annotator.batch_size
+        hand = dict[str, Sequence[Task]]()
+
+        def posed(unit: Unit) -> list[_Posed]:
+            hand[unit.key] = tasks = work(unit)
+            return self._posed(tasks, replies(unit))
+
+        def commit(unit: Unit, settled: Sequence[_Posed], cost: Advance) -> None:
+            said = {one.place: one for posed in settled for one in posed.shown}
+            rows = [task.row or self._row(task, said) for task in hand.pop(unit.key)]
+            unread = sum(row.status != SCORED for row in rows)
+            stage.commit(unit, {Preference: rows}, replace(cost, rows=len(rows), unscored=unread))
+
+        attempts = self.run.config.annotation.attempts
+        line = EngineLine(
+            run=self.run,
+            served=self._served,
+            first=self._sampling(warm=False),
+            again=self._sampling(warm=True),
+            judge=True,
+        )
+        times = 1 + (attempts - 1) * again
+        Pump(run=self.run, line=line, work=posed, commit=commit, times=times).pay(stage)
 
     @property
     def _served(self) -> Served:
         return self.run.models.annotators[self.annotator.role]
 
-    def _asked(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Task]],
-        replies: Callable[[Unit], range],
-    ) -> Iterator[_InHand]:
-        """Ask about every unit; give each as soon as nothing of it is to be asked again."""
-        hand: dict[str, _InHand] = {}
-        for number in count():
-            batches = (
-                self._again(hand, number) if number else self._first(stage, work, replies, hand)
-            )
-            for result in self.run.engine(self._served).generate(batches):
-                taken = hand[result.key]
-                self._hear(taken, result.completions)
-                record_failures(self.run, result.completions)
-                if taken.finished:
-                    yield hand.pop(result.key)
-                else:
-                    self.run.budget.park(result.key)
-            # What was prepared and then not admitted was never asked: its turn comes another time.
-            if self.run.stop.requested or all(t.rounds <= number for t in hand.values()):
-                return
-
-    def _first(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Task]],
-        replies: Callable[[Unit], range],
-        hand: dict[str, _InHand],
-    ) -> Admission[Batch]:
-        """Ask about a unit at a time: only what is in flight, or is unread, is held in memory."""
-
-        def prepare(unit: Unit) -> Batch | None:
-            taken = _InHand(unit=unit, tasks=work(unit), replies=replies(unit))
-            if taken.finished:
-                self._commit(stage, taken)
-                return None
-            hand[unit.key] = taken
-            return self._batch(taken)
-
-        def cost(batch: Batch) -> Cost:
-            replies = hand[batch.key].replies
-            # Asked again, each pair of a prompt may need one of its own.
-            pairs = self.annotator.batch_size if replies[0] == 0 else 1
-            return upper_bound(
-                self.run.config.prices,
-                batch.requests,
-                self.annotator.max_tokens,
-                judge=True,
-                times=1 + (len(replies) - 1) * pairs,
-            )
-
-        return self.run.admission(stage, prepare, cost)
-
-    def _again(self, hand: Mapping[str, _InHand], number: int) -> Iterator[Batch]:
-        """Ask again what has no verdict yet: admitted, and paid for, with the first reply."""
-        for taken in list(hand.values()):
-            if self.run.stop.requested:
-                return
-            if taken.rounds == number:
-                yield self._batch(taken)
-
-    def _batch(self, taken: _InHand) -> Batch:
-        """Pose what is unread, some pairs a prompt; each question and reply has its own seed.
-
-        What could not be read is posed alone: no pair keeps others from being read twice.
-        """
-        number = taken.replies[taken.rounds]
-        size = self.annotator.batch_size if number == 0 else 1
-        taken.posed = [
-            ask(self.annotator, [self._comparison(*one) for one in shown[i : i + size]])
-            for shown in taken.unread()
-            for i in range(0, len(shown), size)
+    def _posed(self, tasks: Sequence[Task], replies: range) -> list[_Posed]:
+        """Pose what is shown first, and what is shown once more, some matches a prompt."""
+        size = 1 if self.retrying else self.annotator.batch_size
+        showings = range(max((len(task.orders) for task in tasks), default=0))
+        return [
+            _Posed(annotating=self, shown=tuple(shown[start : start + size]), replies=replies)
+            for showing in showings
+            for shown in [
+                [_Shown(task=t, order=t.orders[showing]) for t in tasks if showing < len(t.orders)]
+            ]
+            for start in range(0, len(shown), size)
         ]
-        return Batch(
-            key=taken.unit.key,
-            requests=tuple(self._request(q, number) for q in taken.posed),
-            sampling=self._sampling(warm=taken.rounds > 0),
-        )
 
-    def _comparison(self, task: Task, order: Order) -> Comparison:
-        first, second = task.match.first, task.match.second
+    def comparison(self, shown: _Shown) -> Comparison:
+        """Return what an annotator is shown of a match."""
+        first, second = shown.task.match.first, shown.task.match.second
         return Comparison(
             prompt=self.run.prompts[first.prompt_id].instruction,
             first=first.text,
             second=second.text,
-            key=task.preference_id,
-            order=order,
+            key=shown.task.preference_id,
+            order=shown.order,
         )
 
-    def _request(self, question: Question, number: int) -> Request:
+    def request(self, question: Question, number: int) -> Request:
+        """Return the request for a reply, by its number."""
         about = [list(question.expected.keys), list(question.expected.orders)]
         return Request(
             request_id=row_id("ask", about),
@@ -237,26 +203,10 @@ class Annotating:
             logit_bias=self.annotator.logit_bias,
         )
 
-    def _hear(self, taken: _InHand, replies: Sequence[Completion]) -> None:
-        for question, reply in zip(taken.posed, replies, strict=True):
-            text = storable(reply.text)
-            verdicts = read(question, text, reply.finish_reason)
-            for verdict, order in zip(verdicts, question.expected.orders, strict=True):
-                taken.heard[verdict.key, order] = _Heard(text=text, verdict=verdict)
-        cost = spent(replies, rows=0)
-        again = self.retrying or taken.rounds > 0
-        taken.cost += replace(cost, retries=cost.calls if again else 0)
-        taken.rounds += 1
-
-    def _commit(self, stage: Stage, done: _InHand) -> None:
-        rows = [task.row or self._row(task, done) for task in done.tasks]
-        unread = sum(row.status != SCORED for row in rows)
-        cost = replace(done.cost, rows=len(rows), unscored=unread)
-        stage.commit(done.unit, {Preference: rows}, cost)
-
-    def _row(self, task: Task, done: _InHand) -> Preference:
-        said = [done.heard[task.preference_id, order] for order in task.orders]
-        if len(said) == 1:
-            return self.desk.row(task, said[0].verdict, order=task.orders[0], text=said[0].text)
-        verdict = reconciled(said[0].verdict, said[1].verdict)
-        return self.desk.row(task, verdict, order="both", text="\n\n".join(s.text for s in said))
+    def _row(self, task: Task, said: Mapping[tuple[str, Order], _Shown]) -> Preference:
+        replies = [said[task.preference_id, order] for order in task.orders]
+        verdicts = [reply.verdict for reply in replies if reply.verdict is not None]
+        if len(replies) == 1:
+            return self.desk.row(task, verdicts[0], order=task.orders[0], text=replies[0].text)
+        text = "\n\n".join(reply.text for reply in replies)
+        return self.desk.row(task, reconciled(verdicts[0], verdicts[1]), order="both", text=text)

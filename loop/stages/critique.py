@@ -20,7 +20,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .ask_judge import Inquiring
+from .ask_judge import ask_judge
 
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
@@ -41,35 +41,31 @@ class _Asked:
     candidate: Candidate
     question: Question
     critique_id: str
+    most: int
     attempts: int = 0
     text: str = ""
     reading: Reading | None = None
 
     @property
-    def inquiry_id(self) -> str:
-        """What its requests are called."""
-        return self.critique_id
-
-    @property
     def settled(self) -> bool:
-        """Whether there is nothing to ask: it is rated, or it was never drawn."""
-        if self.candidate.finish_reason == "failed":
+        """Whether there is nothing to ask: it is rated, or never will be."""
+        if self.candidate.finish_reason == "failed" or self.attempts >= self.most:
             return True
         return self.reading is not None and self.reading.status == SCORED
 
-    def request(self, attempt: int) -> Request:
-        """Return the request of an attempt, which has its own seed."""
+    def request(self) -> Request:
+        """Return the next request; each attempt has its own seed."""
         return Request(
             request_id=self.critique_id,
             messages=self.question.messages,
-            seed=derive_seed(self.seed, "critique", self.critique_id, attempt),
+            seed=derive_seed(self.seed, "critique", self.critique_id, self.attempts),
         )
 
-    def heard(self, reply: Completion) -> "_Asked":
+    def heard(self, answer: Completion) -> "Sequence[_Asked]":
         """Return it after a reply."""
-        text = storable(reply.text)
-        reading = self.critic.read(self.question, text, reply.finish_reason)
-        return replace(self, attempts=self.attempts + 1, text=text, reading=reading)
+        text = storable(answer.text)
+        reading = self.critic.read(self.question, text, answer.finish_reason)
+        return [replace(self, attempts=self.attempts + 1, text=text, reading=reading)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +113,14 @@ class Judging:
         def commit(unit: Unit, asked: Sequence[_Asked], cost: Advance) -> None:
             _commit(stage, unit, self._critiques(asked), cost)
 
-        Inquiring(
-            run=self.run,
-            judge=self.run.models.feedback,
-            sampling=config.sampling,
-            attempts=config.attempts,
-            retry_temperature=config.retry_temperature,
+        ask_judge(
+            self.run,
+            stage,
+            self.run.models.feedback,
+            config,
             work=lambda unit: [self._question(candidate) for candidate in work(unit)],
             commit=commit,
-        ).pay(stage)
+        )
 
     @property
     def _verifier(self) -> VerifierCritic:
@@ -146,6 +141,7 @@ class Judging:
             candidate=candidate,
             question=self.run.critic.ask(prompt, candidate.text),
             critique_id=self._critique_id(candidate),
+            most=self.run.config.critic.attempts,
         )
 
     def _critiques(self, asked: Sequence[_Asked]) -> list[Critique]:

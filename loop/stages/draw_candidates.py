@@ -1,24 +1,49 @@
 """Drawing candidates: samples, greedy answers and refinements, as requests and as rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from ...configs.schema import SamplingConfig
-from ...policies.engines.engine import Batch, Completion, Request, Sampling
-from ...stores.journal_reader import Cost, Unit
+from ...policies.engines.engine import Completion, Request
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json
 from ...stores.records import Candidate, CandidateKind, storable
-from ..run.admission import Admission
-from ..run.budget import upper_bound
 from ..run.conditioning import conditioned
 from ..run.draws import Draw
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
+from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Work
-from ..run.secrecy import redacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A draw, and what was drawn; `control` stands before what the user says."""
+
+    draw: Draw
+    control: str
+    completion: Completion | None = None
+    attempts: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was drawn: what failed is not drawn again."""
+        return self.completion is not None
+
+    def request(self) -> Request:
+        """Return the request, under the draw's id and seed."""
+        return Request(
+            request_id=self.draw.candidate_id,
+            messages=conditioned(self.draw.messages, self.control),
+            seed=self.draw.seed,
+        )
+
+    def heard(self, answer: Completion) -> "Sequence[_Drawn]":
+        """Return it with its completion."""
+        return [replace(self, completion=answer, attempts=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,53 +62,21 @@ class CandidateDrawing:
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
         """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
-        if not stage.owed:
-            return
-        admitted: dict[str, tuple[Unit, Sequence[Draw]]] = {}
-        engine = self.run.engine(self.policy)
-        batches = self._batches(stage, work, admitted)
-        for result in engine.generate(batches):
-            unit, drawn = admitted.pop(result.key)
-            rows = [
-                self._row(draw, completion)
-                for draw, completion in zip(drawn, result.completions, strict=True)
-            ]
-            stage.commit(unit, {Candidate: rows}, spent(result.completions, rows=len(rows)))
-            record_failures(self.run, result.completions)
-
-    def _batches(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Draw]],
-        admitted: dict[str, tuple[Unit, Sequence[Draw]]],
-    ) -> Admission[Batch]:
-        """Give the engine a unit at a time: only what is in flight is held in memory."""
         sampling = engine_sampling(self.sampling)
+        line = EngineLine(
+            run=self.run, served=self.policy, first=sampling, again=sampling, judge=False
+        )
 
-        def prepare(unit: Unit) -> Batch | None:
-            wanted = work(unit)
-            if not wanted:
-                stage.commit(unit, {Candidate: ()}, Advance())
-                return None
-            admitted[unit.key] = (unit, wanted)
-            return Batch(
-                key=unit.key,
-                requests=tuple(
-                    Request(
-                        request_id=d.candidate_id,
-                        messages=conditioned(d.messages, self.policy.control),
-                        seed=d.seed,
-                    )
-                    for d in wanted
-                ),
-                sampling=sampling,
-            )
+        def commit(unit: Unit, drawn: Sequence[_Drawn], cost: Advance) -> None:
+            rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
+            stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
-        def cost(batch: Batch) -> Cost:
-            prices, most = self.run.config.prices, self.sampling.max_tokens
-            return upper_bound(prices, batch.requests, most, judge=False)
-
-        return self.run.admission(stage, prepare, cost)
+        Pump(
+            run=self.run,
+            line=line,
+            work=lambda unit: [_Drawn(draw=d, control=self.policy.control) for d in work(unit)],
+            commit=commit,
+        ).pay(stage)
 
     def _row(self, draw: Draw, completion: Completion) -> Candidate:
         return Candidate(
@@ -104,34 +97,6 @@ class CandidateDrawing:
             seed=draw.seed,
             sampling=canonical_json(self.sampling.model_dump(mode="json")),
         )
-
-
-def spent(completions: Sequence[Completion], *, rows: int) -> Advance:
-    """Return what completions cost, and how many of them failed."""
-    return Advance(
-        rows=rows,
-        tokens=sum(c.completion_tokens for c in completions),
-        prompt_tokens=sum(c.prompt_tokens for c in completions),
-        calls=len(completions),
-        failed=sum(c.finish_reason == "failed" for c in completions),
-    )
-
-
-def record_failures(run: Run, completions: Sequence[Completion]) -> None:
-    """Keep in the journal why requests could not be answered: their rows say only that."""
-    for completion in completions:
-        if completion.error is not None:
-            detail = {"request": completion.request_id, "reason": redacted(completion.error)}
-            run.store.when_there_is_room(partial(run.store.journal.record, "failed", detail))
-
-
-def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:
-    """Return the engine's form of a sampling setting."""
-    return Sampling(
-        temperature=config.temperature if temperature is None else temperature,
-        top_p=config.top_p,
-        max_tokens=config.max_tokens,
-    )
 
 
 def drawn(

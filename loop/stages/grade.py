@@ -19,7 +19,7 @@ from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .ask_judge import Inquiring
+from .ask_judge import ask_judge
 from .grade_request import READ, GradingInquiry, grouped
 
 NOT_WRITTEN = frozenset({"failed", "overlong"})
@@ -89,15 +89,14 @@ class Grading:
             unscored = sum(row.status not in READ for row in rows)
             stage.commit(unit, {Grade: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
-        Inquiring(
-            run=self.run,
-            judge=self._judge,
-            sampling=config.sampling,
-            attempts=config.attempts,
-            retry_temperature=config.retry_temperature,
+        ask_judge(
+            self.run,
+            stage,
+            self._judge,
+            config,
             work=lambda unit: self._inquiries(candidates(unit.chunk)),
             commit=commit,
-        ).pay(stage)
+        )
 
     @property
     def _judge(self) -> Served:
@@ -121,6 +120,7 @@ class Grading:
             aspect=self.aspect,
             prompt=self.run.prompts[group[0].prompt_id],
             candidates=group,
+            most=self.run.config.grading.attempts,
         )
 
     def _rows(self, inquiry: GradingInquiry) -> list[Grade]:

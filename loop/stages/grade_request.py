@@ -30,14 +30,10 @@ class GradingInquiry:
     aspect: GradedAspect
     prompt: Prompt
     candidates: tuple[Candidate, ...]
+    most: int
     verdicts: tuple[Verdict, ...] = ()
     attempts: int = 0
     text: str = ""
-
-    @property
-    def inquiry_id(self) -> str:
-        """What its requests are called."""
-        return row_id("ask", self.about)
 
     @property
     def about(self) -> Json:
@@ -46,9 +42,11 @@ class GradingInquiry:
 
     @property
     def settled(self) -> bool:
-        """Whether all was read, or there is nothing to ask."""
+        """Whether all was read, or there is nothing to ask any more."""
         if not self.verdicts:
             return False
+        if self.attempts >= self.most:
+            return True
         return not self.attempts or all(v.status in READ for v in self.verdicts)
 
     @property
@@ -58,21 +56,21 @@ class GradingInquiry:
             return (NOWHERE,) * len(self.candidates)
         return self._places(self.attempts - 1)
 
-    def request(self, attempt: int) -> Request:
-        """Return the request of an attempt, counted from 0."""
+    def request(self) -> Request:
+        """Return the next request; each attempt has its own seed and order."""
         return Request(
-            request_id=self.inquiry_id,
-            messages=self._messages(attempt),
-            seed=derive_seed(self.seed, "grade", self.about, attempt),
+            request_id=row_id("ask", self.about),
+            messages=self._messages(self.attempts),
+            seed=derive_seed(self.seed, "grade", self.about, self.attempts),
         )
 
-    def heard(self, reply: Completion) -> "GradingInquiry":
+    def heard(self, answer: Completion) -> "Sequence[GradingInquiry]":
         """Return the inquiry after a reply: a verdict on each candidate, whatever its place."""
-        text = storable(reply.text)
+        text = storable(answer.text)
         count = len(self.candidates)
-        shown = self.grader.read(self.aspect, text, reply.finish_reason, count)
+        shown = self.grader.read(self.aspect, text, answer.finish_reason, count)
         verdicts = tuple(shown[place] for place in self._places(self.attempts))
-        return replace(self, attempts=self.attempts + 1, text=text, verdicts=verdicts)
+        return [replace(self, attempts=self.attempts + 1, text=text, verdicts=verdicts)]
 
     def _places(self, attempt: int) -> tuple[int, ...]:
         ids = sorted(c.candidate_id for c in self.candidates)

@@ -52,6 +52,7 @@ class Steps:
             budget.require_time_and_room()
             budget.refuse(self.most)
             budget.check()
+            budget.set_aside(self._waiting[0].key, self.most)
             budget.reserve(self._waiting[0].key, self.most)
 
     def told(self, progress: Progress) -> None:

@@ -17,7 +17,7 @@ from ..run.handles import Prompts
 from ..run.models import Served
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .ask_judge import Inquiring
+from .ask_judge import ask_judge
 
 UNASKED = unread(Status.FAILED)
 
@@ -29,36 +29,31 @@ class _Asked:
     reviewer: Reviewer
     seed: int
     prompt: Prompt
+    most: int
     attempts: int = 0
     text: str = ""
     reading: Reading = UNASKED
     intention: str | None = None
 
     @property
-    def inquiry_id(self) -> str:
-        """What its requests are called."""
-        return row_id("review", self.prompt.prompt_id)
-
-    @property
     def settled(self) -> bool:
         """Whether there is nothing to ask any more."""
-        return self.reading.status == SCORED
+        return self.reading.status == SCORED or self.attempts >= self.most
 
-    def request(self, attempt: int) -> Request:
-        """Return the request of an attempt, which has its own seed."""
+    def request(self) -> Request:
+        """Return the next request; each attempt has its own seed."""
         return Request(
-            request_id=self.inquiry_id,
+            request_id=row_id("review", self.prompt.prompt_id),
             messages=self.reviewer.ask(self.prompt.instruction),
-            seed=derive_seed(self.seed, "review", self.prompt.prompt_id, attempt),
+            seed=derive_seed(self.seed, "review", self.prompt.prompt_id, self.attempts),
         )
 
-    def heard(self, reply: Completion) -> "_Asked":
+    def heard(self, answer: Completion) -> "Sequence[_Asked]":
         """Return it after a reply."""
-        text = storable(reply.text)
-        reading, intention = self.reviewer.read(text, reply.finish_reason)
-        return replace(
-            self, attempts=self.attempts + 1, text=text, reading=reading, intention=intention
-        )
+        text = storable(answer.text)
+        reading, intention = self.reviewer.read(text, answer.finish_reason)
+        attempts = self.attempts + 1
+        return [replace(self, attempts=attempts, text=text, reading=reading, intention=intention)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +88,18 @@ class Reviewing:
             advance = replace(cost, rows=len(rows), unscored=unscored)
             stage.commit(unit, {PromptReview: rows}, advance)
 
-        Inquiring(
-            run=self.run,
-            judge=self.served,
-            sampling=config.sampling,
-            attempts=config.attempts,
-            retry_temperature=config.retry_temperature,
+        ask_judge(
+            self.run,
+            stage,
+            self.served,
+            config,
             work=lambda unit: [self._asked(p) for p in self.prompts.chunks[unit.chunk]],
             commit=commit,
-        ).pay(stage)
+        )
 
     def _asked(self, prompt: Prompt) -> _Asked:
-        return _Asked(reviewer=self.reviewer, seed=self.run.config.seed, prompt=prompt)
+        most = self.run.config.prompts.quality.attempts
+        return _Asked(reviewer=self.reviewer, seed=self.run.config.seed, prompt=prompt, most=most)
 
     def _row(self, asked: _Asked) -> PromptReview:
         return PromptReview(

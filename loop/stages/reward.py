@@ -1,16 +1,17 @@
 """Rewarding candidates: the scalar r(x, y) of the reward model for each conversation."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from ...policies.engines.engine import ScoreBatch, ScoreRequest
-from ...stores.journal_reader import Cost, Unit
+from ...policies.engines.engine import ScoreRequest
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Message, Reward, RewardModel
-from ..run.admission import Admission
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.lines import ScorerLine
 from ..run.models import NO_MODEL
+from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
 
@@ -27,6 +28,29 @@ def reward(
     with it.run.stage(it.number, f"reward:{candidates.label}", owed) as stage:
         scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
     return Rows(row_type=Reward, stages=(stage.planned,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scored:
+    """A candidate, and what the reward model says of it."""
+
+    candidate: Candidate
+    messages: tuple[Message, ...]
+    score: float | None = None
+    attempts: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was asked: a conversation that does not fit is not asked again."""
+        return self.attempts > 0
+
+    def request(self) -> ScoreRequest:
+        """Return the conversation to score."""
+        return ScoreRequest(request_id=self.candidate.candidate_id, messages=self.messages)
+
+    def heard(self, answer: float | None) -> "Sequence[_Scored]":
+        """Return it with its score."""
+        return [replace(self, score=answer, attempts=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,44 +81,31 @@ class Scoring:
         """Score what the stage owes; `work` gives a unit's candidates when their turn has come."""
         if not stage.owed:
             return
-        for unit, candidates, scores in self._scored(stage, work):
-            rows = [self._row(c, score) for c, score in zip(candidates, scores, strict=True)]
-            unscored = sum(row.status == OVERLONG for row in rows)
-            stage.commit(unit, {Reward: rows}, Advance(rows=len(rows), unscored=unscored))
-
-    def _scored(
-        self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]
-    ) -> Iterator[tuple[Unit, Sequence[Candidate], Sequence[float | None]]]:
         if self.reward_id is None:
-            for unit in stage.owed:
-                self.run.stop.admit()
-                candidates = work(unit)
-                yield unit, candidates, [None] * len(candidates)
+            self._leave_unrewarded(stage, work)
             return
-        admitted: dict[str, tuple[Unit, Sequence[Candidate]]] = {}
         folder = self.run.reward_folder(self.model) if self.model else None
-        scorer = self.run.models.scorer(folder)
-        for result in scorer.score(self._batches(stage, work, admitted)):
-            yield (*admitted.pop(result.key), result.scores)
 
-    def _batches(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Candidate]],
-        admitted: dict[str, tuple[Unit, Sequence[Candidate]]],
-    ) -> Admission[ScoreBatch]:
-        def prepare(unit: Unit) -> ScoreBatch:
-            candidates = work(unit)
-            admitted[unit.key] = (unit, candidates)
-            return ScoreBatch(
-                key=unit.key,
-                requests=tuple(
-                    ScoreRequest(request_id=c.candidate_id, messages=self._conversation(c))
-                    for c in candidates
-                ),
-            )
+        def commit(unit: Unit, scored: Sequence[_Scored], cost: Advance) -> None:
+            rows = [self._row(s.candidate, s.score) for s in scored]
+            unscored = sum(row.status == OVERLONG for row in rows)
+            stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
-        return self.run.admission(stage, prepare, lambda _: Cost())
+        Pump(
+            run=self.run,
+            line=ScorerLine(scorer=self.run.models.scorer(folder)),
+            work=lambda unit: [self._scored(candidate) for candidate in work(unit)],
+            commit=commit,
+        ).pay(stage)
+
+    def _leave_unrewarded(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+        for unit in stage.owed:
+            self.run.stop.admit()
+            rows = [self._row(candidate, None) for candidate in work(unit)]
+            stage.commit(unit, {Reward: rows}, Advance(rows=len(rows)))
+
+    def _scored(self, candidate: Candidate) -> "_Scored":
+        return _Scored(candidate=candidate, messages=self._conversation(candidate))
 
     def _conversation(self, candidate: Candidate) -> tuple[Message, ...]:
         prompt = self.run.prompts[candidate.prompt_id]

@@ -16,8 +16,9 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare, drawn_pairs
+from lpfloop.loop.stages.draw_candidates import drawn
 from lpfloop.loop.stages.prefer import prefer
-from lpfloop.loop.stages.sample import _drawn, sample
+from lpfloop.loop.stages.sample import sample
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -169,7 +170,7 @@ def _references(it: Iteration):
     def draws(chunk, identity):
         return [d for p in prompts.chunks[chunk] for d in it.draws(p, p.messages, 1, identity)]
 
-    return _drawn(greedy, "reference", "greedy", sampling, work, draws)
+    return drawn(greedy, "reference", "greedy", sampling, work, draws)
 
 
 # resuming, and configuration

@@ -187,21 +187,24 @@ def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
     )
     grader = Grader.from_config(GradingConfig(templates="tiny"))
     for candidates in ((one, two, three), (three, one, two)):
-        inquiry = GradingInquiry(
-            grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates
-        )
-        question = inquiry.request(0).messages[0].content
+        inquiry = honesty(grader, candidates)
+        question = inquiry.request().messages[0].content
         numbers = {c: question.partition(f">{c.text}<")[0][-2:-1] for c in candidates}
         reply = "\n".join(
             f"[Text {n}]\nRationale: Yes.\nRating: {n}" for n in sorted(numbers.values())
         )
-        heard = inquiry.heard(_completion(inquiry, reply))
+        (heard,) = inquiry.heard(_completion(inquiry, reply))
         assert heard.settled
         said = {c: str(int(v.rating)) for c, v in zip(candidates, heard.verdicts, strict=True)}
         assert said == numbers
-        assert inquiry.inquiry_id == GradingInquiry(
-            grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=(two, one, three)
-        ).inquiry_id  # fmt: skip
+        other = honesty(grader, (two, one, three))
+        assert inquiry.request().request_id == other.request().request_id
+
+
+def honesty(grader: Grader, candidates: tuple[Candidate, ...]) -> GradingInquiry:
+    return GradingInquiry(
+        grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates, most=2
+    )
 
 
 def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_called():
@@ -212,8 +215,9 @@ def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_call
         aspect="overall",
         prompt=PROMPT,
         candidates=(Candidate(**told),),
+        most=2,
     )
-    assert "<note>Admit gaps.</note>" in inquiry.request(0).messages[0].content
+    assert "<note>Admit gaps.</note>" in inquiry.request().messages[0].content
 
 
 def _plain(candidate: Candidate) -> dict:
@@ -222,7 +226,7 @@ def _plain(candidate: Candidate) -> dict:
 
 def _completion(inquiry: GradingInquiry, text: str) -> Completion:
     return Completion(
-        request_id=inquiry.inquiry_id,
+        request_id=inquiry.request().request_id,
         text=text,
         prompt_tokens=1,
         completion_tokens=1,

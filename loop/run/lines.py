@@ -1,0 +1,139 @@
+"""The lines on which requests go out: to an engine that completes them, or one that scores them."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from ...configs.schema import SamplingConfig
+from ...policies.engines.engine import (
+    Batch,
+    Completion,
+    Request,
+    Sampling,
+    ScoreBatch,
+    Scorer,
+    ScoreRequest,
+)
+from ...stores.journal_reader import Cost
+from .budget import upper_bound
+from .models import Served
+from .reporter import Advance
+from .run import Run
+from .secrecy import redacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLine:
+    """Requests to the engine of a model, drawn by `first`, and by `again` when asked once more."""
+
+    run: Run
+    served: Served
+    first: Sampling
+    again: Sampling
+    judge: bool
+
+    def batch(self, key: str, requests: Sequence[Request], *, again: bool) -> Batch:
+        """Return requests as they travel."""
+        sampling = self.again if again else self.first
+        return Batch(key=key, requests=tuple(requests), sampling=sampling)
+
+    def stream(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[Completion]]]:
+        """Give the completions of each batch under its key."""
+        for result in self.run.engine(self.served).generate(batches):
+            yield result.key, result.completions
+
+    def most(self, requests: Sequence[Request], *, times: int) -> Cost:
+        """Return what requests can cost at most, each asked up to `times` times."""
+        prices, longest = self.run.config.prices, self.first.max_tokens
+        return upper_bound(prices, requests, longest, judge=self.judge, times=times)
+
+    def spent(self, answers: Sequence[Completion], *, again: bool) -> Advance:
+        """Return what completions cost, and how many of them failed."""
+        return Advance(
+            tokens=sum(c.completion_tokens for c in answers),
+            prompt_tokens=sum(c.prompt_tokens for c in answers),
+            calls=len(answers),
+            retries=len(answers) if again else 0,
+            failed=sum(c.finish_reason == "failed" for c in answers),
+        )
+
+    def note_failures(self, answers: Sequence[Completion]) -> None:
+        """Keep in the journal why requests could not be answered: their rows say only that."""
+        store = self.run.store
+        for completion in answers:
+            if completion.error is not None:
+                detail = {"request": completion.request_id, "reason": redacted(completion.error)}
+                store.when_there_is_room(partial(store.journal.record, "failed", detail))
+
+    def name(self, request: Request) -> str:
+        """Return the id and the seed: asked again, a request has another seed."""
+        return f"{request.request_id}/{request.seed}"
+
+    def written(self, names: Sequence[str], answers: Sequence[Completion]) -> str:
+        """Return completions as JSON."""
+        shown = (replace(c, error=c.error and redacted(c.error)) for c in answers)
+        return json.dumps(dict(zip(names, map(asdict, shown), strict=True)))
+
+    def read(self, text: str) -> Mapping[str, Completion]:
+        """Return the completions in a text that `written` made."""
+        kept: dict[str, dict[str, Any]] = json.loads(text)
+        return {name: _completion(fields) for name, fields in kept.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerLine:
+    """Requests to a reward model; what it says costs nothing that is worth keeping."""
+
+    scorer: Scorer
+    judge: bool = False
+
+    def batch(self, key: str, requests: Sequence[ScoreRequest], *, again: bool) -> ScoreBatch:
+        """Return requests as they travel."""
+        del again
+        return ScoreBatch(key=key, requests=tuple(requests))
+
+    def stream(self, batches: Iterable[ScoreBatch]) -> Iterator[tuple[str, Sequence[float | None]]]:
+        """Give the scores of each batch under its key."""
+        for result in self.scorer.score(batches):
+            yield result.key, result.scores
+
+    def most(self, requests: Sequence[ScoreRequest], *, times: int) -> Cost:
+        """Return no cost: the reward model is one's own."""
+        del requests, times
+        return Cost()
+
+    def spent(self, answers: Sequence[float | None], *, again: bool) -> Advance:
+        """Return no cost."""
+        del answers, again
+        return Advance()
+
+    def note_failures(self, answers: Sequence[float | None]) -> None:
+        """Note nothing: a row without a score says why."""
+
+    def name(self, request: ScoreRequest) -> str:
+        """Return the id of what is scored."""
+        return request.request_id
+
+    def written(self, names: Sequence[str], answers: Sequence[float | None]) -> None:
+        """Return nothing to keep."""
+
+    def read(self, text: str) -> Mapping[str, float | None]:
+        """Return nothing: nothing is kept."""
+        del text
+        return {}
+
+
+def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:
+    """Return the engine's form of a sampling setting."""
+    return Sampling(
+        temperature=config.temperature if temperature is None else temperature,
+        top_p=config.top_p,
+        max_tokens=config.max_tokens,
+    )
+
+
+def _completion(fields: dict[str, Any]) -> Completion:
+    read = Completion(**fields)
+    return read if read.token_ids is None else replace(read, token_ids=tuple(read.token_ids))

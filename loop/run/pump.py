@@ -1,0 +1,287 @@
+"""One stream through a model: units are cut into slices, and settled as their answers come back.
+
+Sampling, rewarding and every way of judging ask a model about what units owe. What could not be
+read is asked again in the same stream, so a unit is committed as soon as it is settled and waits
+for no other. Until then the answers to each slice are kept in the journal: whoever takes a unit up
+again, after a stop or a crash, pays only for what was in flight.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from ...stores.journal_reader import Cost, Unit
+from .admission import Admission, Next
+from .budget import actual
+from .reporter import Advance
+from .run import Run, Stage
+
+SLICE = 64
+"""Requests that travel together: what a stall clock, a stop and a restarted worker can cost."""
+POLL_S = 0.05
+
+Request_co = TypeVar("Request_co", covariant=True)
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Answer = TypeVar("Answer")
+Travelling = TypeVar("Travelling")
+
+Place = tuple[int, ...]
+"""Where an inquiry stands in its unit; the parts of one stand where it stood, in order."""
+
+
+class Inquiry(Protocol[Request_co, Answer_contra]):
+    """Something to be asked of a model, with what its latest answer said: a value."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be asked any more: it was answered, or used up its attempts."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """How many answers it had; above 0, it is asked again."""
+        ...
+
+    def request(self) -> Request_co:
+        """Return its next request, under a seed of its own."""
+        ...
+
+    def heard(self, answer: Answer_contra) -> Sequence[Self]:
+        """Return what an answer makes of it: one inquiry, or parts that are asked separately."""
+        ...
+
+
+Q = TypeVar("Q", bound=Inquiry[Any, Any])
+
+
+class ModelLine(Protocol[Request_contra, Answer, Travelling]):
+    """Where requests go: how they travel, what they can cost, what they did cost."""
+
+    @property
+    def judge(self) -> bool:
+        """Whether the requests count as judge calls."""
+        ...
+
+    def batch(self, key: str, requests: Sequence[Request_contra], *, again: bool) -> Travelling:
+        """Return requests as they travel; `again` if they are not asked for the first time."""
+        ...
+
+    def stream(self, batches: Iterable[Travelling]) -> Iterator[tuple[str, Sequence[Answer]]]:
+        """Give the answers to each batch under its key, in the order of its requests."""
+        ...
+
+    def most(self, requests: Sequence[Request_contra], *, times: int) -> Cost:
+        """Return what requests can cost at most, each asked up to `times` times."""
+        ...
+
+    def spent(self, answers: Sequence[Answer], *, again: bool) -> Advance:
+        """Return what answers did cost."""
+        ...
+
+    def note_failures(self, answers: Sequence[Answer]) -> None:
+        """Note why requests could not be answered."""
+        ...
+
+    def name(self, request: Request_contra) -> str:
+        """Return what tells a request from every other one of its unit."""
+        ...
+
+    def written(self, names: Sequence[str], answers: Sequence[Answer]) -> str | None:
+        """Return answers as text to keep; None if they cost nothing that is worth keeping."""
+        ...
+
+    def read(self, text: str) -> Mapping[str, Answer]:
+        """Return the answers in a kept text, by the names of their requests."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pump(Generic[Q]):
+    """What a stage owes, asked of one model.
+
+    `work` gives a unit's inquiries when its turn has come; `commit` takes those that they became,
+    in their order, with what the answers cost. A unit is admitted if there is room for all of its
+    requests, `times` times.
+    """
+
+    run: Run
+    line: ModelLine[Any, Any, Any]
+    work: Callable[[Unit], Sequence[Q]]
+    commit: Callable[[Unit, Sequence[Q], Advance], None]
+    times: int = 1
+
+    def pay(self, stage: Stage) -> None:
+        """Ask what the stage owes, and commit each unit as soon as it is settled."""
+        if not stage.owed:
+            return
+        source = _Source(self, stage)
+        for key, answers in self.line.stream(source):
+            source.hear(key, answers)
+
+
+@dataclass(kw_only=True)
+class _Open(Generic[Q]):
+    """A unit that is being asked about, and how many of its slices are on their way or wait."""
+
+    unit: Unit
+    inquiries: dict[Place, Q]
+    cost: Advance = field(default_factory=Advance)
+    slices: int = 0
+
+    @property
+    def unsettled(self) -> list[Place]:
+        """Where there is something to be asked."""
+        return [place for place, inquiry in self.inquiries.items() if not inquiry.settled]
+
+    def hear(self, place: Place, answer: object) -> list[Place]:
+        """Take an answer; return where something is to be asked again."""
+        parts = self.inquiries.pop(place).heard(answer)
+        places = [place] if len(parts) == 1 else [(*place, n) for n in range(len(parts))]
+        self.inquiries.update(zip(places, parts, strict=True))
+        return [p for p in places if not self.inquiries[p].settled]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slice(Generic[Q]):
+    """Some requests of a unit, and where their inquiries stand."""
+
+    key: str
+    of: _Open[Q]
+    places: Sequence[Place]
+    requests: Sequence[Any]
+    again: bool
+
+
+class _Source(Generic[Q]):
+    """The batches that a stage asks, as engines draw them: they poll it, and never wait in vain."""
+
+    def __init__(self, pump: Pump[Q], stage: Stage) -> None:
+        self._pump = pump
+        self._line = pump.line
+        self._budget = pump.run.budget
+        self._admission: Admission[_Open[Q]] = Admission(
+            pump.run.stop, self._budget, stage.owed, self._opened, self._most
+        )
+        self._waiting: deque[_Slice[Q]] = deque()
+        self._away: dict[str, _Slice[Q]] = {}
+        self._numbers = count()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def ready(self) -> bool:
+        """Whether `next` would answer, or end, without waiting for an answer."""
+        if self._waiting:
+            return True
+        following = self._admission.look()
+        return following is Next.READY or (following is Next.NONE and not self._away)
+
+    def __next__(self) -> Any:
+        while not self.ready():
+            time.sleep(POLL_S)
+        if not self._waiting and self._admission.look() is Next.READY:
+            self._cut(opened := self._admission.take(), opened.unsettled)
+        if not self._waiting:
+            raise StopIteration
+        return self._sent(self._waiting.popleft())
+
+    def hear(self, key: str, answers: Sequence[Any]) -> None:
+        """Take the answers to a slice: commit its unit if that settles it, else keep them."""
+        heard = self._away.pop(key)
+        opened, cost = heard.of, self._line.spent(answers, again=heard.again)
+        self._line.note_failures(answers)
+        names = [self._line.name(request) for request in heard.requests]
+        again = [
+            place
+            for at, answer in zip(heard.places, answers, strict=True)
+            for place in opened.hear(at, answer)
+        ]
+        opened.cost += cost
+        opened.slices -= 1
+        if again or opened.slices:
+            self._keep(heard, cost, self._line.written(names, answers))
+            self._cut(opened, again, first=True)
+        else:
+            self._commit(opened)
+
+    def _opened(self, unit: Unit) -> _Open[Q] | None:
+        """Begin a unit with what is kept of it; one without a question is committed at once."""
+        inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
+        opened = _Open(unit=unit, inquiries=inquiries)
+        if self._budget.has_kept(unit.key):
+            self._hear_kept(opened)
+        if opened.unsettled:
+            return opened
+        self._commit(opened)
+        return None
+
+    def _hear_kept(self, opened: _Open[Q]) -> None:
+        """Take the answers that were paid for before."""
+        journal = self._pump.run.store.journal
+        kept = {
+            name: answer
+            for text in journal.replies(opened.unit.key)
+            for name, answer in self._line.read(text).items()
+        }
+        open_ = opened.unsettled
+        while open_:
+            place = open_.pop()
+            inquiry = opened.inquiries[place]
+            name = self._line.name(inquiry.request())
+            if name in kept:
+                opened.cost += self._line.spent([kept[name]], again=inquiry.attempts > 0)
+                open_ += opened.hear(place, kept[name])
+
+    def _most(self, opened: _Open[Q]) -> Cost:
+        requests = [opened.inquiries[place].request() for place in opened.unsettled]
+        return self._line.most(requests, times=self._pump.times)
+
+    def _cut(self, opened: _Open[Q], places: Sequence[Place], *, first: bool = False) -> None:
+        """Let slices of a unit wait to be sent; ahead of all others if `first`."""
+        by_round = [
+            [place for place in places if (opened.inquiries[place].attempts > 0) is again]
+            for again in (False, True)
+        ]
+        slices = [
+            self._slice(opened, own[start : start + SLICE], again=again)
+            for again, own in enumerate(by_round)
+            for start in range(0, len(own), SLICE)
+        ]
+        opened.slices += len(slices)
+        if first:
+            self._waiting.extendleft(reversed(slices))
+        else:
+            self._waiting.extend(slices)
+
+    def _slice(self, opened: _Open[Q], places: Sequence[Place], *, again: int) -> _Slice[Q]:
+        return _Slice(
+            key=f"{opened.unit.key}/{next(self._numbers)}",
+            of=opened,
+            places=places,
+            requests=[opened.inquiries[place].request() for place in places],
+            again=bool(again),
+        )
+
+    def _sent(self, going: _Slice[Q]) -> Any:
+        most = self._line.most(going.requests, times=1)
+        self._budget.reserve(going.of.unit.key, most, slice_=going.key)
+        self._away[going.key] = going
+        return self._line.batch(going.key, going.requests, again=going.again)
+
+    def _keep(self, heard: _Slice[Q], cost: Advance, replies: str | None) -> None:
+        if replies is not None:
+            prices = self._pump.run.config.prices
+            spent = actual(prices, cost, judge=self._line.judge)
+            self._budget.keep(heard.of.unit.key, heard.key, spent, replies)
+
+    def _commit(self, opened: _Open[Q]) -> None:
+        inquiries = [inquiry for _, inquiry in sorted(opened.inquiries.items(), key=_place)]
+        self._pump.commit(opened.unit, inquiries, opened.cost)
+
+
+def _place(item: tuple[Place, object]) -> Place:
+    return item[0]

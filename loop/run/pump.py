@@ -19,7 +19,7 @@ from .budget import actual
 from .reporter import Advance
 from .run import Run, Stage
 
-SLICE = 64
+SLICE = 32
 """Requests that travel together: what a stall clock, a stop and a restarted worker can cost."""
 POLL_S = 0.05
 

@@ -5,7 +5,7 @@ VENV ?= .venv
 # The torch wheel to start from. Elsewhere: make setup TORCH_INDEX="--index-url https://…"
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
-# A command's own arguments, such as: make test ARGS="-k journal", make demo ARGS="--iterations 3"
+# Arguments of a command, such as: make test ARGS="-k journal", make demo ARGS="--iterations 3"
 ARGS ?=
 LAKE ?= lake
 # Processes that share the tests.
@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-the-lock
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# Children of the tests and of the demo phone nobody.
+# The tests, the demo and their child processes must not phone home.
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 export VLLM_NO_USAGE_STATS ?= 1
@@ -27,13 +27,13 @@ export OMP_WAIT_POLICY ?= PASSIVE
 .DEFAULT_GOAL := help
 .PHONY: help setup test demo lint types lock clean
 
-help:  ## list the commands
+help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## make .venv with the locked CPU environment
+setup: $(STAMP)  ## create .venv with the locked CPU environment
 
-# torch comes first and alone, so that an index of one's own decides its build (CPU, CUDA); the rest comes
-# from the lock without dependencies: the lock is complete, and leaves out what breaks on a CPU.
+# torch is installed first and alone, so that TORCH_INDEX decides its build (CPU, CUDA). The rest comes from
+# the lock, without dependencies: the lock is complete, and leaves out what breaks on a CPU.
 $(STAMP): locks/cpu.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lpfloop needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -43,18 +43,18 @@ $(STAMP): locks/cpu.txt pyproject.toml
 	$(PIP) install --quiet --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-test: lint types  ## lint, types, import directions and tests
+test: lint types  ## check style, types and import directions, and run the tests
 	$(BIN)/python -m pytest --numprocesses $(JOBS) $(ARGS)
 
-lint: setup  ## style, formatting and import directions
+lint: setup  ## check style, formatting and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: setup  ## types, strictly
+types: setup  ## check types, strictly
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-demo: setup  ## two iterations of the tiny world, then where to look
+demo: setup  ## run two iterations of the tiny world and show where to look
 	$(BIN)/lpfloop run --lake $(LAKE) --iterations 2 $(ARGS)
 
 lock: setup  ## resolve the dependencies again and write locks/cpu.txt

@@ -1,8 +1,8 @@
 """AlpacaFarm's methods side by side, over seeds, and how far their reward models can be trusted.
 
-Runs `lpfloop run --variants all` with noisy annotators (a quarter of the labels turned), then
-best-of-n and PPO again without noise. What is done already is not repeated. Prints the table of
-methods as Markdown, then what the curves say; with `--plots FOLDER` it draws them.
+Runs `lpfloop run --variants all` with noisy annotators (a quarter of the labels flipped), then
+best-of-n and PPO again without noise. Finished runs are not repeated. Prints the table of methods
+as Markdown, then the points of the curves; with `--plots FOLDER` it also draws them.
 
     python benchmarks/alpacafarm.py --lake lake/farm --seeds 3 --plots docs/images
 """
@@ -26,7 +26,7 @@ from lpfloop.loop.tiny.human import score
 
 NOISY, CLEAN = "farm", "clean"
 CURVES = ("best-of-n", "ppo")
-LABELS = {NOISY: "25 % of labels turned", CLEAN: "no noise"}
+LABELS = {NOISY: "25 % of labels flipped", CLEAN: "no noise"}
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "win_rate": ("win-rate, %", 100.0),
     "length_controlled_win_rate": ("length-controlled, %", 100.0),
@@ -36,7 +36,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "kl": ("KL to M_0", 1.0),
 }
 AT_ONCE = 5
-"""PPO steps that a point of its curve takes together: a step alone is noisy."""
+"""PPO steps averaged in each point of the curve, because a single step is noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Curve:
 
 
 def run(prefix: str, variants: str, arguments: argparse.Namespace, *settings: str) -> None:
-    """Run variants from the same start; what is done is not repeated."""
+    """Run variants from the same start; finished runs are not repeated."""
     options = ["--variants", variants, "--run", prefix, "--lake", str(arguments.lake)]
     options += ["--seed", str(arguments.seed), "--seeds", str(arguments.seeds)]
     options += [word for pair in (*arguments.set, *settings) for word in ("--set", pair)]
@@ -78,7 +78,7 @@ def cell(measure: Measure | None, factor: float) -> str:
 
 
 def print_methods(found: Sequence[Result]) -> None:
-    """Print a row a method."""
+    """Print one row per method."""
     titles = [title for title, _ in COLUMNS.values()]
     print("| method |", " | ".join(titles), "| million tokens | minutes |")
     print("| --- " * (len(titles) + 3) + "|")
@@ -105,7 +105,7 @@ def print_leads(found: Sequence[Result], rival: str) -> None:
 
 
 def over_seeds(curves: Sequence[Mapping[float, float]]) -> Curve:
-    """Take the curves of several seeds together, at the points that all have."""
+    """Average the curves of several seeds at the points they share."""
     points = sorted(set[float].intersection(*(set(curve) for curve in curves)))
     values = [[curve[x] for curve in curves] for x in points]
     errors = [stdev(v) / sqrt(len(v)) if len(v) > 1 else 0.0 for v in values]
@@ -125,7 +125,7 @@ def best_of_n(name: str, lake: Path, metric: str) -> dict[float, float]:
 
 
 def ppo(name: str, lake: Path, metric: str) -> dict[float, float]:
-    """Return the mean of a metric over the rollouts of a few steps each, by the last of them."""
+    """Return the mean of a metric over the rollouts of every few steps, by the last of them."""
     with lpfloop.open(name, lake=lake) as opened:
         rows = (
             opened.rollouts()

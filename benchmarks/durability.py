@@ -1,13 +1,13 @@
-"""What durability costs: beside a loop that keeps nothing, inside a real run, and at a resume.
+"""What durability costs: against a loop that keeps nothing, in a real run, and on resuming.
 
-    python benchmarks/durability.py units    # 100 units a second, beside a loop that drops rows
+    python benchmarks/durability.py units    # 100 units a second, against a loop that drops rows
     python benchmarks/durability.py run      # a tiny-world iteration: where its wall time went
     python benchmarks/durability.py resume   # a million finished units: time to the first new one
 
-`units` alternates the two sides in one process; a unit takes 10 ms of sleep, and whatever the store
-adds to it. `run` measures inside one real iteration how long the loop waited for the store, and the
-processor time that its committing thread took from the rest. `resume` writes a run whose units are
-done, and measures a fresh process from its start to the first unit that it begins.
+`units` alternates the two sides in one process; a unit takes 10 ms of sleep plus whatever the store
+adds. `run` measures, in one real iteration, how long the loop waited for the store and how much
+processor time the committing thread took. `resume` writes a run whose units are all done, and
+measures a fresh process from its start to the first unit it begins.
 """
 
 import argparse
@@ -33,7 +33,7 @@ BIG = {"prompts": 10_000, "iterations": 15}
 
 
 def answer(request: object, sampling: object) -> str:
-    """Answer after the time of a unit; where a resume is measured, tell the time and end."""
+    """Answer after the time of a unit; when a resume is measured, print the time and exit."""
     del request, sampling
     if RESUMING in os.environ:
         print(f"{time.time() - float(os.environ[RESUMING]):.3f}", flush=True)
@@ -104,7 +104,7 @@ class Clock:
         self.depth = 0
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, its outermost calls in the main thread counted."""
+        """Wrap `function` so that its outermost calls in the main thread are timed."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
             if threading.current_thread() is not threading.main_thread() or self.depth:
@@ -122,7 +122,7 @@ class Clock:
 
 @contextmanager
 def accounted() -> Iterator[Clock]:
-    """Count what the store takes: every call that writes, and its thread."""
+    """Measure the time that the store takes: every call that writes, and its thread."""
     from lpfloop.loop.stages import train as training
     from lpfloop.stores.committer import Committer
     from lpfloop.stores.journal import Journal
@@ -229,7 +229,7 @@ def build(folder: Path) -> int:
     journal = Journal(folder / "lake" / "runs" / "big")
     done = sum(stage.done for stage in journal.stages())
     for number in range(done):
-        # What a start finds on the disk counts too; nobody reads these.
+        # Starting also lists the files on the disk; the contents of these are never read.
         (part_folder(journal.folder, "candidates") / f"{number:064x}.parquet").touch()
     journal.close()
     return done
@@ -255,7 +255,7 @@ def continue_run(folder: Path) -> None:
 
 
 def resume(rounds: int) -> None:
-    """Print the time from a process's start to its first new unit."""
+    """Print the time from the start of a process to its first new unit."""
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name).resolve()
         write_prompts(folder / "prompts.jsonl", BIG["prompts"])
@@ -280,13 +280,13 @@ def resume(rounds: int) -> None:
 
 
 def verdict(what: str, overhead: float, remark: str) -> None:
-    """Print an overhead beside its goal."""
+    """Print an overhead and its goal."""
     met = "met" if overhead < GOALS[what] else "MISSED"
     print(f"overhead {overhead:.2%} ({remark}); goal: below {GOALS[what]:.0%}: {met}")
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the measurement named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

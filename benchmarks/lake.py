@@ -1,13 +1,13 @@
-"""The lake at the papers' scale: 80,000 prompts x 30 candidates, a critique and a reward for each.
+"""The lake at the papers' scale: 80,000 prompts x 30 candidates, each critiqued and rewarded.
 
     python benchmarks/lake.py --folder /tmp/lake                  # 2.4 million of each, and 240,000
     python benchmarks/lake.py --folder /tmp/lake --prompts 800 8000
 
-Writes one iteration of synthetic rows of realistic length (about 1.5 kB a candidate, 1 kB a
-critique with five aspects) through the store's own commit, a run for each number of prompts, packs
-it, and asks it: pairs, `show`, `sql`, `search`. Each measurement is a process of its own, whose
-largest resident memory is told beside its seconds. Peers get the same rows: `write_table` of
-PyArrow what the store commits, the same rule as a pandas group-by what is paired. `growth` is the
+For each number of prompts, writes one iteration of synthetic rows of realistic length (about 1.5 kB
+per candidate, 1 kB per critique with five aspects) through the store's own commit, packs it, and
+queries it: pairs, `show`, `sql`, `search`. Each measurement runs in a process of its own; its peak
+resident memory is printed beside its seconds. Peers get the same rows: PyArrow's `write_table`
+writes what the store commits, and a pandas group-by pairs by the same rule. The last lines give the
 cost of a row in the largest run, divided by that in the smallest.
 """
 
@@ -37,9 +37,9 @@ from synthetic import (
 )
 
 BATCH = 8
-"""Units that are made, and then committed, at a time."""
+"""How many units are made, and then committed, at a time."""
 PEER_PROMPTS = 8_000
-"""The peers are given at most so many prompts: more would need a larger machine's memory."""
+"""The most prompts that the peers are given: more would need the memory of a larger machine."""
 SHOWN = 20
 TOP_K = 3
 WORDS_SOUGHT = 3
@@ -48,7 +48,7 @@ MIB = 2**20
 
 
 def write(lake: Path, prompts: int) -> dict[str, float]:
-    """Commit the iteration, side by side with writing the same tables as they are."""
+    """Commit the iteration, alternating with a plain write of the same tables."""
     import pyarrow.parquet as pq
 
     from lpfloop.stores.journal import Journal
@@ -110,7 +110,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
-    """Pair by the same rule with a pandas group-by, the straightforward way."""
+    """Pair by the same rule with a straightforward pandas group-by."""
     import pandas as pd
 
     from lpfloop.loop.lake.query.runs import open_run
@@ -169,7 +169,7 @@ def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def answer(text: str) -> list[dict[str, str]]:
-    """Return a text as TRL takes it."""
+    """Return a text in the form that TRL takes."""
     return [{"role": "assistant", "content": text}]
 
 
@@ -201,7 +201,7 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "session": in_session,
     "searches": searches,
 }
-"""What a process of its own measures from inside."""
+"""The measurements that run in a process of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ class Cost:
 
 
 def process(*command: str) -> Cost:
-    """Run a command to its end; its wall time, its largest resident memory, its output."""
+    """Run a command; return its wall time, its peak resident memory and its output."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
         child = os.posix_spawn(
@@ -238,14 +238,14 @@ def lpfloop(lake: Path, *arguments: str) -> Cost:
 
 
 def step(name: str, lake: Path, prompts: int) -> tuple[dict[str, float], Cost]:
-    """Measure from inside a process of its own."""
+    """Run a measurement in a process of its own."""
     cost = process(__file__, "--folder", str(lake), "--step", name, "--prompts", str(prompts))
     return json.loads(cost.output), cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measurement: `each` is its cost for one row, if that is meant to stay flat."""
+    """A measurement; `each` is its cost per row where that should not grow."""
 
     what: str
     value: str
@@ -255,7 +255,7 @@ class Figure:
 
 
 def figures(lake: Path, prompts: int) -> Iterator[Figure]:
-    """Write, pack and ask a run of so many prompts."""
+    """Write, pack and query a run with this number of prompts."""
     name, rows = run_name(prompts), prompts * CANDIDATES
     yield from written(lake, prompts)
     packed = lpfloop(lake, "compact", name)
@@ -290,7 +290,7 @@ def written(lake: Path, prompts: int) -> Iterator[Figure]:
         each=said["seconds"] / said["rows"],
     )
     yield Figure(
-        what="commit, beside a bare write_table",
+        what="commit, against a bare write_table",
         value=f"{said['ratio']:.2f} of its rows/s",
         goal="0.6",
         met=said["ratio"] >= 0.6,
@@ -313,7 +313,7 @@ def paired(lake: Path, prompts: int) -> Iterator[Figure]:
         ratios = [peer["seconds"] / own["seconds"] for (own, _), (peer, _) in both]
         (_, its), (_, others) = both[0]
         yield Figure(
-            what="pairs, beside a pandas group-by",
+            what="pairs, against a pandas group-by",
             value=f"{median(ratios):.1f} times as fast ({its.mib:,.0f} MiB to {others.mib:,.0f})",
             goal="10 times",
             met=median(ratios) >= 10,
@@ -361,7 +361,7 @@ def found(lake: Path, prompts: int) -> Iterator[Figure]:
 
 
 def main() -> None:
-    """Measure each size, and how the cost of a row grows."""
+    """Measure each size, and how the cost per row grows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -382,7 +382,7 @@ def main() -> None:
             print(line.rstrip(), flush=True)
             if figure.each is not None:
                 costs.setdefault(figure.what, []).append(figure.each)
-    print("\ncost of a row in the largest, beside that in the smallest (goal: at most 1.2)")
+    print("\ncost per row in the largest run, divided by that in the smallest (goal: at most 1.2)")
     for what, each in costs.items():
         print(f"{what:<40}{each[-1] / each[0]:.2f}")
 

@@ -4,9 +4,9 @@
     python benchmarks/ppo.py                       # the tiny models, any machine
     python benchmarks/ppo.py --size 1b --steps 20  # a random Llama of 1 B weights, on a GPU
 
-Both draw as many answers a step from the same prompts, score them by the same reward model, and
-take as many optimizer steps of the same batch; RLOO trains no value model. The first step of each,
-which loads and warms up, is left out.
+Both draw the same number of answers per step from the same prompts, score them with the same reward
+model, and take the same number of optimizer steps with the same batch size; RLOO trains no value
+model. The first step of each, which loads and warms up, is left out.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
 TINY = Path(world.__file__).parent / "models"
 MAIN = ("generation", "scoring", "logprobs", "optimisation")
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense bfloat16 operations a second of the matrix units, by a word of the device's name."""
+"""Dense bfloat16 operations per second of the matrix units, by a word in the device's name."""
 
 LLAMA_1B = {
     "hidden_size": 2048,
@@ -77,12 +77,12 @@ def models(size: str, folder: Path) -> tuple[Path, Path]:
 
 
 def questions(count: int) -> list[str]:
-    """Return so many different questions of the tiny world's kind."""
+    """Return `count` different questions like those of the tiny world."""
     return [f"What is {i} plus {i * 7 % 50}?" for i in range(count)]
 
 
 def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> list[dict[str, Any]]:
-    """Train by PPO; return the numbers of the steps after the first."""
+    """Train by PPO; return the metrics of every step after the first."""
     asked = questions(args.rollouts * 2)
     turns = [[{"role": "user", "content": q}] for q in asked]
     ids = [str(i) for i in range(len(asked))]
@@ -123,9 +123,9 @@ def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> l
 
 
 def rloo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> float:
-    """Train by TRL's RLOO; return the median seconds of a step after the first.
+    """Train by TRL's RLOO; return the median seconds of a step, leaving out the first.
 
-    A step is what is done with the answers of one generation: all its optimizer steps.
+    A step is one generation of answers and all optimizer steps taken on them.
     """
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
@@ -137,7 +137,7 @@ def rloo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> 
     ends: list[float] = []
 
     class Stopwatch(TrainerCallback):
-        """Notes when optimizer steps end."""
+        """Records when optimizer steps end."""
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             ends.append(time.perf_counter())
@@ -177,10 +177,10 @@ def rloo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> 
 
 
 def operations(args: argparse.Namespace, policy: Path, reward: Path, tokens: float) -> float:
-    """Return the useful matrix operations of a step: 2 a weight and token forward, 6 in training.
+    """Return the useful matrix operations of a step: 2 per weight and token forward, 6 in training.
 
-    Drawn, measured under policy, reference and value model, scored, and trained in two epochs.
-    Activations that are computed again do not count.
+    A token is drawn, measured under policy, reference and value model, scored, and trained on in
+    two epochs. Recomputed activations do not count.
     """
     own, other = parameters(policy), parameters(reward)
     forward = 2 * (3 * own + 2 * other)
@@ -212,9 +212,7 @@ def main() -> None:
             print(f"{device}: {done / 1e12:.1f} Tflop/s of useful operations{share}")
         if not args.no_rloo:
             seconds = rloo(args, policy, reward, folder)
-            print(
-                f"\nRLOO (TRL): {seconds:.2f} s a step; PPO takes {medians['total'] / seconds:.2f}"
-            )
+            print(f"\nRLOO (TRL): {seconds:.2f} s per step; PPO: {medians['total'] / seconds:.2f}x")
 
 
 if __name__ == "__main__":

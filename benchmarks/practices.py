@@ -1,7 +1,7 @@
-"""What each practice of UltraFeedback and ChatGLM-RLHF does, switched off and on, over seeds.
+"""What each practice of UltraFeedback and ChatGLM-RLHF changes, off and on, over seeds.
 
-Runs the tiny world with `lpfloop run`; what is done already is not repeated. Prints the claim of a
-study and its tables as Markdown, and with `--plots FOLDER` draws its plot there.
+Runs the tiny world with `lpfloop run`; finished runs are not repeated. Prints a study's claim and
+its tables as Markdown, and with `--plots FOLDER` writes its plot there.
 
     python benchmarks/practices.py length --seeds 3 --folder lake/practices --plots docs
 """
@@ -26,16 +26,16 @@ STUDIES: Mapping[str, Callable[[Options], Report]] = {
 
 
 def main() -> None:
-    """Run what is missing, and tell what was found."""
+    """Run what is missing, and print what was found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--folder", type=Path, required=True, help="where the runs lie")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=3, help="how many of them")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value, of all runs")
-    parser.add_argument("--plots", type=Path, help="folder of the plot")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value for all runs")
+    parser.add_argument("--plots", type=Path, help="folder for the plot")
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     options = Options(lake=arguments.folder, seeds=seeds, settings=arguments.set)

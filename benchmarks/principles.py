@@ -1,7 +1,7 @@
 """How good the tiny policy's answers are: at the pool's temperatures, and under principles.
 
-Prints the hidden human's mean score of answers to held-out prompts, as Markdown: by each model of
-the pool `tiny`, and at temperature 1 with a shipped system-message and before the
+Prints, as Markdown, the hidden human's mean score of answers to held-out prompts: for each model of
+the pool `tiny`, and at temperature 1 with a shipped principle in the system message or before the
 prompt.
 
     python benchmarks/principles.py --prompts 300
@@ -30,7 +30,7 @@ from lpfloop.stores.records import Prompt
 
 
 def models() -> Iterator[PoolModel]:
-    """Give those of the pool, and the same policy under principles."""
+    """Give the models of the pool, and the same policy under principles."""
     yield from load_pool("tiny").models
     plain = OwnSampling(temperature=1.0)
     yield PoolModel(name="system-message", principles="system", sampling=plain)
@@ -40,7 +40,7 @@ def models() -> Iterator[PoolModel]:
 def scores(
     engine: Engine, model: PoolModel, mix: Mix, prompts: list[Prompt], sampling: SamplingConfig
 ) -> list[float]:
-    """Return the hidden human's score of one answer to each prompt."""
+    """Return the hidden human's scores, for one answer to each prompt."""
     requests = list[Request]()
     for prompt in prompts:
         slot = Slot(model=model.name, number=0)
@@ -58,7 +58,7 @@ def scores(
 def main() -> None:
     """Answer, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=300, help="held-out prompts answered")
+    parser.add_argument("--prompts", type=int, default=300, help="number of held-out prompts")
     count = parser.parse_args().prompts
     policy = load_config("tiny", "ultrafeedback-dpo", (), {}).policy
     prompts = [prompt for prompt in tiny_prompts() if prompt.split == "held-out"][:count]

@@ -1,14 +1,14 @@
-"""Sampling inside the loop beside a bare `vllm.LLM.generate`: the same prompts, seeds and settings.
+"""Sampling in the loop against a bare `vllm.LLM.generate`, with equal prompts, seeds and settings.
 
 Each measurement is a fresh process, the sides take turns, and loading is not counted. `lpfloop` is
-the loop's own verb, `Iteration.sample`: chat template, worker process, chunks given back one by
-one, rows sealed as Parquet and committed to the journal. `bare` gets all prompts at once, as texts
-with the chat template already applied (with --token-ids: tokenized, too); `bare+logprobs` also asks
-for the log-probability of each token, as the loop does. All sides must draw the same texts.
+the loop's own verb `sample`: chat template, worker process, chunks returned one by one, rows sealed
+as Parquet and committed to the journal. `bare` gets all prompts at once, as texts with the chat
+template already applied (with --token-ids, also tokenized); `bare+logprobs` also asks for the
+log-probability of each token, as the loop does. All sides must draw the same texts.
 
 All sides run in a worker's environment, whose threads sleep at barriers instead of spinning. With
---own-threads the bare sides keep this shell's environment; on a machine that does other work
-beside, spinning threads then slow them severalfold, which would be no merit of lpfloop's path.
+--own-threads the bare sides keep this shell's environment. On a busy machine, spinning threads then
+slow them severalfold, which would flatter lpfloop.
 
     python benchmarks/sampling.py --rounds 5 --prompts 600 --n 6
 """
@@ -54,19 +54,19 @@ MADE_HERE = Checkpoint(
 
 
 class Silent:
-    """A reporter that says nothing."""
+    """A reporter that reports nothing."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def advance(self, advance: Advance) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def end(self) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Measurement:
 
 
 def configured(options: argparse.Namespace) -> RunConfig:
-    """The tiny world's own configuration, at the sizes asked for."""
+    """Return the tiny world's own configuration, at the requested sizes."""
     return load_config("tiny", "rlrf", [f"prompts.chunk={options.chunk}"], {})
 
 
 def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candidate], float]:
-    """Sample by the loop's verb; return the committed rows and the seconds it took."""
+    """Sample with the loop's verb; return the committed rows and the seconds it took."""
     config = configured(options)
     prompts = load_prompts(config.prompts, seed=config.seed)
     wanted = ordered(prompts, "train", config.seed)[: options.prompts]
@@ -123,7 +123,7 @@ def measure_lpfloop(options: argparse.Namespace, requests: Path) -> Measurement:
 
 
 def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool) -> Measurement:
-    """Draw the same by one call of `LLM.generate`."""
+    """Draw the same with one call of `LLM.generate`."""
     from vllm import LLM, SamplingParams
     from vllm.platforms import current_platform
 
@@ -204,10 +204,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=600)
-    parser.add_argument("--n", type=int, default=6, help="candidates a prompt")
-    parser.add_argument("--chunk", type=int, default=64, help="prompts a unit holds")
-    parser.add_argument("--token-ids", action="store_true", help="bare gets tokens, not texts")
-    parser.add_argument("--own-threads", action="store_true", help="bare in this environment")
+    parser.add_argument("--n", type=int, default=6, help="candidates per prompt")
+    parser.add_argument("--chunk", type=int, default=64, help="prompts per unit")
+    parser.add_argument("--token-ids", action="store_true", help="give bare tokens, not texts")
+    parser.add_argument("--own-threads", action="store_true", help="keep this environment for bare")
     parser.add_argument("--side", choices=SIDES, help="measure one side in this process")
     parser.add_argument("--requests", help="file of prompts and seeds that the sides share")
     return parser.parse_args()

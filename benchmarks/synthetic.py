@@ -1,4 +1,4 @@
-"""A synthetic iteration: rows of realistic length, and a run that can hold them."""
+"""A synthetic iteration: rows of realistic length, and a run to hold them."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ STAGES = {"Candidate": "sample", "Critique": "critique:sample", "Reward": "rewar
 
 
 def text_source() -> str:
-    """Return a long text of words as frequent as in a language (Zipf), to cut answers from."""
+    """Return a long text to cut answers from, with word frequencies as in a language (Zipf)."""
     draw = random.Random(0)
     letters = "etaoinshrdlucmfwypvbgkqjxz"
     words = ["".join(draw.choices(letters, k=draw.randint(1, 10))) for _ in range(VOCABULARY)]
@@ -42,7 +42,7 @@ class Synthetic:
         return self.source[start : start + size]
 
     def rows(self, chunk: range) -> dict[type, list[Any]]:
-        """Return the rows of one unit, by their noun."""
+        """Return the rows of one unit, by noun."""
         from lpfloop.stores.records import Candidate, Critique, Reward
 
         draw = random.Random(f"unit {chunk.start}")
@@ -154,5 +154,5 @@ def configuration() -> str:
 
 
 def run_name(prompts: int) -> str:
-    """Return the name of the run with so many prompts."""
+    """Return the name of the run with this number of prompts."""
     return f"synthetic-{prompts}"

@@ -1,7 +1,7 @@
 """Compare variants over seeds: what two iterations gain on held-out prompts, with standard errors.
 
-Runs `lpfloop run` for every variant and seed (a run that is done is not repeated), then prints
-Markdown tables: each run's M_0 ... M_N, and each variant's gain, with its error over the seeds.
+Runs `lpfloop run` for every variant and seed (finished runs are not repeated), then prints Markdown
+tables: each run's M_0 ... M_N, and each variant's gain with its error over the seeds.
 
     python benchmarks/variants.py --lake lake/variants --seeds 0 1 2
 """
@@ -77,7 +77,7 @@ def print_gains(results: Results) -> None:
 
 
 def gain(iterations: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return what the last checkpoint has over the first, in points."""
+    """Return the gain of the last checkpoint over the first, in points."""
     points = {t: iterations[-1][t] - iterations[0][t] for t in METRICS.values()}
     return {**points, "mean of the three": fmean(points.values())}
 

@@ -1,1 +1,1 @@
-"""The studies of `practices.py`: what each practice changes, switched off and on."""
+"""The studies of `practices.py`: what each practice changes, off and on."""

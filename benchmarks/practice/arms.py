@@ -1,7 +1,7 @@
-"""Runs with a practice off and on, over seeds, and numbers about them with their errors.
+"""Runs with a practice off and on, over seeds, and their figures with errors.
 
-An arm is a run of the tiny world. The arms of a seed fork each other, and so share all that the
-practice does not touch: prompts, samples, annotations, grades. What is done is not repeated.
+An arm is a run of the tiny world. The arms of a seed fork each other, so they share everything that
+the practice does not touch: prompts, samples, annotations, grades. Finished runs are not repeated.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ DIFFERENCE = "difference, seed by seed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line asks for: where runs lie, under which seeds, and settings of all."""
+    """The options of the command line: the folder of the runs, the seeds, and settings for all."""
 
     lake: Path
     seeds: Sequence[int]
@@ -30,7 +30,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells of text under their titles."""
+    """Rows of text cells under their titles."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a study found: the claim that it is about, its tables, and its plot."""
+    """What a study found: the claim it tests, its tables, and its plot."""
 
     claim: str
     tables: Sequence[Table]
@@ -52,14 +52,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """A mean over seeds and its standard error, which one seed does not have."""
+    """A mean over seeds and its standard error, which is NaN for one seed."""
 
     value: float
     error: float
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Mean":
-        """Take the values of independent seeds together."""
+        """Average the values of independent seeds."""
         told = list(values)
         error = stdev(told) / sqrt(len(told)) if len(told) > 1 else float("nan")
         return cls(value=fmean(told), error=error)
@@ -71,7 +71,7 @@ class Mean:
 
 
 def compared(title: str, arms: Sequence[Sequence[float]]) -> list[str]:
-    """Return a row: the mean of each of two arms over seeds, and that of the paired difference."""
+    """Return a row: the means of two arms over seeds, and the mean of their paired difference."""
     off, on = arms
     difference = Mean.of(b - a for a, b in zip(off, on, strict=True))
     return [title, Mean.of(off).shown(), Mean.of(on).shown(), difference.shown(signed=True)]
@@ -79,7 +79,7 @@ def compared(title: str, arms: Sequence[Sequence[float]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arms:
-    """The runs of a study: one variant, under settings that all share and some of each arm."""
+    """The runs of a study: one variant, with shared settings and those of each arm."""
 
     study: str
     variant: str
@@ -87,7 +87,7 @@ class Arms:
     arms: Mapping[str, Sequence[str]]
 
     def make(self, options: Options) -> None:
-        """Run what is missing; the first arm of a seed is forked by the others."""
+        """Run what is missing; the other arms of a seed fork the first."""
         for seed in options.seeds:
             first, *others = self.arms
             self._run(options, first, seed)
@@ -99,13 +99,13 @@ class Arms:
         return f"{self.study}-{arm}-{seed}"
 
     def opened(self, options: Options, arm: str) -> Iterator[Run]:
-        """Give the runs of an arm, seed by seed; each is closed when the next is asked for."""
+        """Give the runs of an arm, seed by seed; each is closed before the next opens."""
         for seed in options.seeds:
             with lpfloop.open(self.name(arm, seed), lake=options.lake) as run:
                 yield run
 
     def checkpoint(self, options: Options, arm: str) -> Path:
-        """Return the folder of the policy that an arm made last, under the first seed."""
+        """Return the folder of the last policy that an arm made under the first seed."""
         with lpfloop.open(self.name(arm, options.seeds[0]), lake=options.lake) as run:
             paths = run.checkpoints().sort("iteration").collect()["path"]
             return (run.folder / paths[-1]).resolve()

@@ -1,4 +1,4 @@
-"""Reward models of grades in four aspects, or of one overall score (UltraFeedback, Section 3.1)."""
+"""Reward models from grades in four aspects, or from one overall score (UltraFeedback 3.1)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ BEST_OF = "best-of-"
 
 
 def study(options: Options) -> Report:
-    """Train reward models on the same completions, graded in both ways; ask both about people."""
+    """Train a reward model on each kind of grades; compare both with people."""
     made = Arms(study="fine-grained", variant="ultrafeedback-bon", shared=SHARED, arms=RULES)
     made.make(options)
     right = {

@@ -1,7 +1,7 @@
-"""How a reward model ranks answers to held-out prompts, beside people and annotators.
+"""How a reward model ranks answers to held-out prompts, compared with people and annotators.
 
-Every two of a prompt's sampled answers make a pair. People are the tiny world's human, whom no
-model has seen; annotators are those whose preferences reward models are trained on.
+Every two of a prompt's sampled answers make a pair. "People" are the tiny world's human, whom no
+model has seen; annotators are those whose preferences the reward models are trained on.
 """
 
 import random
@@ -19,9 +19,9 @@ from lpfloop.loop.tiny.human import score
 from lpfloop.policies.trainers.length_bias import Bucket, Ranked, length_correlations
 
 NEUTRAL = 1
-"""Pairs whose answers differ by at most so many tokens tell nothing about length."""
+"""The largest difference in tokens at which a pair says nothing about length."""
 FEWEST = 100
-"""Buckets of fewer held-out pairs tell nothing."""
+"""The fewest held-out pairs that make a bucket's figure meaningful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,24 +37,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Two:
-    """Two answers to one prompt, of which the second is not the longer."""
+    """Two answers to one prompt; `shorter` may be of equal length."""
 
     longer: Answer
     shorter: Answer
 
     @property
     def difference(self) -> int:
-        """How many tokens the longer has more."""
+        """How many more tokens the longer answer has."""
         return self.longer.tokens - self.shorter.tokens
 
     @property
     def ahead(self) -> float:
-        """How much better the longer is to the reward model."""
+        """How much higher the reward model scores the longer answer."""
         return self.longer.reward - self.shorter.reward
 
     @property
     def better(self) -> float:
-        """How much better the longer is to people."""
+        """How much more people like the longer answer."""
         return self.longer.liked - self.shorter.liked
 
 
@@ -87,7 +87,7 @@ def answers(run: Run) -> Mapping[str, Sequence[Answer]]:
 
 
 def pairs(by_prompt: Mapping[str, Sequence[Answer]]) -> list[Two]:
-    """Return every two answers of a prompt that people do not like the same."""
+    """Return every two answers of a prompt that people do not like equally."""
     return [
         Two(longer=a, shorter=b) if a.tokens >= b.tokens else Two(longer=b, shorter=a)
         for of in by_prompt.values()
@@ -102,12 +102,12 @@ def accuracy(two: Sequence[Two]) -> float:
 
 
 def neutral(two: Sequence[Two]) -> list[Two]:
-    """Return the pairs of which length says nothing."""
+    """Return the pairs that say nothing about length."""
     return [t for t in two if t.difference <= NEUTRAL]
 
 
 def correlations(two: Sequence[Two], width: int) -> dict[Bucket, float]:
-    """Return the correlation of reward with length in each bucket, by what annotators prefer."""
+    """Return the correlation of reward with length per bucket, given annotators' preferences."""
     ranked = list(_preferred(two))
     counts = [abs(pair.longer) for pair in ranked]
     return {

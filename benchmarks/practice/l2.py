@@ -15,7 +15,7 @@ WEIGHT = 0.2
 METRICS = ("chosen/mean", "rejected/mean")
 SCALE = "chosen/sd"
 SETTLED = 4
-"""After this part of the steps the random head that training begins with is forgotten."""
+"""After one such part of the steps, the influence of the random initial head is gone."""
 CLAIM = (
     "With the L2 term the spread of the mean reward over training falls by at least half, at equal "
     "accuracy."
@@ -35,7 +35,7 @@ OFF, ON = "without", "with"
 
 
 def study(options: Options) -> Report:
-    """Train a reward model by Eq. 1, and by Eq. 1 and 2; ask both about held-out pairs."""
+    """Train reward models by Eq. 1, and by Eq. 1 and 2; compare both on held-out pairs."""
     arms = {OFF: ("training.reward.l2_weight=0",), ON: (f"training.reward.l2_weight={WEIGHT}",)}
     made = Arms(study="l2", variant="best-of-n", shared=SHARED, arms=arms)
     made.make(options)
@@ -62,7 +62,7 @@ def study(options: Options) -> Report:
 
 
 def _drift(run: Run) -> list[float]:
-    """Return the mean reward of both answers of the pairs of each step."""
+    """Return each step's mean reward over both answers of its pairs."""
     rows = (
         run.statistics()
         .filter(pl.col("method") == "reward", pl.col("metric").is_in(METRICS))

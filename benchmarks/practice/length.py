@@ -10,7 +10,7 @@ from .held_out import NEUTRAL, Two, accuracy, answers, correlations, neutral, pa
 from .talkative import talkative
 
 WIDTH = 6
-"""Tokens of a bucket: about those of a claim."""
+"""Width of a bucket in tokens: about one claim."""
 CLAIM = (
     "Length balancing brings the reward model's length correlation to within 0.05 of zero per "
     "bucket, while accuracy on length-neutral pairs does not fall."
@@ -34,7 +34,7 @@ OFF, ON = "unbalanced", "balanced"
 
 
 def study(options: Options) -> Report:
-    """Train a reward model on all pairs, and on balanced ones; ask both about held-out pairs."""
+    """Train reward models on all pairs and on balanced ones; compare both on held-out pairs."""
     shared = (*talkative(options), *SHARED)
     arms = {OFF: ("pairs.balance_length=false",), ON: ("pairs.balance_length=true",)}
     made = Arms(study="length", variant="best-of-n", shared=shared, arms=arms)

@@ -1,9 +1,9 @@
 """PPO without and with a next-token loss on people's answers (ChatGLM-RLHF, Section 3.4, Eq. 6).
 
-The policy has something to lose: it begins as M_0 fine-tuned on people's answers to all tasks, and
-is optimised on word problems alone, at five times the usual rate, by what annotators like there.
-The reward model has seen nothing else. The next-token loss is that of careful answers to prompts of
-the other tasks, as the paper's supervised set is specific to particular tasks.
+The policy has something to lose: it starts as M_0 fine-tuned on people's answers to all tasks, and
+is then optimised on word problems alone, at five times the usual rate, for what annotators like
+there. The reward model has seen nothing else. The next-token loss is on careful answers to prompts
+of the other tasks, because the paper's supervised set is also specific to particular tasks.
 """
 
 import json
@@ -56,11 +56,11 @@ DEMONSTRATIONS = 600
 OFF, ON = "without", "with"
 
 Lost = Mapping[str, Sequence[float]]
-"""By probe: what each of its prompts has lost, 1, 0 or -1."""
+"""By probe, the loss of each of its prompts: 1, 0 or -1."""
 
 
 def study(options: Options) -> Report:
-    """Optimise the same reward model from the same M_0 in both ways; probe before and after."""
+    """Optimise for the same reward model from the same M_0 both ways; probe before and after."""
     arms = {OFF: ("training.next_token.weight=0",), ON: (f"training.next_token.weight={WEIGHT}",)}
     made = Arms(study="next-token", variant="ppo", shared=(*_begun(options), *SHARED), arms=arms)
     made.make(options)
@@ -78,7 +78,7 @@ def study(options: Options) -> Report:
 
 
 def _begun(options: Options) -> tuple[str, ...]:
-    """Make the policy unless it is there; return the settings by which runs begin with it."""
+    """Make the policy unless it exists; return the settings that make runs start from it."""
     first = Options(lake=options.lake, seeds=options.seeds[:1], settings=options.settings)
     made = Arms(study="supervised", variant="sft", shared=SUPERVISED, arms={"policy": ()})
     made.make(first)
@@ -104,7 +104,7 @@ def _problems() -> list[Mapping[str, str]]:
 
 
 def _careful_answers() -> Iterator[Mapping[str, str]]:
-    """Give prompts of the other tasks with right answers: what the policy is to keep."""
+    """Give prompts of the other tasks with right answers: what the policy should retain."""
     for p in prompts("train"):
         if p.task != TASK:
             rng = Random(p.text)
@@ -117,7 +117,7 @@ def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def _lost(run: Run) -> dict[str, list[float]]:
-    """Return what M_1 has lost of what M_0 passed, prompt by prompt."""
+    """Return, prompt by prompt, what M_1 lost of what M_0 passed."""
     passed = run.scores().filter(
         pl.col("benchmark").str.starts_with(PREFIX), pl.col("metric") == PASSED
     )
@@ -139,7 +139,7 @@ def _lost(run: Run) -> dict[str, list[float]]:
 
 
 def _together(seeds: Sequence[Lost]) -> Lost:
-    """Return what each prompt has lost on the mean over seeds, which ask the same prompts."""
+    """Return the loss of each prompt, averaged over seeds, which probe the same prompts."""
     return {
         probe: [fmean(of) for of in zip(*(seed[probe] for seed in seeds), strict=True)]
         for probe in seeds[0]

@@ -1,4 +1,4 @@
-"""UltraFeedback's published binarised sample: in, binarised, out, and in again."""
+"""UltraFeedback's published binarised sample: imported, binarised, exported, imported again."""
 
 import os
 import subprocess
@@ -25,10 +25,10 @@ CLAIM = (
 
 
 def study(options: Options) -> Report:
-    """Import and export the sample twice, and binarise what was imported.
+    """Import and export the sample twice, and binarise the imported grades.
 
     Raises:
-        SystemExit: if the environment does not say where the sample lies.
+        SystemExit: if the environment does not name the folder of the sample.
     """
     if DATA not in os.environ:
         raise SystemExit(f"{DATA} is not set: name the folder that holds {SAMPLE}")
@@ -42,7 +42,7 @@ def study(options: Options) -> Report:
 
 
 def _passed(options: Options, source: Path, run: str) -> Path:
-    """Import a file into a run, unless that is done, and export its pairs; return their file."""
+    """Import a file into a run, unless done already, and export its pairs; return their file."""
     words = ["--run", run, "--format", "ultrafeedback", "--source", "ultrafeedback"]
     _lpfloop(options, "import", str(source), *words)
     folder = options.lake / f"{run}-export"
@@ -58,7 +58,7 @@ def _lpfloop(options: Options, *words: str) -> None:
 
 
 def _imported(source: Path, run: Run) -> Iterator[list[str]]:
-    """Give what the import made of the rows, its receipts, and what binarisation finds."""
+    """Give the rows of the table about the import, its receipts, and the binarisation."""
     pairs = run.pairs().collect()
     yield ["imported", f"{len(pairs)} pairs of {len(_lines(source))} rows", ""]
     for row in run.receipts().sort("filter", "outcome").collect().iter_rows(named=True):
@@ -78,7 +78,7 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def _compared(before: Path, after: Path) -> tuple[str, str]:
-    """Say how many lines two files share, and whether they are the same bytes."""
+    """Return how many lines two files share, and whether their bytes are equal."""
     lines = _lines(before)
     same = sum(a == b for a, b in zip(lines, _lines(after), strict=False))
     equal = before.read_bytes() == after.read_bytes()

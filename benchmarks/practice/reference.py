@@ -1,4 +1,4 @@
-"""PPO with the reward alone, and less a reference reward (ChatGLM-RLHF, Section 3.4, Eq. 5)."""
+"""PPO with the reward alone, and minus a reference reward (ChatGLM-RLHF, Section 3.4, Eq. 5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ TITLES: Mapping[str, str] = {
     "bare": "reward alone",
     "reference": "less the reference reward",
 }
-"""The paper whitens nothing, with the reference reward or without; whitening is our default."""
+"""The paper whitens nothing, with or without the reference reward; whitening is our default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A PPO step: what is optimised (mean and deviation over rollouts), the score, the KL."""
+    """A PPO step: the optimised reward (mean and deviation over rollouts), the score, the KL."""
 
     reward: float
     deviation: float
@@ -52,7 +52,7 @@ class Step:
 
 
 def study(options: Options) -> Report:
-    """Optimise the same reward model from the same M_0 in all ways."""
+    """Optimise for the same reward model from the same M_0 in each arm."""
     made = Arms(study="reference", variant="ppo", shared=SHARED, arms=ARMS)
     made.make(options)
     found = {TITLES[arm]: [_steps(run) for run in made.opened(options, arm)] for arm in ARMS}
@@ -102,7 +102,7 @@ def _steps(run: Run) -> list[Step]:
 
 
 def _kl_at(steps: Sequence[Step], score: float) -> float:
-    """Return the KL at which the mean score first reached `score`, between two steps linearly."""
+    """Return the KL where the mean score first reaches `score`, interpolated between two steps."""
     before = steps[0]
     for step in steps:
         if step.score >= score:

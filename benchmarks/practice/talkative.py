@@ -1,8 +1,8 @@
-"""A policy whose answers differ in length, which the tiny world's own hardly do.
+"""A policy whose answers differ in length, unlike the tiny world's own.
 
 It is M_0 after fine-tuning on biographies of one to five claims. The more claims, the larger the
-share of hearsay among them, so that length says less of what is true than it seems to. People still
-like most long answers better, which tell more; annotators like length as such.
+share of hearsay among them, so length says less about truth than it seems to. People still prefer
+most long answers, because they say more; annotators like length as such.
 """
 
 import json
@@ -16,12 +16,12 @@ from lpfloop.loop.tiny.world import prompts
 from .arms import Arms, Options
 
 HEARSAY = 0.13
-"""The share of claims that are not true, for each claim that is made."""
+"""The share of untrue claims, per claim that is made."""
 TALKATIVE = "talkative"
 
 
 def talkative(options: Options) -> tuple[str, ...]:
-    """Make the policy unless it is there; return the settings by which runs begin with it."""
+    """Make the policy unless it exists; return the settings that make runs start from it."""
     options.lake.mkdir(parents=True, exist_ok=True)
     file = options.lake / f"{TALKATIVE}.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in _rows()))
@@ -34,7 +34,7 @@ def talkative(options: Options) -> tuple[str, ...]:
 
 
 def _rows() -> Iterator[dict[str, str]]:
-    """Give the prompts of the task `facts`, each with what a talkative or curt person answers."""
+    """Give the prompts of the task `facts`, each with a talkative or curt person's answer."""
     for split in ("train", "held-out"):
         for prompt in prompts(split):
             if isinstance(prompt.exercise, Biography):

@@ -1,4 +1,4 @@
-"""Every command that the README and the guides show is run; every link leads somewhere."""
+"""Every command that the pages show is run; every link leads somewhere."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from operated import EVALUATED, Operated
 from lpfloop.loop.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"in `([\w.]+)`:\n\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -16,8 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, Self, cast
 
+import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
@@ -26,12 +28,13 @@ from ...configs.schema import ConfigError, RunConfig, Section
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
-from ..run.processes import start_ticks
 from ..run.secrecy import redacted
 from ..run.stop import StopSignal
 
 SOCKET = "control.sock"
 MODE = 0o600
+DESCRIPTORS = Path("/proc/self/fd")
+"""Folders that are open, by number; Linux alone shows them so that paths can go through."""
 LINE_BYTES = 65_536
 ANSWER_S = 5.0
 """How long one side waits for the other's line; a command only writes a row or two."""
@@ -162,12 +165,12 @@ class ControlServer:
             Path(address).unlink(missing_ok=True)
 
     def _record_start(self) -> None:
-        pid = os.getpid()
+        process = psutil.Process()
         who: Json = {
-            "pid": pid,
+            "pid": process.pid,
             "host": socket.gethostname(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "ticks": start_ticks(pid),
+            "since_boot": since_boot(process),
         }
         self._operator.journal.record(START, who)
 
@@ -255,6 +258,15 @@ class ControlServer:
             stopping=stop.requested,
             live={path: resolved_at(config, path) for path in live_paths()},
         )
+
+
+def since_boot(process: psutil.Process) -> float:
+    """Return how many seconds after the machine's boot a process was started.
+
+    A process id is re-used; with this it names one process for ever. Both terms follow a clock that
+    is set anew, so their difference does not.
+    """
+    return process.create_time() - psutil.boot_time()
 
 
 def live_paths() -> list[str]:
@@ -348,7 +360,10 @@ def alive(folder: Path) -> bool:
 def _listen(folder: Path) -> socket.socket:
     """Bind the run's socket; the lock is held, so one that is there already belongs to the dead."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    os.fchmod(listener.fileno(), MODE)  # Before it has a name: at no moment is it open to others.
+    # Before it has a name, so that it is open to others at no moment. macOS knows no mode of a
+    # socket without one; there the run's folder, which is the owner's alone, keeps others out.
+    with suppress(OSError):
+        os.fchmod(listener.fileno(), MODE)
     with _at(folder) as address:
         Path(address).unlink(missing_ok=True)
         listener.bind(address)
@@ -360,10 +375,16 @@ def _listen(folder: Path) -> socket.socket:
 
 @contextmanager
 def _at(folder: Path) -> Generator[str]:
-    """Give an address of the socket that is short whatever the folder's path: 107 bytes may be."""
+    """Give an address of the socket that is short whatever the folder's path: 103 bytes may be."""
+    if not DESCRIPTORS.is_dir():
+        with TemporaryDirectory(prefix="lpfloop-") as short:
+            link = Path(short) / "run"
+            link.symlink_to(folder.absolute())
+            yield str(link / SOCKET)
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
+        yield str(DESCRIPTORS / str(handle) / SOCKET)
     finally:
         os.close(handle)
 

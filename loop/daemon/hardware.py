@@ -5,19 +5,22 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
+import psutil
+
 LOCK = Path(__file__).parents[2] / "locks" / "cpu.txt"
 NETWORK_FILE_SYSTEMS = frozenset(
     {
-        *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone"),
-        *("fuse.s3fs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs", "vboxsf"),
-        *("virtiofs", "wekafs"),
+        *("9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "fuse.gcsfuse", "fuse.glusterfs"),
+        *("fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"),
+        *("smbfs", "vboxsf", "virtiofs", "webdav", "wekafs"),
     }
 )
-CORE = ("openai", "polars", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
+CORE = ("openai", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
 """The distributions that every run needs."""
 GIB = 2**30
 GPU_QUERY_S = 20
@@ -86,14 +89,8 @@ def cores() -> int:
 
 def memory() -> tuple[int, int]:
     """Return the machine's memory and what is available of it, in bytes."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = page * os.sysconf("SC_PHYS_PAGES")
-    info = Path("/proc/meminfo")
-    if info.is_file():
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", info.read_text(), re.MULTILINE)
-        if found:
-            return total, int(found[1]) * 1024
-    return total, total
+    found = psutil.virtual_memory()
+    return found.total, found.available
 
 
 def system() -> str:
@@ -128,15 +125,16 @@ def disk(folder: Path) -> Disk:
     )
 
 
-def _file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
+def _file_system(path: Path) -> str:
+    mounts = psutil.disk_partitions(all=True)
+    return innermost(path, [(Path(mount.mountpoint), mount.fstype) for mount in mounts])
+
+
+def innermost(path: Path, mounts: Iterable[tuple[Path, str]]) -> str:
     """Return the type of the innermost mount that holds `path`."""
-    if not mounts.is_file():
-        return "unknown"
     best, kind = -1, "unknown"
-    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        _, point, found, *_ = line.split(" ")
-        where = Path(point.replace("\\040", " "))
+    for point, found in mounts:
         # Later mounts on the same point hide earlier ones.
-        if path.is_relative_to(where) and len(where.parts) >= best:
-            best, kind = len(where.parts), found
+        if path.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), found
     return kind

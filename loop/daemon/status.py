@@ -1,8 +1,7 @@
 """A run from outside: how it stands, who works on it, and ending who does."""
 
 import json
-import os
-import signal
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
+import psutil
 
 from ...configs.load import stored_config
 from ...stores.address import bucket_of
@@ -19,7 +19,7 @@ from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ..lake.query.runs import status
-from ..run.processes import children, start_ticks
+from ..run.stop import kill_all
 from .control import (
     PAUSED,
     START,
@@ -30,12 +30,15 @@ from .control import (
     Stop,
     alive,
     ask,
+    since_boot,
 )
 from .progress import progress, spend
 
 POLL_S = 0.1
 KILLED_S = 10.0
 """How long a process that was told to end at once may take."""
+CLOCK_TICK_S = 0.01
+"""How exactly the start of a process is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,50 +117,67 @@ def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
         NoDaemonError: if nobody works on the run.
         ControlError: if the daemon does not answer, or does not end.
     """
-    pid, ticks = _whom(folder)
-    below = list(children(pid))
+    daemon = _whom(folder)
+    pid = daemon.pid
     try:
         ask(folder, Stop(now=now))
     except NoDaemonError:
-        if start_ticks(pid) != ticks:  # It ended while it was asked.
+        if not _lives(daemon):  # It ended while it was asked.
             return pid
         raise
     except ControlError:
         if not now:
             raise
-        _kill(pid, ticks, below)
+        _kill(daemon)
     say(f"process {pid} is asked to stop" if not now else f"process {pid} is stopped at once")
     limit = time.monotonic() + KILLED_S
-    while start_ticks(pid) == ticks:
+    while _lives(daemon):
         if now and time.monotonic() > limit:
-            _kill(pid, ticks, below)
+            _kill(daemon)
         time.sleep(POLL_S)
     return pid
 
 
-def _whom(folder: Path) -> tuple[int, int]:
-    """Return the process that works on a run, by its id and its start time."""
+def _whom(folder: Path) -> psutil.Process:
+    """Return the process that works on a run."""
     if not alive(folder):
         raise NoDaemonError(f"no daemon works on run {folder.name} on this machine")
     reader = Reader(folder)
     who = _last_start(reader)
     reader.close()
-    pid, ticks = int(who["pid"]), who["ticks"]
-    if who["host"] != socket.gethostname() or ticks is None or start_ticks(pid) != ticks:
+    process = _process(who["pid"], who.get("since_boot"))
+    if who["host"] != socket.gethostname() or process is None:
         raise ControlError(
-            f"the process that works on run {folder.name} can not be seen from here: it is "
-            f"process {pid} of {who['host']}"
+            f"the process that works on run {folder.name} cannot be seen from here: it is "
+            f"process {who['pid']} of {who['host']}"
         )
-    return pid, ticks
+    return process
 
 
-def _kill(pid: int, ticks: int, below: list[int]) -> None:
-    """Kill a process that is still the one that was meant, and its descendants."""
-    if start_ticks(pid) != ticks:
-        return
-    for victim in (pid, *below):
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
+def _process(pid: int, started: float | None) -> psutil.Process | None:
+    """Return the process of this id if it is the one that was started then."""
+    try:
+        process = psutil.Process(pid)
+        same = started is not None and math.isclose(
+            since_boot(process), started, rel_tol=0, abs_tol=CLOCK_TICK_S / 2
+        )
+    except psutil.NoSuchProcess:
+        return None
+    return process if same else None
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether a process runs: one that has ended and was not collected yet does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill(process: psutil.Process) -> None:
+    """Kill a process and its descendants, in whatever session or group they are."""
+    with suppress(psutil.NoSuchProcess):
+        kill_all([process, *process.children(recursive=True)])
 
 
 def _last_start(reader: Reader) -> dict[str, Any]:

@@ -9,15 +9,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from .processes import kill_children
+import psutil
 
 POLL_S = 0.05
 AGAIN_S = 0.25
 """A deadline that could not fire (cleanup ran, or a finalizer swallowed it) comes again."""
+ROUNDS = 3
+"""Processes that start while others are killed are killed in the next round."""
 
 
 class Stopped(Exception):  # noqa: N818 -- a clean end, not an error
@@ -77,7 +79,8 @@ class StopSignal:
 
     def at_once(self, number: int) -> None:
         """End this process and its children now, as a shell reports a death by signal `number`."""
-        kill_children(os.getpid())
+        for _ in range(ROUNDS):
+            kill_all(psutil.Process().children(recursive=True))
         os._exit(128 + number)
 
     @contextmanager
@@ -117,6 +120,13 @@ class StopSignal:
         del number, frame
         if self._listening and not self._shelters and not _leaving():
             raise Stopped
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """Kill the processes that still live; another that bears the number of one is let be."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _listened() -> list[signal.Signals]:

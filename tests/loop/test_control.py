@@ -4,6 +4,7 @@ import json
 import socket
 import sqlite3
 import stat
+import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ from lpfloop.loop.daemon.control import (
     ask,
     resolved_at,
 )
+from lpfloop.loop.daemon.status import stop_run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.keys import canonical_json
@@ -193,17 +195,34 @@ def test_a_socket_of_a_dead_daemon_is_replaced(tmp_path):
         assert alive(folder)
 
 
-def test_the_path_of_the_lake_may_be_long(tmp_path):
+@pytest.mark.parametrize("shown", [True, False], ids=["linux", "elsewhere"])
+def test_the_path_of_the_lake_may_be_long(tmp_path, monkeypatch, shown):
+    if not shown:
+        monkeypatch.setattr(control, "DESCRIPTORS", tmp_path / "none")
     folder = tmp_path / ("long" * 40) / ("path" * 40) / "a"
     assert len(str(folder)) > 300
     with Loop(folder).served():
         assert ask(folder, Pause()).paused
+    assert not (folder / "control.sock").exists()
 
 
 def test_who_works_on_the_run_is_in_the_journal(loop):
     (start,) = loop.journal.events("start")
     assert start["pid"] == ask(loop.folder, Look()).pid
-    assert set(start) == {"pid", "host", "started", "ticks"}
+    assert set(start) == {"pid", "host", "started", "since_boot"}
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_another_process_that_bears_the_daemons_number_is_let_be(loop, now):
+    (start,) = loop.journal.events("start")
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        for recorded in ({**start, "pid": other.pid}, {"pid": other.pid, "host": start["host"]}):
+            loop.journal.record("start", recorded)
+            with pytest.raises(ControlError, match=f"it is process {other.pid}"):
+                stop_run(loop.folder, now=now, say=print)
+        assert other.poll() is None
+        other.kill()
+    assert loop.journal.events("control") == []
 
 
 NOISE = {

@@ -1,6 +1,8 @@
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -204,15 +206,23 @@ def test_a_network_disk_is_noted(tmp_path, monkeypatch) -> None:
     assert (finding.status, "(nfs4)" in finding.detail) == ("note", True)
 
 
-def test_the_innermost_mount_counts(tmp_path) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "/dev/a / ext4 rw 0 0\nhost:/x /data nfs4 rw 0 0\n/dev/b /data/my\\040disk xfs rw 0 0\n",
-        encoding="utf-8",
-    )
+def test_the_innermost_mount_counts() -> None:
+    mounts = [
+        (Path("/"), "rootfs"),
+        (Path("/"), "ext4"),
+        (Path("/data/my disk"), "xfs"),
+        (Path("/data"), "nfs4"),
+    ]
     for path, kind in (("/", "ext4"), ("/data/x", "nfs4"), ("/data/my disk/x", "xfs")):
-        assert machine._file_system(tmp_path.__class__(path), mounts) == kind
-    assert machine._file_system(tmp_path, tmp_path / "none") == "unknown"
+        assert machine.innermost(Path(path), mounts) == kind
+    assert machine.innermost(Path("/data"), []) == "unknown"
+
+
+def test_this_machines_memory_and_disk_are_seen(tmp_path) -> None:
+    total, free = machine.memory()
+    assert 0 < free <= total
+    assert total == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine.disk(tmp_path / "lake").file_system != "unknown"
 
 
 def test_the_lock_is_read_by_canonical_names() -> None:

@@ -8,11 +8,11 @@ import threading
 import time
 from contextlib import suppress
 
+import psutil
 import pytest
 from waiting import ended, wait_until
 
-from lpfloop.loop.run.processes import children, kill_children, start_ticks
-from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.stop import Stopped, StopSignal, kill_all
 
 SOON_S = 0.01
 
@@ -174,37 +174,37 @@ time.sleep(1000)
 """
 
 
-def test_descendants_are_found_and_killed_in_whatever_session_they_are():
-    with subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE) as parent:
-        below = int(parent.stdout.readline())
-        assert list(children(parent.pid)) == [below]
-        assert {parent.pid, below} <= set(children(os.getpid()))
-        ticks = start_ticks(below)
-        assert ticks >= start_ticks(parent.pid)
-        kill_children(parent.pid)
-        wait_until(lambda: ended(below))
-        assert start_ticks(below) is None
-        parent.kill()
-
-
 AT_ONCE = """
-import os, signal, subprocess, sys, time
-from lpfloop.loop.stop import StopSignal
+import signal, subprocess, sys
+from lpfloop.loop.run.stop import StopSignal
 stop = StopSignal(drain_s=1000)
 with stop.on_signals():
-    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    print(child.pid, flush=True)
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+    print(child.pid, int(child.stdout.readline()), flush=True)
     signal.raise_signal(signal.SIGINT)
     print("draining", flush=True)
     signal.raise_signal(signal.SIGTERM)
 """
 
 
-def test_a_second_signal_ends_the_process_and_its_children_at_once():
+def test_a_second_signal_ends_the_process_and_its_descendants_at_once():
     done = subprocess.run(
-        [sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", AT_ONCE, FAMILY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
-    child, said = done.stdout.split()
+    child, grandchild, said = done.stdout.split()
     assert said == "draining"
     assert done.returncode == 128 + signal.SIGTERM
-    wait_until(lambda: ended(int(child)))
+    wait_until(lambda: ended(int(child)) and ended(int(grandchild)))
+
+
+def test_one_that_has_ended_keeps_no_other_from_being_killed():
+    first, second = (subprocess.Popen(["sleep", "1000"]) for _ in range(2))
+    known = [psutil.Process(process.pid) for process in (first, second)]
+    first.kill()
+    first.wait()
+    kill_all(known)
+    assert second.wait() == -signal.SIGKILL

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+import psutil
 
 POLL_S = 0.02
 
@@ -18,7 +19,6 @@ def wait_until(happened: Callable[[], bool], *, timeout_s: float = 60) -> None:
 def ended(pid: int) -> bool:
     """Whether a process is gone, or is but an entry that nobody has collected."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True
-    return stat.rpartition(")")[2].split()[0] == "Z"

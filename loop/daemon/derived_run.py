@@ -24,12 +24,13 @@ from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Work
+from ..run.run import Run, Verb, Work
 from ..stages.train import train
 
 GIVEN = "given"
 """The fact in the journal that says what a run was given, and the stage that takes it over."""
 BEGIN = "begin"
+TAKE_OVER = Verb("given")
 ROWS_A_UNIT = 4096
 
 
@@ -114,7 +115,7 @@ def _policy(run: RunReader, iteration: int) -> str:
 
 def begin(run: Run, given: Given) -> Checkpoint:
     """Take over M_{t-1} from the parent: its row, its weights, its canary."""
-    work = Work(verb=GIVEN, params=given.params, upstream=(), reads=lambda: [()])
+    work = Work(verb=TAKE_OVER, params=given.params, upstream=(), reads=lambda: [()])
     with run.stage(given.iteration - 1, BEGIN, work) as stage:
         for unit in stage.owed:
             rows = run.store.when_there_is_room(partial(_adopted, run, given))
@@ -142,7 +143,7 @@ def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:
     """Commit the given rows, some a unit, as rows of this run."""
     starts = range(0, given.rows, ROWS_A_UNIT)
     work = Work(
-        verb=GIVEN,
+        verb=TAKE_OVER,
         params=given.params,
         upstream=(given.identity,),
         reads=lambda: [(given.identity, str(start)) for start in starts],

@@ -19,7 +19,7 @@ from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_f
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
-from ..evaluation.probe import probe
+from ..evaluation.probe import PROMPTS, probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import RECIPES
@@ -41,6 +41,7 @@ from ..stages.mix import mix_of, require_mix
 from ..stages.retry_unscored import to_retry
 from ..stages.select_prompts import Suitable, suitable
 from ..stages.supervised_set import require_supervised
+from ..stages.train import TRAIN
 from .control import ControlServer, Operator
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job, fingerprint_of, open_journal
@@ -257,7 +258,7 @@ def _initial(run: Run) -> Checkpoint:
         steps=0,
         metrics="{}",
     )
-    work = Work(verb="train", params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
+    work = Work(verb=TRAIN, params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
     with run.stage(0, "initial", work) as stage:
         for unit in stage.owed:
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
@@ -269,7 +270,7 @@ def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
     chunks = [prompts[i : i + PROMPTS_A_PART] for i in range(0, len(prompts), PROMPTS_A_PART)]
     keys = [content_key(chunk) for chunk in chunks]
     work = Work(
-        verb="prompts", params=None, upstream=tuple(keys), reads=lambda: [(key,) for key in keys]
+        verb=PROMPTS, params=None, upstream=tuple(keys), reads=lambda: [(key,) for key in keys]
     )
     with run.stage(0, "prompts", work) as stage:
         for unit in stage.owed:

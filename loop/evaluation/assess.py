@@ -19,6 +19,7 @@ from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import Advance
+from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
@@ -27,6 +28,7 @@ from .kl_divergence import divergence
 from .metrics import Measured, prompt_scores, summarise
 from .reference_outputs import reference_outputs, require_outputs
 
+MEASURE, ASSESS = Verb("measure"), Verb("assess")
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
@@ -130,7 +132,7 @@ def assess(
     if not said.beside and path is None:
         return
     params: Json = {"benchmark": exam.benchmark, "oracle": path}
-    owed = it.whole("assess", params, answers, *said.beside)
+    owed = it.whole(ASSESS, params, answers, *said.beside)
     with it.run.stage(it.number, f"assess:{exam.benchmark}", owed) as stage:
         for unit in stage.owed:
             scores = list(_scores(it, said, exam.benchmark, path))
@@ -144,7 +146,7 @@ def assess(
 def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify and rate answers."""
     critiques = critique(it, answers)
-    owed = it.whole("measure", benchmark, answers, critiques)
+    owed = it.whole(MEASURE, benchmark, answers, critiques)
     with it.run.stage(it.number, f"measure:{benchmark}", owed) as stage:
         for unit in stage.owed:
             scores = list[Score]()

@@ -18,8 +18,10 @@ from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .assess import TRUE_SCORE, Exam, assess, load_oracle
 
+BEST_OF_N = Verb("best_of_n")
 EXPECTED = "expected_"
 """What the metrics of the curve begin with: they are expectations over the samples."""
 DIVERGENCE = "kl_bound"
@@ -110,7 +112,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit what best-of-n gives for n = 1, 2, 4 .. most: means over prompts, as evaluations."""
     oracle = it.run.config.assessment.oracle
     params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
-    owed = it.whole("best_of_n", params, best.candidates, best.rewards)
+    owed = it.whole(BEST_OF_N, params, best.candidates, best.rewards)
     with it.run.stage(it.number, "curve", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()
@@ -125,7 +127,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
 
 def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
     """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
-    owed = it.work("best_of_n", "answers", best.candidates, best.rewards)
+    owed = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
     with it.run.stage(it.number, "best", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

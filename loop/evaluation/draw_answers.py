@@ -11,6 +11,7 @@ from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Work
 from ..stages.draw_candidates import CandidateDrawing
+from ..stages.sample import SAMPLE
 
 
 def answers(
@@ -30,7 +31,7 @@ def answers(
             for draw in it.draws(prompt, prompt.messages, 1, unit.key)
         ]
 
-    owed = Work(verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     drawing = CandidateDrawing(
         run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )

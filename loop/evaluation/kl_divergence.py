@@ -16,8 +16,10 @@ from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .draw_answers import answers
 
+MEASURE_LOGPROB = Verb("logprob")
 KL, LOGPROB = "kl", "logprob"
 
 
@@ -46,7 +48,7 @@ def _measured(
 ) -> Rows[Score]:
     """Score each sample by a model's log-probability; with `own`, by how far it is below that."""
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
-    owed = it.work("logprob", params, samples, *([] if own is None else [own]))
+    owed = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
     with it.run.stage(it.number, f"{metric}:{benchmark}", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

@@ -24,12 +24,13 @@ from ..lake.query.forgetting import (
 from ..run.handles import Rows, chunked, content_key
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.run import Run, Work
+from ..run.run import Run, Verb, Work
 from .assess import UNDRAWN
 from .draw_answers import answers
 from .metrics import summarise
 from .probe_sets import PROBES, Probes, load_probes
 
+PROMPTS, PROBE = Verb("prompts"), Verb("probe")
 ANSWERS, MEASURES = f"evaluate:{PROBES}", f"measure:{PROBES}"
 ALARM = "alarm"
 """The kind of the event by which a run tells of a probe that falls."""
@@ -62,7 +63,7 @@ def _keep(run: Run, probes: Probes) -> None:
     """Commit the prompts that are not among the run's own, so that the lake explains itself."""
     rows = [prompt for prompt in probes.prompts if prompt.prompt_id not in run.prompts]
     key = content_key(rows)
-    work = Work(verb="prompts", params=PROBES, upstream=(key,), reads=lambda: [(key,)])
+    work = Work(verb=PROMPTS, params=PROBES, upstream=(key,), reads=lambda: [(key,)])
     with run.stage(0, PROBES, work) as stage:
         for unit in stage.owed:
             stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
@@ -73,7 +74,7 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
     earlier = _measured_before(it)
     keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
     params: Json = {"probes": dict(probes.probe_of), "falls": list(earlier)}
-    plain = it.whole("probe", params, answered)
+    plain = it.whole(PROBE, params, answered)
     owed = replace(
         plain,
         upstream=(*plain.upstream, *keys),

@@ -18,9 +18,10 @@ from ..data.prompts import TINY
 from ..data.row_fields import text_or_empty
 from ..run.handles import Prompts, Rows
 from ..run.reporter import Advance
-from ..run.run import Run, Work
+from ..run.run import Run, Verb, Work
 
 REFERENCE = "reference"
+OUTPUTS = Verb("reference")
 UNNAMED = "unnamed"
 
 
@@ -62,7 +63,7 @@ def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows
         InputError: if there is none for a prompt.
     """
     params: Json = {REFERENCE: reference_digest(place)}
-    owed = Work(verb=REFERENCE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    owed = Work(verb=OUTPUTS, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     with run.stage(0, f"{REFERENCE}:{name}", owed) as stage:
         for unit in stage.owed:
             run.stop.admit()

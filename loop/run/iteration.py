@@ -17,7 +17,7 @@ from ..data.splits import Part, part_of
 from .draws import Draw, draws
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
-from .run import Run, Work
+from .run import Run, Verb, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Iteration:
         """Whether a reward model is configured, so that none need be trained."""
         return self.run.models.reward_id is not None
 
-    def work(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+    def work(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:
         """Return the work of a stage that reads these rows chunk by chunk."""
         stages = [stage for handle in handles for stage in handle.stages]
         return Work(
@@ -54,7 +54,7 @@ class Iteration:
             reads=lambda: joined(self.run.store.journal, stages),
         )
 
-    def whole(self, verb: str, params: Json, *handles: AnyRows) -> Work:
+    def whole(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:
         """Return the work of a stage whose one unit reads all of these rows."""
         chunked = self.work(verb, params, *handles)
         return Work(

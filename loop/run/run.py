@@ -29,44 +29,17 @@ from .prompt_filters import EVERYTHING, Filters
 from .reporter import Advance, Reporter
 from .stop import StopSignal
 
-SEMANTICS: Mapping[str, int] = {
-    "prompts": 1,
-    "sample": 1,
-    "complete": 1,
-    "grade": 1,
-    "refine": 1,
-    "critique": 1,
-    "reward": 1,
-    "pair": 1,
-    "demonstrate": 1,
-    "given": 1,
-    "train": 1,
-    "next_token": 1,
-    "reference_reward": 1,
-    "train_reward": 2,
-    "demonstrate_preferred": 1,
-    "condition": 1,
-    "demonstrations": 1,
-    "best_of_n": 1,
-    "ppo": 1,
-    "quark": 1,
-    "unchanged": 1,
-    "measure": 1,
-    "annotate": 1,
-    "compare": 1,
-    "prefer": 1,
-    "balance": 1,
-    "reference": 1,
-    "logprob": 1,
-    "assess": 1,
-    "filter": 1,
-    "review": 1,
-    "probe": 1,
-    "demonstrate_critiques": 1,
-    "binarise": 1,
-    "mixed": 1,
-}
-"""The version of what each verb computes: raised whenever the same inputs would give other rows."""
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a stage does, named beside the function that does it.
+
+    `semantics` is the version of what it computes: raised whenever the same inputs would give other
+    rows.
+    """
+
+    name: str
+    semantics: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +50,7 @@ class Work:
     the units it reads, and is called only if the stage is new.
     """
 
-    verb: str
+    verb: Verb
     params: Json
     upstream: tuple[str, ...]
     reads: Callable[[], Sequence[Sequence[str]]]
@@ -218,8 +191,8 @@ class Run:
         """Return a hash of everything that rows depend on."""
         return digest(
             {
-                "verb": work.verb,
-                "semantics": SEMANTICS[work.verb],
+                "verb": work.verb.name,
+                "semantics": work.verb.semantics,
                 "iteration": iteration,
                 "seed": self.config.seed,
                 "upstream": list(upstream),

@@ -21,7 +21,7 @@ from ..run.models import Served
 from ..run.panel import Panel
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run, Stage, Verb
 from .matches import Desk, Task
 
 RETRY_TEMPERATURE = 0.7
@@ -90,7 +90,7 @@ class Annotating:
 
     run: Run
     iteration: int
-    verb: str
+    verb: Verb
     panel: Panel
     annotator: Annotator
     retrying: bool = False
@@ -100,7 +100,7 @@ class Annotating:
         """What a preference depends on besides the two answers and the number of replies."""
         config = self.run.config.annotation
         return {
-            "verb": self.verb,
+            "verb": self.verb.name,
             "annotator": self.annotator.digest,
             "pool": [annotator.name for annotator in self.panel.pool.annotators],
             "served": self._served.params,

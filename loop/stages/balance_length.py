@@ -25,7 +25,9 @@ from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 
+BALANCE = Verb("balance")
 FILTER = "balance_length"
 LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
 """On which side of its bucket a pair is: a surplus is dropped for this reason."""
@@ -55,7 +57,7 @@ def balanced(
         return pairs
     balancing = _Balancing(it=it, pairs=pairs, candidates=candidates)
     read = (pairs,) if candidates is None else (pairs, candidates)
-    work = it.work("balance", {"bucket_width": config.bucket_width}, *read)
+    work = it.work(BALANCE, {"bucket_width": config.bucket_width}, *read)
 
     def reads() -> list[tuple[str, ...]]:
         chunks = work.reads()

@@ -17,11 +17,12 @@ from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.panel import Panel
+from ..run.run import Verb
 from .annotate import Annotating
 from .matches import Match, Task, normal
 from .retry_unscored import Retrying, replies_so_far
 
-Verb = Literal["annotate", "compare"]
+ANNOTATE, COMPARE = Verb("annotate"), Verb("compare")
 Matched = Callable[[int], list[Match]]
 """Gives the matches of a chunk of prompts."""
 
@@ -42,7 +43,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
         return [_match(*two, config.keyed_on) for two in pairs]
 
     which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
-    return _compared(it, "annotate", panel, matched, which, candidates)
+    return _compared(it, ANNOTATE, panel, matched, which, candidates)
 
 
 def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
@@ -61,7 +62,7 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
         return [_match(known[answer.prompt_id], answer, keyed_on) for answer in asked]
 
-    return _compared(it, "compare", panel, matched, {}, answers, outputs)
+    return _compared(it, COMPARE, panel, matched, {}, answers, outputs)
 
 
 def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
@@ -166,7 +167,7 @@ def _paid(
     attempts = it.run.config.annotation.attempts
     params: Json = {"by": annotating.identity, "attempts": attempts, **which}
     owed = it.work(annotating.verb, params, *read)
-    label = f"{annotating.verb}:{read[0].label}:{annotating.annotator.name}"
+    label = f"{annotating.verb.name}:{read[0].label}:{annotating.annotator.name}"
     replies = replies_so_far(it.run.store.journal, attempts)
     with it.run.stage(it.number, label, owed, judge=True) as stage:
         annotating.pay(stage, lambda unit: _tasks(annotating, matched, unit.chunk), replies)

@@ -16,11 +16,11 @@ from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
-from ..run.run import Work
+from ..run.run import Verb, Work
 from .draw_candidates import CandidateDrawing
 from .model_assignment import principle_of, slots, told
 
-VERB = "complete"
+COMPLETE = Verb("complete")
 
 
 def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
@@ -36,7 +36,7 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     # may be loaded already.
     models = sorted(completers.pool.models, key=lambda m: (not m.is_policy, m.model or ""))
     stages = tuple(_completed(it, completers, model, prompts, n) for model in models)
-    return Rows(row_type=Candidate, stages=stages, called=VERB)
+    return Rows(row_type=Candidate, stages=stages, called=COMPLETE.name)
 
 
 def _completed(
@@ -46,7 +46,7 @@ def _completed(
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
     sampling = model.sampling_of(it.run.config.policy.sampling)
     owed = Work(
-        verb=VERB,
+        verb=COMPLETE,
         params=_params(completers, model, served, sampling, n),
         upstream=(prompts.identity,),
         reads=prompts.each_key,
@@ -59,7 +59,7 @@ def _completed(
         sampling=sampling,
         model=model.name,
     )
-    with it.run.stage(it.number, f"{VERB}:{model.name}", owed) as stage:
+    with it.run.stage(it.number, f"{COMPLETE.name}:{model.name}", owed) as stage:
         drawing.pay(
             stage,
             lambda unit: [

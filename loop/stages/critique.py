@@ -19,14 +19,16 @@ from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run, Stage, Verb
 from .ask_judge import ask_judge
+
+CRITIQUE = Verb("critique")
 
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     """f(x, y): commit one critique a candidate, with the reference where the task has one."""
     judging = Judging(run=it.run, iteration=it.number)
-    owed = it.work("critique", judging.identity, candidates)
+    owed = it.work(CRITIQUE, judging.identity, candidates)
     with it.run.stage(it.number, f"critique:{candidates.label}", owed, judge=True) as stage:
         judging.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
     return Rows(row_type=Critique, stages=(stage.planned,))

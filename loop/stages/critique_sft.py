@@ -25,7 +25,9 @@ from ..data.training_rows import Outcome
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 
+DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
 UNREADABLE = "unreadable"
@@ -44,7 +46,7 @@ def demonstrate_critiques(
 ) -> Rows[Demonstration]:
     """Commit a demonstration of each critique that can be read."""
     params: Json = {"critic": it.run.critic.digest}
-    owed = it.work("demonstrate_critiques", params, candidates, critiques)
+    owed = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
     with it.run.stage(it.number, "demonstrate_critiques", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

@@ -18,10 +18,11 @@ from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run, Stage, Verb
 from .ask_judge import ask_judge
 from .grade_request import READ, GradingInquiry, grouped
 
+GRADE = Verb("grade")
 NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 
@@ -51,7 +52,7 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
     if grader is None:
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
     grading = Grading(run=it.run, iteration=it.number, grader=grader, aspect=aspect)
-    owed = it.work("grade", grading.identity, candidates)
+    owed = it.work(GRADE, grading.identity, candidates)
     label = f"grade:{candidates.label}:{aspect}"
     with it.run.stage(it.number, label, owed, judge=True) as stage:
         grading.pay(stage, lambda chunk: it.chunk(candidates, chunk))

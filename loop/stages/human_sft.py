@@ -22,8 +22,9 @@ from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unra
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.run import Work
+from ..run.run import Verb, Work
 
+DEMONSTRATIONS = Verb("demonstrations")
 PEOPLE = "people"
 """The rule of these demonstrations, and who wrote them."""
 
@@ -37,7 +38,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
     answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
     told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
     owed = Work(
-        verb="demonstrations",
+        verb=DEMONSTRATIONS,
         params=digest(told),
         upstream=(prompts.identity,),
         reads=lambda: [

@@ -20,8 +20,10 @@ from ..run.conditioning import conditioned, control_text
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .prefer import sides, yields
 
+DEMONSTRATE_PREFERRED, CONDITION = Verb("demonstrate_preferred"), Verb("condition")
 PREFERRED, CONDITIONED = "preferred", "conditioned"
 WON, LOST = "conditioned_positive", "conditioned_negative"
 """The rules of the rows behind either control text."""
@@ -34,8 +36,8 @@ def demonstrate_preferred(
     it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]
 ) -> Rows[Demonstration]:
     """Commit (x, y+) of every comparison."""
-    how = preferred_demonstrations
-    return _derived(it, "demonstrate_preferred", {"rule": PREFERRED}, how, candidates, preferences)
+    params, how = {"rule": PREFERRED}, preferred_demonstrations
+    return _derived(it, DEMONSTRATE_PREFERRED, params, how, candidates, preferences)
 
 
 def condition(
@@ -52,7 +54,7 @@ def condition(
         return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
 
     params = {"rule": CONDITIONED, "positive": positive, "negative": negative}
-    return _derived(it, "condition", params, how, candidates, preferences)
+    return _derived(it, CONDITION, params, how, candidates, preferences)
 
 
 def preferred_demonstrations(
@@ -98,7 +100,7 @@ def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
 
 def _derived(
     it: Iteration,
-    verb: str,
+    verb: Verb,
     params: Mapping[str, Json],
     how: Imitation,
     candidates: Rows[Candidate],
@@ -106,7 +108,7 @@ def _derived(
 ) -> Rows[Demonstration]:
     config = it.run.config.annotation
     owed = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
-    with it.run.stage(it.number, verb, owed) as stage:
+    with it.run.stage(it.number, verb.name, owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()
             drafts = it.frame(candidates, unit.chunk)

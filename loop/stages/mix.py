@@ -28,9 +28,10 @@ from ..lake.imports.imported_rows import Maker, identity_of
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.run import Work
+from ..run.run import Verb, Work
 from .balance_length import balanced
 
+TAKE_MIXED = Verb("mixed")
 MIX = "mix"
 """The part of a run's fingerprint with the hashes of these files."""
 FORMS = ("pairs", "alpacafarm", "pandalm")
@@ -73,7 +74,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
         return pairs
     held_out = [p.messages for p in it.run.prompts.values() if p.split == "held-out"]
     owed = Work(
-        verb="mixed",
+        verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],

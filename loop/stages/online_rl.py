@@ -7,6 +7,7 @@ reproducible, as on the CPU; elsewhere a step that was committed keeps its first
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,15 +27,17 @@ from ..run.iteration import Iteration
 from ..run.models import is_endpoint, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Stage, Work
+from ..run.run import Stage, Verb, Work
 from .online_steps import Steps, prompts_file, step_cost
 from .publish import Publishing
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
 from .supervised_set import Supervision, supervision
+from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
+VERBS: Mapping[Method, Verb] = {"ppo": Verb("ppo"), "quark": Verb("quark")}
 SHOWN = ("reward", "kl", "loss")
 
 
@@ -86,7 +89,7 @@ class OnlineTraining:
             content = (*content, self.references.key)
         count = planned_steps(len(self.asked), self.settings)
         work = Work(
-            verb=self.method,
+            verb=VERBS[self.method],
             params=params,
             upstream=content,
             reads=lambda: [(*content, str(step)) for step in range(1, count + 1)],
@@ -96,7 +99,7 @@ class OnlineTraining:
     def publication(self, steps: Planned) -> Work:
         """Return the work of the checkpoint, whose one unit reads all steps."""
         return Work(
-            verb="train",
+            verb=TRAIN,
             params={"method": self.method},
             upstream=(steps.identity,),
             reads=lambda: [steps.keys(self.it.run.store.journal)],

@@ -12,29 +12,32 @@ from ..data.pairs import DERIVE, Pairing, Rule
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .balance_length import balanced
+
+PAIR, DEMONSTRATE, BINARISE = Verb("pair"), Verb("demonstrate"), Verb("binarise")
 
 
 def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
     """(x, y+, y-): positives of the rule, each against a random negative."""
-    return balanced(it, _made(it, "pair", Pair, judged, rule=rule, top_k=top_k), judged.candidates)
+    return balanced(it, _made(it, PAIR, Pair, judged, rule=rule, top_k=top_k), judged.candidates)
 
 
 def demonstrate(
     it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[Demonstration]:
     """(x, y+): the positives of the rule, as a rejection-sampling set."""
-    return _made(it, "demonstrate", Demonstration, judged, rule=rule, top_k=top_k)
+    return _made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k)
 
 
 def _made(
-    it: Iteration, verb: str, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
+    it: Iteration, verb: Verb, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[D]:
     """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
     how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
     params: Json = {"rule": how.rule, "top_k": how.top_k}
     owed = it.work(verb, params, *judged.handles)
-    with it.run.stage(it.number, verb, owed) as stage:
+    with it.run.stage(it.number, verb.name, owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()
             candidates = it.frame(judged.candidates, unit.chunk)
@@ -51,7 +54,7 @@ def binarise(
 ) -> Rows[Pair]:
     """(x, y+, y-): each prompt's best graded completion against one with a lower score."""
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
-    owed = it.work("binarise", {"rule": rule}, candidates, grades)
+    owed = it.work(BINARISE, {"rule": rule}, candidates, grades)
     with it.run.stage(it.number, "binarise", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

@@ -18,7 +18,10 @@ from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, un
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .balance_length import balanced
+
+PREFER = Verb("prefer")
 
 
 class Sides(NamedTuple):
@@ -35,7 +38,7 @@ def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Prefere
     """Commit the pairs of the comparisons that count, and what became of each prompt."""
     config = it.run.config.annotation
     params: Json = {"rule": PREFERRED, **consistency_params(config)}
-    owed = it.work("prefer", params, candidates, preferences)
+    owed = it.work(PREFER, params, candidates, preferences)
     with it.run.stage(it.number, "prefer", owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

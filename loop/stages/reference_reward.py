@@ -17,7 +17,9 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
+from ..run.run import Verb
 
+REWARD_REFERENCES = Verb("reference_reward")
 FILTER = "reference-reward"
 FAILED, UNSCORED = "no_reference_answer", "reference_unscored"
 """Why a prompt is left out."""
@@ -40,7 +42,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
     Raises:
         NothingToTrainOn: if no prompt has one.
     """
-    owed = it.work("reference_reward", None, answers, rewards)
+    owed = it.work(REWARD_REFERENCES, None, answers, rewards)
     with it.run.stage(it.number, FILTER, owed) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

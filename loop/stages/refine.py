@@ -8,7 +8,10 @@ from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..run.draws import Draw, draws
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
+from ..run.run import Verb
 from .draw_candidates import drawn
+
+REFINE = Verb("refine")
 
 
 def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
@@ -36,7 +39,7 @@ def refine(it: Iteration, best: Best, critiques: Rows[Critique], *, m: int) -> R
         "critic": it.run.critic.digest,
         "m": m,
     }
-    owed = it.work("refine", params, best.candidates, best.rewards, critiques)
+    owed = it.work(REFINE, params, best.candidates, best.rewards, critiques)
     return drawn(it, "refine", "refinement", config, owed, work)
 
 

@@ -13,8 +13,9 @@ from ..run.lines import ScorerLine
 from ..run.models import NO_MODEL
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run, Stage, Verb
 
+REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
 
@@ -24,7 +25,7 @@ def reward(
 ) -> Rows[Reward]:
     """r(x, y): commit the scalar of a reward model, default the configured one, a candidate."""
     scoring = Scoring(run=it.run, iteration=it.number, model=by)
-    owed = it.work("reward", scoring.identity, candidates)
+    owed = it.work(REWARD, scoring.identity, candidates)
     with it.run.stage(it.number, f"reward:{candidates.label}", owed) as stage:
         scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
     return Rows(row_type=Reward, stages=(stage.planned,))

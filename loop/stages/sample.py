@@ -6,8 +6,10 @@ from ...stores.records import Candidate
 from ..run.draws import Draw
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
-from ..run.run import Work
+from ..run.run import Verb, Work
 from .draw_candidates import drawn
+
+SAMPLE = Verb("sample")
 
 
 def sample(
@@ -39,5 +41,5 @@ def sample(
     params: dict[str, Json] = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
     if purpose is not None:
         params["for"] = purpose
-    owed = Work(verb="sample", params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     return drawn(it, label, "sample", config, owed, work)

@@ -15,9 +15,10 @@ from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Planned, chunked, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Work
+from ..run.run import Run, Verb, Work
 from .review_prompts import Reviewing
 
+FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
 RULES, REVIEW = "prompts:rules", "prompts:review"
 QUALITY, INTENTIONS = "prompts:quality", "prompts:intentions"
@@ -109,7 +110,7 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
     fates = rules.fates(prompts)
     content = content_key(prompts)
     work = Work(
-        verb="filter",
+        verb=FILTER_PROMPTS,
         params={"rules": rules.config.model_dump(mode="json")},
         upstream=(content,),
         reads=lambda: [(content,)],
@@ -134,7 +135,7 @@ def _reviewed(
         prompts=chunks,
     )
     work = Work(
-        verb="review",
+        verb=REVIEW_PROMPTS,
         params=reviewing.identity,
         upstream=(chunks.identity,),
         reads=chunks.each_key,
@@ -155,7 +156,7 @@ def _by_quality(
     kept = _kept(prompts, fates)
     classes = {r.prompt_id: r.intention for r in reviews if r.intention is not None}
     work = Work(
-        verb="filter",
+        verb=FILTER_PROMPTS,
         params={"least": config.least, "per_intention": config.per_intention},
         upstream=(reviewed.identity,),
         reads=lambda: [reviewed.keys(run.store.journal)],

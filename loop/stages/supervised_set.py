@@ -28,9 +28,10 @@ from ..data.training_rows import Origin, demonstration_rows, unrated
 from ..run.handles import Rows, content_key
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
-from ..run.run import Run, Work
+from ..run.run import Run, Verb, Work
 from .human_sft import PEOPLE, answers_of_people
 
+NEXT_TOKEN = Verb("next_token")
 STAGE, RULE = "next-token", "next_token"
 UNANSWERED, HELD_OUT = "no_output", "held_out"
 """Why a prompt of the source is left out."""
@@ -148,7 +149,7 @@ def supervision(it: Iteration) -> Supervision | None:
         (content_key([a.prompt for a in chunk]), digest([[a.text, a.fate] for a in chunk]))
         for chunk in chunks
     ]
-    work = Work(verb="next_token", params=None, upstream=(digest(keys),), reads=lambda: keys)
+    work = Work(verb=NEXT_TOKEN, params=None, upstream=(digest(keys),), reads=lambda: keys)
     with it.run.stage(BEFORE, STAGE, work) as stage:
         for unit in stage.owed:
             it.run.stop.admit()

@@ -21,9 +21,11 @@ from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Work
+from ..run.run import Run, Stage, Verb, Work
 from .publish import Publishing, accelerate_config
 from .supervised_set import Supervision, supervision
+
+TRAIN, KEEP_POLICY = Verb("train"), Verb("unchanged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ def train(
     beside = supervision(it)
     policy = it.run.models.initial if start == "initial" else it.policy
     training = Training(run=it.run, iteration=it.number, policy=policy, supervision=beside)
-    owed = it.whole("train", training.identity(rows), rows)
+    owed = it.whole(TRAIN, training.identity(rows), rows)
     if beside is not None:
         owed = beside.read_by(owed)
     with it.run.stage(it.number, "train", owed) as stage:
@@ -128,7 +130,7 @@ def unchanged(it: Iteration) -> Checkpoint:
     """M_t = M_{t-1}: end an iteration that makes something else than a policy."""
     row = replace(it.parent, iteration=it.number, recipe=it.run.config.recipe.name)
     owed = Work(
-        verb="unchanged",
+        verb=KEEP_POLICY,
         params={"policy": it.policy.params, "recipe": row.recipe},
         upstream=(),
         reads=lambda: [(it.parent.checkpoint_id,)],

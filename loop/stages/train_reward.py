@@ -19,9 +19,11 @@ from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
+from ..run.run import Verb
 from .publish import Publishing, accelerate_config
 from .train import parts_with_rows, require_enough
 
+TRAIN_REWARD = Verb("train_reward", semantics=2)
 SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
 TOLD = ("loss", "accuracy", "chosen/mean", "chosen/sd", "rejected/mean", "rejected/sd")
 """What the lake keeps of each step: means over its pairs, and the moments of their scores."""
@@ -41,7 +43,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         "sees_end": config.reward.sees_end,
         "bucket_width": config.pairs.bucket_width,
     }
-    owed = it.whole("train_reward", params, pairs)
+    owed = it.whole(TRAIN_REWARD, params, pairs)
     with it.run.stage(it.number, "train_reward", owed) as stage:
         for unit in stage.owed:
             require_enough(it.run, it.number, pairs, start)

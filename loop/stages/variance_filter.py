@@ -17,6 +17,7 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from .reward import Scoring, reward
 from .sample import sample
+from .select_prompts import FILTER_PROMPTS
 
 FILTER = "prompts:variance"
 LOW = "low_variance"
@@ -53,7 +54,7 @@ def _varying(
     it: Iteration, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
 ) -> Prompts:
     kept = list[Prompt]()
-    owed = it.work("filter", {"margin": margin}, answers, rewards)
+    owed = it.work(FILTER_PROMPTS, {"margin": margin}, answers, rewards)
     with it.run.stage(it.number, FILTER, owed) as stage:
         units = {unit.chunk: unit for unit in stage.owed}
         for number, chunk in enumerate(prompts.chunks):

@@ -18,7 +18,7 @@ from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare, drawn_pairs
 from lpfloop.loop.stages.draw_candidates import drawn
 from lpfloop.loop.stages.prefer import prefer
-from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.sample import SAMPLE, sample
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -162,7 +162,7 @@ def _references(it: Iteration):
     greedy = replace(it, number=0)
     prompts = it.prompts()
     work = replace(
-        it.work("sample", {"reference": True}),
+        it.work(SAMPLE, {"reference": True}),
         upstream=(prompts.identity,),
         reads=prompts.each_key,
     )

@@ -23,6 +23,10 @@ from lpfloop.stores.packing import pack_all
 from lpfloop.stores.packs import path_of
 
 FORKED = "b"
+SCENARIOS = (
+    *("run", "recovery", "publication", "repair", "redo", "fork", "packing", "compaction"),
+    "collection",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ estimate of 64 minima) in four fifths of what they hold together. Candidates for
 equal bands of the minima, and compared with the first of each band: linear in the number of texts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -27,6 +27,17 @@ AT_ONCE = 4_000_000
 WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]|[\p{L}\p{M}\p{N}]+"
 _MULTIPLIER = 6364136223846793005
 _MINIMA = [f"m{k}" for k in range(MINIMA)]
+_LEAST_HASHES = {
+    name: pl.col("gram").hash(seed=k).min().cast(pl.UInt32, wrap_numerical=True)
+    for k, name in enumerate(_MINIMA)
+}
+_BANDS = {
+    f"band{band}": pl.struct(_MINIMA[first : first + BAND]).hash(seed=band)
+    for band, first in enumerate(range(0, MINIMA, BAND))
+}
+
+FEW = 4096
+"""Frames of fewer rows are compared together: for them each expression costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +70,7 @@ class Alike:
 def alike(batches: Iterable[pl.DataFrame], *, near: bool = True) -> Alike:
     """Compare all texts of some frames with `id`, `group` and `text`."""
     told: list[pl.DataFrame] = []
-    for batch in batches:
+    for batch in _together(batches):
         found = batch.select("id", "group", copy_key(pl.col("text")).alias("key"))
         told.append(found.hstack(signatures(batch["text"])) if near else found)
     if not told:
@@ -73,6 +84,18 @@ def alike(batches: Iterable[pl.DataFrame], *, near: bool = True) -> Alike:
     )
 
 
+def _together(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Give the rows of frames in their order, no frame but the last with few of them."""
+    few: list[pl.DataFrame] = []
+    for batch in batches:
+        few.append(batch)
+        if sum(frame.height for frame in few) >= FEW:
+            yield pl.concat(few)
+            few.clear()
+    if few:
+        yield pl.concat(few)
+
+
 def copy_key(text: pl.Expr) -> pl.Expr:
     """Return a hash that is the same for texts that differ in nothing but white space."""
     return text.str.replace_all(r"\s+", " ").str.strip_chars(" ").hash(seed=0)
@@ -80,11 +103,7 @@ def copy_key(text: pl.Expr) -> pl.Expr:
 
 def signatures(texts: pl.Series) -> pl.DataFrame:
     """Return the minima of each text's 5-grams under 64 hashes; null where it has no word."""
-    minima = [
-        pl.col("gram").hash(seed=k).min().cast(pl.UInt32, wrap_numerical=True)
-        for k in range(MINIMA)
-    ]
-    found = _grams(texts, GRAM).group_by("row").agg(**dict(zip(_MINIMA, minima, strict=True)))
+    found = _grams(texts, GRAM).group_by("row").agg(**_LEAST_HASHES)
     rows = pl.DataFrame({"row": pl.int_range(len(texts), dtype=pl.UInt32, eager=True)})
     return rows.join(found, on="row", how="left", maintain_order="left").drop("row")
 
@@ -154,14 +173,10 @@ def _near(texts: pl.DataFrame) -> pl.DataFrame:
     """Return pairs of near copies (`row`, `other`, `similarity`, `across`), one a row and kind."""
     signed = texts.select(_MINIMA)
     rows = texts.select("row", "group", *_MINIMA).drop_nulls(_MINIMA[0])
-    bands = [_MINIMA[first : first + BAND] for first in range(0, MINIMA, BAND)]
     at_once = max(1, AT_ONCE // max(1, rows.height))
     found = _no_pairs()
-    for start in range(0, len(bands), at_once):
-        keys = {
-            f"band{k}": pl.struct(bands[k]).hash(seed=k)
-            for k in range(start, min(start + at_once, len(bands)))
-        }
+    for start in range(0, len(_BANDS), at_once):
+        keys = dict(list(_BANDS.items())[start : start + at_once])
         keyed = rows.select("row", "group", **keys).unpivot(
             index=["row", "group"], value_name="band"
         )

@@ -20,7 +20,7 @@ from .failpoints import reach
 from .journal import Done, Journal
 from .objects import objects_of
 from .packs import part_folder
-from .schemas import TABLES, Batch, Row, to_table
+from .schemas import TABLES, RowsByType, to_table
 from .sealed import PartFile
 
 GROUP = 64
@@ -42,7 +42,7 @@ class Finished:
     """A unit's rows, not yet durable."""
 
     unit: str
-    tables: Mapping[type[Row], Batch]
+    tables: RowsByType
     telemetry: Mapping[str, float]
 
     @property

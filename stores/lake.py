@@ -33,7 +33,7 @@ from .packs import (
     scan,
     scan_parts,
 )
-from .schemas import TABLES, ArrowTable, Batch, R, Row, from_table
+from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
 
@@ -156,7 +156,7 @@ class RunWriter:
     def commit(
         self,
         unit: str,
-        tables: Mapping[type[Row], Batch],
+        tables: RowsByType,
         telemetry: Mapping[str, float],
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""

@@ -71,6 +71,8 @@ class ArrowTable(Protocol):
 
 Batch = Sequence[Row] | ArrowTable
 """Rows of one noun: as they are, or as a table with their columns."""
+RowsByType = Mapping[type[Row], Batch]
+"""Rows of several nouns, as a unit makes them."""
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _CHECKS = pa.list_(pa.struct([("kind", pa.string()), ("argument", pa.string())]))

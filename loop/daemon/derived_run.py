@@ -7,23 +7,23 @@ recipe, as any run.
 
 import json
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 
 import polars as pl
 
 from ...configs.schema import RunConfig
 from ...stores.derived import DerivedError, open_derived
 from ...stores.frames import as_arrow, frame_rows
-from ...stores.journal_reader import JournalError, Reader
+from ...stores.journal_reader import JournalError, Reader, Unit
 from ...stores.keys import Json, canonical_json
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, Demonstration, Pair
+from ...stores.schemas import RowsByType
 from ..data.pairs import TRAINABLE
 from ..run.fork import Fork
 from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
-from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
 from ..stages.train import train
 
@@ -116,11 +116,12 @@ def _policy(run: RunReader, iteration: int) -> str:
 def begin(run: Run, given: Given) -> Checkpoint:
     """Take over M_{t-1} from the parent: its row, its weights, its canary."""
     work = Work(verb=TAKE_OVER, params=given.params, upstream=(), reads=lambda: [()])
-    with run.stage(given.iteration - 1, BEGIN, work) as stage:
-        for unit in stage.owed:
-            rows = run.store.when_there_is_room(partial(_adopted, run, given))
-            stage.commit(unit, {Checkpoint: rows}, Advance(rows=1))
-    (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
+
+    def make(_: Unit) -> RowsByType:
+        return {Checkpoint: run.store.when_there_is_room(partial(_adopted, run, given))}
+
+    planned = run.make(given.iteration - 1, BEGIN, work, make)
+    (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 
 
@@ -148,13 +149,14 @@ def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:
         upstream=(given.identity,),
         reads=lambda: [(given.identity, str(start)) for start in starts],
     )
-    with run.stage(given.iteration, GIVEN, work) as stage:
-        source = _source(run, given) if stage.owed else pl.LazyFrame()
-        for unit in stage.owed:
-            run.stop.admit()
-            rows = source.slice(starts[unit.chunk], ROWS_A_UNIT).collect(engine="in-memory")
-            stage.commit(unit, {row_type: as_arrow(rows)}, Advance(rows=rows.height))
-    return Rows(row_type=row_type, stages=(stage.planned,))
+    source = cache(partial(_source, run, given))
+
+    def make(unit: Unit) -> RowsByType:
+        rows = source().slice(starts[unit.chunk], ROWS_A_UNIT).collect(engine="in-memory")
+        return {row_type: as_arrow(rows)}
+
+    planned = run.make(given.iteration, GIVEN, work, make)
+    return Rows(row_type=row_type, stages=(planned,))
 
 
 def _source(run: Run, given: Given) -> pl.LazyFrame:

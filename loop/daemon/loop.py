@@ -19,24 +19,25 @@ from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_f
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
-from ..evaluation.probe import PROMPTS, probe
+from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import RECIPES
 from ..run.completers import completers_of
 from ..run.conditioning import control_of
 from ..run.fork import Fork
-from ..run.handles import Prompts, chunked, content_key
+from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 from ..run.models import Models, Served
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
-from ..run.reporter import Advance, Reporter
+from ..run.reporter import Reporter
 from ..run.run import Run, Work
 from ..run.run_grader import grader_of
 from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
+from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_of, require_mix
 from ..stages.retry_unscored import to_retry
 from ..stages.select_prompts import Suitable, suitable
@@ -183,7 +184,8 @@ def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
 
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
-    _keep_prompts(run, prompts)
+    parts = range(0, len(prompts), PROMPTS_A_PART)
+    keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
     held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
@@ -259,23 +261,8 @@ def _initial(run: Run) -> Checkpoint:
         metrics="{}",
     )
     work = Work(verb=TRAIN, params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
-    with run.stage(0, "initial", work) as stage:
-        for unit in stage.owed:
-            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+    run.make(0, "initial", work, lambda _: {Checkpoint: [row]})
     return row
-
-
-def _keep_prompts(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Commit every prompt of the run, so that the lake explains itself."""
-    chunks = [prompts[i : i + PROMPTS_A_PART] for i in range(0, len(prompts), PROMPTS_A_PART)]
-    keys = [content_key(chunk) for chunk in chunks]
-    work = Work(
-        verb=PROMPTS, params=None, upstream=tuple(keys), reads=lambda: [(key,) for key in keys]
-    )
-    with run.stage(0, "prompts", work) as stage:
-        for unit in stage.owed:
-            rows = chunks[unit.chunk]
-            stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
 
 
 def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -12,13 +12,14 @@ from typing import cast
 
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
-from ..run.reporter import Advance
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
@@ -131,38 +132,41 @@ def assess(
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
     if not said.beside and path is None:
         return
+
+    def make(_: Unit) -> RowsByType:
+        scores = list(_scores(it, said, exam.benchmark, path))
+        numbers = [
+            *summarise([*scores, *_rows(it, said.divergence)]),
+            *_length_controlled(it, said, exam.benchmark),
+        ]
+        return {Score: scores, Evaluation: numbers}
+
     params: Json = {"benchmark": exam.benchmark, "oracle": path}
-    owed = it.whole(ASSESS, params, answers, *said.beside)
-    with it.run.stage(it.number, f"assess:{exam.benchmark}", owed) as stage:
-        for unit in stage.owed:
-            scores = list(_scores(it, said, exam.benchmark, path))
-            numbers = [
-                *summarise([*scores, *_rows(it, said.divergence)]),
-                *_length_controlled(it, said, exam.benchmark),
-            ]
-            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+    work = it.whole(ASSESS, params, answers, *said.beside)
+    it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
 
 
 def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify and rate answers."""
     critiques = critique(it, answers)
-    owed = it.whole(MEASURE, benchmark, answers, critiques)
-    with it.run.stage(it.number, f"measure:{benchmark}", owed) as stage:
-        for unit in stage.owed:
-            scores = list[Score]()
-            for chunk in range(answers.chunks):
-                candidates = it.chunk(answers, chunk)
-                items = [(it.run.prompts[c.prompt_id], c.text) for c in candidates]
-                measured = Measured(
-                    benchmark=benchmark,
-                    checkpoint_id=it.policy.identity,
-                    candidates=candidates,
-                    verdicts=it.run.verifier.verify(items),
-                    critiques={c.candidate_id: c for c in it.chunk(critiques, chunk)},
-                )
-                scores += prompt_scores(measured)
-            numbers = summarise(scores)
-            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+    def measured(chunk: int) -> Measured:
+        candidates = it.chunk(answers, chunk)
+        items = [(it.run.prompts[c.prompt_id], c.text) for c in candidates]
+        return Measured(
+            benchmark=benchmark,
+            checkpoint_id=it.policy.identity,
+            candidates=candidates,
+            verdicts=it.run.verifier.verify(items),
+            critiques={c.candidate_id: c for c in it.chunk(critiques, chunk)},
+        )
+
+    def make(_: Unit) -> RowsByType:
+        scores = [s for chunk in range(answers.chunks) for s in prompt_scores(measured(chunk))]
+        return {Score: scores, Evaluation: summarise(scores)}
+
+    work = it.whole(MEASURE, benchmark, answers, critiques)
+    it.run.make(it.number, f"measure:{benchmark}", work, make)
 
 
 def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:

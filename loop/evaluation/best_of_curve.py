@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
+from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 from .assess import TRUE_SCORE, Exam, assess, load_oracle
 
@@ -112,30 +113,29 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit what best-of-n gives for n = 1, 2, 4 .. most: means over prompts, as evaluations."""
     oracle = it.run.config.assessment.oracle
     params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
-    owed = it.whole(BEST_OF_N, params, best.candidates, best.rewards)
-    with it.run.stage(it.number, "curve", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            found = [
-                expectations(_values(it, prompt_id, samples), most)
-                for samples_of in _by_chunk(it, best)
-                for prompt_id, samples in samples_of.items()
-            ]
-            numbers = list(_evaluations(it, found, most))
-            stage.commit(unit, {Evaluation: numbers}, Advance(rows=len(numbers)))
+
+    def make(_: Unit) -> RowsByType:
+        found = [
+            expectations(_values(it, prompt_id, samples), most)
+            for samples_of in _by_chunk(it, best)
+            for prompt_id, samples in samples_of.items()
+        ]
+        return {Evaluation: list(_evaluations(it, found, most))}
+
+    work = it.whole(BEST_OF_N, params, best.candidates, best.rewards)
+    it.run.make(it.number, "curve", work, make)
 
 
 def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
     """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
-    owed = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
-    with it.run.stage(it.number, "best", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            samples = it.chunk(best.candidates, unit.chunk)
-            found = ranked(samples, it.chunk(best.rewards, unit.chunk))
-            rows = [_answer(unit.key, of.candidates[-1]) for of in found.values()]
-            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows)))
-    return Rows(row_type=Candidate, stages=(stage.planned,))
+
+    def make(unit: Unit) -> RowsByType:
+        samples = it.chunk(best.candidates, unit.chunk)
+        found = ranked(samples, it.chunk(best.rewards, unit.chunk))
+        return {Candidate: [_answer(unit.key, of.candidates[-1]) for of in found.values()]}
+
+    work = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
+    return it.rows(Candidate, "best", work, make)
 
 
 def _answer(key: str, sample: Candidate) -> Candidate:

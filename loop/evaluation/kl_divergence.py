@@ -50,6 +50,7 @@ def _measured(
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
     owed = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
     with it.run.stage(it.number, f"{metric}:{benchmark}", owed) as stage:
+        # Not `Run.make`: answers without a score are counted, too.
         for unit in stage.owed:
             it.run.stop.admit()
             whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]

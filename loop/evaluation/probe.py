@@ -10,8 +10,10 @@ from functools import partial
 
 from ...configs.load import semantic
 from ...critics.verify import Verdict
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Evaluation, Prompt, Score
+from ...stores.records import Candidate, Evaluation, Score
+from ...stores.schemas import RowsByType
 from ..lake.query.forgetting import (
     FALL,
     FALL_OVERALL,
@@ -21,16 +23,16 @@ from ..lake.query.forgetting import (
     falls,
     told,
 )
-from ..run.handles import Rows, chunked, content_key
+from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
-from ..run.run import Run, Verb, Work
+from ..run.run import Run, Verb
+from ..stages.keep_prompts import keep_prompts
 from .assess import UNDRAWN
 from .draw_answers import answers
 from .metrics import summarise
 from .probe_sets import PROBES, Probes, load_probes
 
-PROMPTS, PROBE = Verb("prompts"), Verb("probe")
+PROBE = Verb("probe")
 ANSWERS, MEASURES = f"evaluate:{PROBES}", f"measure:{PROBES}"
 ALARM = "alarm"
 """The kind of the event by which a run tells of a probe that falls."""
@@ -62,11 +64,7 @@ def passed(verdict: Verdict) -> bool:
 def _keep(run: Run, probes: Probes) -> None:
     """Commit the prompts that are not among the run's own, so that the lake explains itself."""
     rows = [prompt for prompt in probes.prompts if prompt.prompt_id not in run.prompts]
-    key = content_key(rows)
-    work = Work(verb=PROMPTS, params=PROBES, upstream=(key,), reads=lambda: [(key,)])
-    with run.stage(0, PROBES, work) as stage:
-        for unit in stage.owed:
-            stage.commit(unit, {Prompt: rows}, Advance(rows=len(rows)))
+    keep_prompts(run, PROBES, [rows], params=PROBES)
 
 
 def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
@@ -75,18 +73,19 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
     keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
     params: Json = {"probes": dict(probes.probe_of), "falls": list(earlier)}
     plain = it.whole(PROBE, params, answered)
-    owed = replace(
+    work = replace(
         plain,
         upstream=(*plain.upstream, *keys),
         reads=lambda: [[*plain.reads()[0], *keys]],
     )
-    with it.run.stage(it.number, MEASURES, owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            scores = list(_scores(it, probes, answered))
-            numbers = [*summarise(scores), *_falls(it, scores, earlier)]
-            _tell(it.run, [number for number in numbers if alarming(number)])
-            stage.commit(unit, {Score: scores, Evaluation: numbers}, Advance(rows=len(scores)))
+
+    def make(_: Unit) -> RowsByType:
+        scores = list(_scores(it, probes, answered))
+        numbers = [*summarise(scores), *_falls(it, scores, earlier)]
+        _tell(it.run, [number for number in numbers if alarming(number)])
+        return {Score: scores, Evaluation: numbers}
+
+    it.run.make(it.number, MEASURES, work, make)
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Prompt
+from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import optional_text, to_prompt
 from ..data.prompts import TINY
 from ..data.row_fields import text_or_empty
 from ..run.handles import Prompts, Rows
-from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
 
 REFERENCE = "reference"
@@ -63,13 +64,13 @@ def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows
         InputError: if there is none for a prompt.
     """
     params: Json = {REFERENCE: reference_digest(place)}
-    owed = Work(verb=OUTPUTS, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
-    with run.stage(0, f"{REFERENCE}:{name}", owed) as stage:
-        for unit in stage.owed:
-            run.stop.admit()
-            rows = [_candidate(p, _output(place, p)) for p in prompts.chunks[unit.chunk]]
-            stage.commit(unit, {Candidate: rows}, Advance(rows=len(rows)))
-    return Rows(row_type=Candidate, stages=(stage.planned,))
+    work = Work(verb=OUTPUTS, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+
+    def make(unit: Unit) -> RowsByType:
+        return {Candidate: [_candidate(p, _output(place, p)) for p in prompts.chunks[unit.chunk]]}
+
+    planned = run.make(0, f"{REFERENCE}:{name}", work, make)
+    return Rows(row_type=Candidate, stages=(planned,))
 
 
 def read_outputs(path: Path) -> Outputs:

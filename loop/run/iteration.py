@@ -4,14 +4,16 @@ A stage reads rows chunk by chunk of prompts, or all at once; what it computes, 
 its `Work`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
 
 from ...stores.frames import as_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Checkpoint, Message, Prompt
-from ...stores.schemas import TABLES
+from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import Part, part_of
 from .draws import Draw, draws
@@ -63,6 +65,13 @@ class Iteration:
             upstream=chunked.upstream,
             reads=lambda: [[key for keys in chunked.reads() for key in keys]],
         )
+
+    def rows(
+        self, row_type: type[T], label: str, work: Work, make: Callable[[Unit], RowsByType]
+    ) -> Rows[T]:
+        """Pay a stage that makes such rows here, without a model (`Run.make`), and return them."""
+        planned = self.run.make(self.number, label, work, make)
+        return Rows(row_type=row_type, stages=(planned,))
 
     def chunk(self, rows: Rows[T], chunk: int) -> list[T]:
         """Return the rows of a chunk, stage by stage."""

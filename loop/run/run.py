@@ -18,7 +18,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
-from ...stores.schemas import Batch, Row
+from ...stores.schemas import RowsByType
 from .budget import Budget, actual
 from .completers import Completers
 from .fork import Fork
@@ -62,7 +62,7 @@ class Stage:
 
     planned: Planned
     owed: Sequence[Unit]
-    commit: Callable[[Unit, Mapping[type[Row], Batch], Advance], None]
+    commit: Callable[[Unit, RowsByType, Advance], None]
 
 
 @dataclass(kw_only=True)
@@ -174,6 +174,20 @@ class Run:
             raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
         reach("stage.end")
 
+    def make(
+        self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
+    ) -> Planned:
+        """Pay a stage whose units are computed here, without a model; return it.
+
+        `make` gives the rows of a unit; what is counted are those of the first type.
+        """
+        with self.stage(iteration, label, work) as stage:
+            for unit in stage.owed:
+                self.stop.admit()
+                tables = make(unit)
+                stage.commit(unit, tables, Advance(rows=len(next(iter(tables.values())))))
+        return stage.planned
+
     def _plan(self, iteration: int, label: str, work: Work) -> Planned:
         """Write all units of a stage into the journal, unless they are there."""
 
@@ -231,7 +245,7 @@ class Payment:
     paid: set[str] = field(default_factory=set[str])
     _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
 
-    def commit(self, unit: Unit, tables: Mapping[type[Row], Batch], done: Advance) -> None:
+    def commit(self, unit: Unit, tables: RowsByType, done: Advance) -> None:
         """Hand a finished unit's rows to the store, and settle its account."""
         reach("stage.unit")
         cost = actual(self.run.config.prices, done, judge=self.judge)

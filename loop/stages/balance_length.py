@@ -18,13 +18,14 @@ import polars as pl
 
 from ...policies.trainers.length_bias import Bucket, bucket_of
 from ...stores.frames import as_arrow, as_frame, empty
+from ...stores.journal_reader import Unit
 from ...stores.keys import derive_seed, digest
 from ...stores.records import Candidate, Pair, Receipt
+from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, receipts
 from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 
 BALANCE = Verb("balance")
@@ -64,13 +65,11 @@ def balanced(
         every = digest([list(keys) for keys in chunks])
         return [(every, str(chunk)) for chunk in range(len(chunks))]
 
-    owed = replace(work, reads=reads)
-    with it.run.stage(it.number, f"balance:{pairs.label}", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            rows, told = balancing.chunk(unit.chunk)
-            stage.commit(unit, {Pair: as_arrow(rows), Receipt: told}, Advance(rows=len(rows)))
-    return Rows(row_type=Pair, stages=(stage.planned,))
+    def make(unit: Unit) -> RowsByType:
+        rows, told = balancing.chunk(unit.chunk)
+        return {Pair: as_arrow(rows), Receipt: told}
+
+    return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
 
 
 def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:

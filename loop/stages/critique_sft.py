@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...critics.feedback import FeedbackCritic
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import (
     SCORED,
@@ -20,11 +21,11 @@ from ...stores.records import (
     Receipt,
     Yield,
 )
+from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, receipts
 from ..data.training_rows import Outcome
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 
 DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
@@ -45,22 +46,20 @@ def demonstrate_critiques(
     it: Iteration, candidates: Rows[Candidate], critiques: Rows[Critique]
 ) -> Rows[Demonstration]:
     """Commit a demonstration of each critique that can be read."""
+
+    def make(unit: Unit) -> RowsByType:
+        drafts = it.chunk(candidates, unit.chunk)
+        said = it.chunk(critiques, unit.chunk)
+        made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
+        return {
+            Demonstration: made.rows,
+            Yield: _yields(drafts, made.rows, it.number),
+            Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
+        }
+
     params: Json = {"critic": it.run.critic.digest}
-    owed = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
-    with it.run.stage(it.number, "demonstrate_critiques", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            drafts = it.chunk(candidates, unit.chunk)
-            said = it.chunk(critiques, unit.chunk)
-            made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
-            told = receipts(it.number, CRITIQUED, "candidates", made.fates)
-            yields = _yields(drafts, made.rows, it.number)
-            stage.commit(
-                unit,
-                {Demonstration: made.rows, Yield: yields, Receipt: told},
-                Advance(rows=len(made.rows)),
-            )
-    return Rows(row_type=Demonstration, stages=(stage.planned,))
+    work = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
+    return it.rows(Demonstration, "demonstrate_critiques", work, make)
 
 
 def lessons(

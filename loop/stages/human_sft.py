@@ -12,8 +12,10 @@ import polars as pl
 
 from ...configs.schema import PromptsConfig
 from ...stores.frames import as_arrow, rows_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import digest
 from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
+from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, placed_rows
 from ..data.prompt_rows import optional_text, to_prompt
@@ -21,7 +23,6 @@ from ..data.prompts import TINY
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb, Work
 
 DEMONSTRATIONS = Verb("demonstrations")
@@ -37,7 +38,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
     """
     answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
     told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
-    owed = Work(
+    work = Work(
         verb=DEMONSTRATIONS,
         params=digest(told),
         upstream=(prompts.identity,),
@@ -46,23 +47,20 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
             for chunk, texts in zip(prompts.chunks, told, strict=True)
         ],
     )
-    with it.run.stage(it.number, "demonstrations", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            asked = prompts.chunks[unit.chunk]
-            written = [
-                _candidate(p, answers[p.prompt_id], it.number)
-                for p in asked
-                if p.prompt_id in answers
-            ]
-            made = demonstrated(written, asked, it.number)
-            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-            stage.commit(
-                unit,
-                {Candidate: written, Demonstration: rows, Yield: yields},
-                Advance(rows=len(rows)),
-            )
-    return Rows(row_type=Demonstration, stages=(stage.planned,))
+
+    def make(unit: Unit) -> RowsByType:
+        asked = prompts.chunks[unit.chunk]
+        written = [
+            _candidate(p, answers[p.prompt_id], it.number) for p in asked if p.prompt_id in answers
+        ]
+        made = demonstrated(written, asked, it.number)
+        return {
+            Demonstration: as_arrow(made.rows),
+            Candidate: written,
+            Yield: as_arrow(made.yields),
+        }
+
+    return it.rows(Demonstration, "demonstrations", work, make)
 
 
 def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mapping[str, str]:

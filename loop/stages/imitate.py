@@ -12,14 +12,15 @@ from dataclasses import replace
 import polars as pl
 
 from ...stores.frames import as_arrow, rows_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Demonstration, Preference, Prompt, Yield
+from ...stores.schemas import RowsByType
 from ..data.cycles import consistency_params, sifted
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows
 from ..run.conditioning import conditioned, control_text
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 from .prefer import sides, yields
 
@@ -107,15 +108,17 @@ def _derived(
     preferences: Rows[Preference],
 ) -> Rows[Demonstration]:
     config = it.run.config.annotation
-    owed = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
-    with it.run.stage(it.number, verb.name, owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            drafts = it.frame(candidates, unit.chunk)
-            asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
-            said = sifted(it.frame(preferences, unit.chunk), config, it.number)
-            made = how(drafts, said.comparisons, asked, it.number)
-            rows, told = as_arrow(made.rows), as_arrow(made.yields)
-            tables = {Demonstration: rows, Yield: told, **said.tables}
-            stage.commit(unit, tables, Advance(rows=len(rows)))
-    return Rows(row_type=Demonstration, stages=(stage.planned,))
+
+    def make(unit: Unit) -> RowsByType:
+        drafts = it.frame(candidates, unit.chunk)
+        asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
+        said = sifted(it.frame(preferences, unit.chunk), config, it.number)
+        made = how(drafts, said.comparisons, asked, it.number)
+        return {
+            Demonstration: as_arrow(made.rows),
+            Yield: as_arrow(made.yields),
+            **said.tables,
+        }
+
+    work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
+    return it.rows(Demonstration, verb.name, work, make)

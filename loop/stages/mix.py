@@ -85,6 +85,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
     with it.run.stage(it.number, "mixed", owed) as stage:
+        # Not `Run.make`: what a chunk takes of the files depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.owed}
         taking = Taking(
             iteration=it.number,

@@ -222,6 +222,7 @@ def _trained(training: OnlineTraining) -> Checkpoint:
         if steps.owed:
             _pay_steps(training, steps)
     with run.stage(it.number, "train", training.publication(steps.planned)) as stage:
+        # Not `Run.make`: what is counted are the steps, not the one row.
         for unit in stage.owed:
             run.models.make_room()
             job = training.job(steps.planned.identity)

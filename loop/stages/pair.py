@@ -4,14 +4,15 @@ import polars as pl
 
 from ...configs.recipes import Binarisation
 from ...stores.frames import as_arrow, rows_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Demonstration, Grade, Pair, Prompt, Receipt, Yield
+from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
 from ..data.judged_candidates import judge, verdicts
 from ..data.pairs import DERIVE, Pairing, Rule
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 from .balance_length import balanced
 
@@ -36,17 +37,15 @@ def _made(
     """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
     how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
     params: Json = {"rule": how.rule, "top_k": how.top_k}
-    owed = it.work(verb, params, *judged.handles)
-    with it.run.stage(it.number, verb.name, owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            candidates = it.frame(judged.candidates, unit.chunk)
-            prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
-            asked = rows_frame(Prompt, prompts)
-            made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
-            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-            stage.commit(unit, {row_type: rows, Yield: yields}, Advance(rows=len(rows)))
-    return Rows(row_type=row_type, stages=(stage.planned,))
+
+    def make(unit: Unit) -> RowsByType:
+        candidates = it.frame(judged.candidates, unit.chunk)
+        prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
+        asked = rows_frame(Prompt, prompts)
+        made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
+        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields)}
+
+    return it.rows(row_type, verb.name, it.work(verb, params, *judged.handles), make)
 
 
 def binarise(
@@ -54,17 +53,19 @@ def binarise(
 ) -> Rows[Pair]:
     """(x, y+, y-): each prompt's best graded completion against one with a lower score."""
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
-    owed = it.work(BINARISE, {"rule": rule}, candidates, grades)
-    with it.run.stage(it.number, "binarise", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            scored = graded(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
-            prompts = [it.run.prompts[x] for x in dict.fromkeys(scored["prompt_id"])]
-            made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
-            told = binarisation_receipts(scored, made, how)
-            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-            stage.commit(unit, {Pair: rows, Yield: yields, Receipt: told}, Advance(rows=len(rows)))
-    return balanced(it, Rows(row_type=Pair, stages=(stage.planned,)), candidates)
+
+    def make(unit: Unit) -> RowsByType:
+        scored = graded(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
+        prompts = [it.run.prompts[x] for x in dict.fromkeys(scored["prompt_id"])]
+        made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
+        return {
+            Pair: as_arrow(made.rows),
+            Yield: as_arrow(made.yields),
+            Receipt: binarisation_receipts(scored, made, how),
+        }
+
+    work = it.work(BINARISE, {"rule": rule}, candidates, grades)
+    return balanced(it, it.rows(Pair, "binarise", work, make), candidates)
 
 
 def _judged(

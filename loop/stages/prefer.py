@@ -11,13 +11,14 @@ from typing import NamedTuple
 import polars as pl
 
 from ...stores.frames import as_arrow, rows_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
+from ...stores.schemas import RowsByType
 from ..data.cycles import DECIDED, consistency_params, sifted
 from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Verb
 from .balance_length import balanced
 
@@ -38,23 +39,17 @@ def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Prefere
     """Commit the pairs of the comparisons that count, and what became of each prompt."""
     config = it.run.config.annotation
     params: Json = {"rule": PREFERRED, **consistency_params(config)}
-    owed = it.work(PREFER, params, candidates, preferences)
-    with it.run.stage(it.number, "prefer", owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            drafts = it.frame(candidates, unit.chunk)
-            asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
-            said = sifted(it.frame(preferences, unit.chunk), config, it.number)
-            made = preferred_pairs(
-                drafts,
-                said.comparisons,
-                rows_frame(Prompt, asked),
-                Origin(rule=PREFERRED, iteration=it.number),
-            )
-            rows, yields = as_arrow(made.rows), as_arrow(made.yields)
-            tables = {Pair: rows, Yield: yields, **said.tables}
-            stage.commit(unit, tables, Advance(rows=len(rows)))
-    return balanced(it, Rows(row_type=Pair, stages=(stage.planned,)), candidates)
+
+    def make(unit: Unit) -> RowsByType:
+        drafts = it.frame(candidates, unit.chunk)
+        asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
+        said = sifted(it.frame(preferences, unit.chunk), config, it.number)
+        by = Origin(rule=PREFERRED, iteration=it.number)
+        made = preferred_pairs(drafts, said.comparisons, rows_frame(Prompt, asked), by)
+        return {Pair: as_arrow(made.rows), Yield: as_arrow(made.yields), **said.tables}
+
+    work = it.work(PREFER, params, candidates, preferences)
+    return balanced(it, it.rows(Pair, "prefer", work, make), candidates)
 
 
 def preferred_pairs(

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...policies.trainers.step_files import ReferenceReward
+from ...stores.journal_reader import Unit
 from ...stores.keys import digest
 from ...stores.records import Candidate, Receipt, Reward
+from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, receipts
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
-from ..run.reporter import Advance
 from ..run.run import Verb
 
 REWARD_REFERENCES = Verb("reference_reward")
@@ -42,13 +43,13 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
     Raises:
         NothingToTrainOn: if no prompt has one.
     """
-    owed = it.work(REWARD_REFERENCES, None, answers, rewards)
-    with it.run.stage(it.number, FILTER, owed) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            fates = fates_of(it.chunk(answers, unit.chunk), it.chunk(rewards, unit.chunk))
-            rows = receipts(it.number, FILTER, "prompts", fates)
-            stage.commit(unit, {Receipt: rows}, Advance(rows=len(fates.get(KEPT, ()))))
+
+    def make(unit: Unit) -> RowsByType:
+        fates = fates_of(it.chunk(answers, unit.chunk), it.chunk(rewards, unit.chunk))
+        return {Receipt: receipts(it.number, FILTER, "prompts", fates)}
+
+    work = it.work(REWARD_REFERENCES, None, answers, rewards)
+    planned = it.run.make(it.number, FILTER, work, make)
     found = dict[str, ReferenceReward]()
     for chunk in range(answers.chunks):
         found |= reference_rewards(it.chunk(answers, chunk), it.chunk(rewards, chunk))
@@ -57,7 +58,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
             f"iteration {it.number}: no reference answer has a reward; see the receipts of "
             f"{FILTER} in `lpfloop status`"
         )
-    return References(rewards=found, key=digest(stage.planned.keys(it.run.store.journal)))
+    return References(rewards=found, key=digest(planned.keys(it.run.store.journal)))
 
 
 def fates_of(answers: Sequence[Candidate], rewards: Sequence[Reward]) -> Mapping[str, list[str]]:

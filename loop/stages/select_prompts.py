@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...critics.quality.prompt_review import Reviewer
+from ...stores.journal_reader import Unit
 from ...stores.records import SCORED, Prompt, PromptReview, Receipt
+from ...stores.schemas import RowsByType
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Planned, chunked, content_key
 from ..run.outcomes import NothingToTrainOn
-from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
 from .review_prompts import Reviewing
 
@@ -115,10 +116,11 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
         upstream=(content,),
         reads=lambda: [(content,)],
     )
-    with run.stage(ITERATION, RULES, work) as stage:
-        for unit in stage.owed:
-            rows = receipts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))
-            stage.commit(unit, {Receipt: rows}, Advance(rows=len(rows)))
+
+    def make(_: Unit) -> RowsByType:
+        return {Receipt: receipts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))}
+
+    run.make(ITERATION, RULES, work, make)
     return _kept(prompts, fates)
 
 
@@ -161,14 +163,16 @@ def _by_quality(
         upstream=(reviewed.identity,),
         reads=lambda: [reviewed.keys(run.store.journal)],
     )
-    with run.stage(ITERATION, QUALITY, work) as stage:
-        for unit in stage.owed:
-            rows = receipts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
-            if reviewer.taxonomy is not None:
-                counted = by_class(reviewer.taxonomy.names, kept, classes, config.per_intention)
-                rows += receipts(ITERATION, INTENTIONS, "prompts", counted)
-                _warn(run, counted)
-            stage.commit(unit, {Receipt: rows}, Advance(rows=len(rows)))
+
+    def make(_: Unit) -> RowsByType:
+        rows = receipts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
+        if reviewer.taxonomy is not None:
+            counted = by_class(reviewer.taxonomy.names, kept, classes, config.per_intention)
+            rows += receipts(ITERATION, INTENTIONS, "prompts", counted)
+            _warn(run, counted)
+        return {Receipt: rows}
+
+    run.make(ITERATION, QUALITY, work, make)
     return kept, classes
 
 

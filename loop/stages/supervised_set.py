@@ -6,7 +6,7 @@ run holds out. It belongs to the run, not to an iteration: committed once, each 
 beside its own rows.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
 from ...stores.keys import digest
 from ...stores.records import Candidate, Demonstration, Prompt, Receipt
-from ...stores.schemas import Batch, Row, to_table
+from ...stores.schemas import RowsByType, to_table
 from ...stores.sealing import write_parts
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, file_digest
@@ -27,7 +27,6 @@ from ..data.receipts import KEPT, ids_by_fate, receipts
 from ..data.training_rows import Origin, demonstration_rows, unrated
 from ..run.handles import Rows, content_key
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
 from .human_sft import PEOPLE, answers_of_people
 
@@ -150,16 +149,13 @@ def supervision(it: Iteration) -> Supervision | None:
         for chunk in chunks
     ]
     work = Work(verb=NEXT_TOKEN, params=None, upstream=(digest(keys),), reads=lambda: keys)
-    with it.run.stage(BEFORE, STAGE, work) as stage:
-        for unit in stage.owed:
-            it.run.stop.admit()
-            tables = rows_of(chunks[unit.chunk], it.run.prompts)
-            stage.commit(unit, tables, Advance(rows=len(tables[Candidate])))
-    rows = Rows(row_type=Demonstration, stages=(stage.planned,))
-    return Supervision(run=it.run, rows=rows)
+    planned = it.run.make(
+        BEFORE, STAGE, work, lambda unit: rows_of(chunks[unit.chunk], it.run.prompts)
+    )
+    return Supervision(run=it.run, rows=Rows(row_type=Demonstration, stages=(planned,)))
 
 
-def rows_of(chunk: Sequence[Answered], known: Container[str]) -> Mapping[type[Row], Batch]:
+def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
     """Return the rows of some prompts of the source; prompts of `known` ids are there already."""
     kept = [answered for answered in chunk if answered.fate == KEPT]
     prompts = [answered.prompt for answered in kept]
@@ -171,9 +167,9 @@ def rows_of(chunk: Sequence[Answered], known: Container[str]) -> Mapping[type[Ro
     )
     fates = ids_by_fate([a.prompt for a in chunk], [a.fate for a in chunk])
     return {
-        Prompt: [prompt for prompt in prompts if prompt.prompt_id not in known],
-        Candidate: written,
         Demonstration: as_arrow(made),
+        Candidate: written,
+        Prompt: [prompt for prompt in prompts if prompt.prompt_id not in known],
         Receipt: receipts(BEFORE, STAGE, "prompts", fates),
     }
 

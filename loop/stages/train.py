@@ -117,6 +117,7 @@ def train(
     if beside is not None:
         owed = beside.read_by(owed)
     with it.run.stage(it.number, "train", owed) as stage:
+        # Not `Run.make`: what is counted are the steps, not the one row.
         for unit in stage.owed:
             training.require_enough(rows)
             training.pay(stage, unit, rows)
@@ -129,15 +130,13 @@ def train(
 def unchanged(it: Iteration) -> Checkpoint:
     """M_t = M_{t-1}: end an iteration that makes something else than a policy."""
     row = replace(it.parent, iteration=it.number, recipe=it.run.config.recipe.name)
-    owed = Work(
+    work = Work(
         verb=KEEP_POLICY,
         params={"policy": it.policy.params, "recipe": row.recipe},
         upstream=(),
         reads=lambda: [(it.parent.checkpoint_id,)],
     )
-    with it.run.stage(it.number, "unchanged", owed) as stage:
-        for unit in stage.owed:
-            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+    it.run.make(it.number, "unchanged", work, lambda _: {Checkpoint: [row]})
     return row
 
 

@@ -45,6 +45,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     }
     owed = it.whole(TRAIN_REWARD, params, pairs)
     with it.run.stage(it.number, "train_reward", owed) as stage:
+        # Not `Run.make`: what is counted are the steps, not the one row.
         for unit in stage.owed:
             require_enough(it.run, it.number, pairs, start)
             row, told = _trained(it, unit, pairs)

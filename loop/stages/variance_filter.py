@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from statistics import pvariance
 
 from ...configs.schema import ConfigError
+from ...stores.journal_reader import Unit
 from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
+from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Prompts, Rows, chunked
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
-from ..run.reporter import Advance
 from .reward import Scoring, reward
 from .sample import sample
 from .select_prompts import FILTER_PROMPTS
@@ -53,17 +54,23 @@ def varied(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompt
 def _varying(
     it: Iteration, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
 ) -> Prompts:
-    kept = list[Prompt]()
-    owed = it.work(FILTER_PROMPTS, {"margin": margin}, answers, rewards)
-    with it.run.stage(it.number, FILTER, owed) as stage:
-        units = {unit.chunk: unit for unit in stage.owed}
-        for number, chunk in enumerate(prompts.chunks):
-            fates = _fates(chunk, it.chunk(rewards, number), margin)
-            kept += [p for p, met in zip(chunk, fates, strict=True) if keeps(met)]
-            if number in units:
-                it.run.stop.admit()
-                rows = receipts(it.number, FILTER, "prompts", ids_by_fate(chunk, fates))
-                stage.commit(units[number], {Receipt: rows}, Advance(rows=len(rows)))
+    fates = [
+        _fates(chunk, it.chunk(rewards, number), margin)
+        for number, chunk in enumerate(prompts.chunks)
+    ]
+
+    def make(unit: Unit) -> RowsByType:
+        outcomes = ids_by_fate(prompts.chunks[unit.chunk], fates[unit.chunk])
+        return {Receipt: receipts(it.number, FILTER, "prompts", outcomes)}
+
+    work = it.work(FILTER_PROMPTS, {"margin": margin}, answers, rewards)
+    it.run.make(it.number, FILTER, work, make)
+    kept = [
+        prompt
+        for chunk, met in zip(prompts.chunks, fates, strict=True)
+        for prompt, fate in zip(chunk, met, strict=True)
+        if keeps(fate)
+    ]
     if not kept:
         raise NothingToTrainOn(
             f"the answers to every prompt of iteration {it.number} differ by less than "

@@ -1,12 +1,17 @@
 """The verifier agrees with published labels, and its quick comparison with math-verify."""
 
 import itertools
+import os
+import subprocess
+import sys
 import time
 from decimal import Decimal
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import ended, wait_until
 
 from lpfloop.critics import math_pool
 from lpfloop.critics.critique_reply import Expected, read_reply
@@ -218,6 +223,55 @@ def test_a_bomb_is_stopped_and_the_next_comparison_works():
         )
     assert [dict(v.metrics)["math_accuracy"] for v in verdicts] == [0, 1, 1]
     assert verdicts[0].reason in {"timeout", "failed", "wrong"}
+
+
+HALF = (final_answer("#### 0.5"), final_answer("The answer is 1/2."))
+
+
+def test_workers_have_no_secret_and_no_terminal_of_the_callers(monkeypatch):
+    monkeypatch.setenv("PLANTED_KEY", "sk-planted")
+    before = set(psutil.Process().children())
+    with MathPool(workers=1, limit_s=20) as pool:
+        assert pool.compare([HALF]) == ["equal"]
+        (worker,) = set(psutil.Process().children()) - before
+        assert "PLANTED_KEY" not in worker.environ()
+        assert os.getsid(worker.pid) == worker.pid
+    assert ended(worker.pid)
+
+
+def test_a_worker_that_is_killed_while_idle_is_replaced():
+    before = set(psutil.Process().children())
+    with MathPool(workers=2, limit_s=20) as pool:
+        assert pool.compare([HALF, HALF]) == ["equal", "equal"]
+        first, _ = set(psutil.Process().children()) - before
+        first.kill()
+        wait_until(lambda: ended(first.pid))
+        assert pool.compare([HALF] * 4) == ["equal"] * 4
+
+
+PARENT = """
+import psutil
+from lpfloop.critics import math_pool
+from lpfloop.critics.math_answers import final_answer
+math_pool.GRACE_S = -16  # The kernel's limit is 4 s: the parent is gone long before its own.
+half, gold = final_answer("#### 1/2"), final_answer("#### 0.5")
+pool = math_pool.MathPool(workers=2, limit_s=20)
+pool.compare([(gold, half)] * 2)
+print(*(child.pid for child in psutil.Process().children()), flush=True)
+pool.compare([(gold, final_answer("\\\\boxed{9999999!}"))])
+"""
+
+
+def test_workers_end_after_a_parent_that_was_killed():
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        used = {worker.pid: worker.cpu_times().user for worker in workers}
+        wait_until(lambda: any(w.cpu_times().user > used[w.pid] + 0.2 for w in workers))
+        parent.kill()
+        parent.wait()
+        assert len(workers) == 2
+        assert not all(ended(worker.pid) for worker in workers)
+        wait_until(lambda: all(ended(worker.pid) for worker in workers))
 
 
 def test_without_math_verify_the_message_names_the_remedy(monkeypatch, tmp_path):

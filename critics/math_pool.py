@@ -4,6 +4,9 @@ Symbolic comparison can hang or exhaust memory, and math-verify's own time limit
 thread only. So every comparison runs in a worker process with our deadline: a comparison that
 outlives it costs its own worker, which is killed and replaced, and has the outcome `timeout`.
 Workers start when the first comparison comes.
+
+The workers of library pools (concurrent.futures, pebble) would inherit the caller's environment
+with its keys, run the caller's `__main__` again, and share one queue, which a killed worker breaks.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""The ground floor: the nouns, their Arrow schemas, the journal and the durable parts."""
+"""The ground floor: the row types, their Arrow schemas, the journal and durable storage."""

@@ -1,7 +1,7 @@
-"""Where a lake is: a folder, or a prefix of a bucket with a folder of this machine beside it.
+"""Where a lake is: a folder, or a prefix of a bucket together with a folder on this machine.
 
 That folder, the lake's *local side*, holds what can not lie in a bucket: journals, locks, work,
-logs and copies. A file in it names the bucket, so a path to it is as good as the address.
+logs and copies. A file in it names the bucket, so its path serves as the lake's address.
 """
 
 import os
@@ -16,14 +16,14 @@ _URL = re.compile(rf"s3://({_BUCKET}(?:/{_SEGMENT})*)/?")
 
 
 class AddressError(ValueError):
-    """An address that names no place in a bucket."""
+    """An address that does not name a place in a bucket."""
 
 
 def lake_folder(place: str) -> Path:
-    """Return the folder of a lake: the one that is named, or the local side of one in a bucket.
+    """Return the folder of a lake: the folder itself, or the local side of a bucket.
 
     Raises:
-        AddressError: if it looks like an address, and is none.
+        AddressError: if it looks like an address, but is not a valid one.
     """
     if "://" not in place:
         return Path(place)
@@ -54,8 +54,8 @@ def place_of(url: str) -> str:
     if match is None:
         shown = re.sub(r"//[^/]*@", "//", url)
         raise AddressError(
-            f"{shown!r} names no place in a bucket: write s3://BUCKET/PREFIX, the prefix made of "
-            "letters, digits, '.', '-' and '_' between slashes"
+            f"{shown!r} does not name a place in a bucket: write s3://BUCKET/PREFIX, the prefix "
+            "made of letters, digits, '.', '-' and '_' between slashes"
         )
     return match[1]
 

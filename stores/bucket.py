@@ -1,10 +1,10 @@
 # pyright: basic
-"""A bucket of an S3-speaking store, through pyarrow: each call ends well, or says why it can not.
+"""A bucket of an S3-speaking store, through pyarrow; each call succeeds or says why not.
 
 Keys, region and endpoint come from the usual environment (AWS_ACCESS_KEY_ID, AWS_REGION,
-AWS_ENDPOINT_URL ...), never from a configuration. What a network does now and then (a connection
-lost, a server that is busy or slow) is tried again; what lasts is an `OutOfReachError`, and doing
-the same later can succeed. An upload is visible when it is complete, and not before.
+AWS_ENDPOINT_URL ...), never from a configuration. Passing failures (a connection
+lost, a server that is busy or slow) are retried; lasting ones raise `OutOfReachError`, after which
+the same call may succeed later. An upload becomes visible only once it is complete.
 """
 
 import hashlib
@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 
 class BucketError(OSError):
-    """A bucket that refuses what is asked of it."""
+    """A bucket that refused a request."""
 
 
 class OutOfReachError(BucketError):
-    """A bucket that did not answer, however often it was asked; later it may."""
+    """A bucket that did not answer, retries included; later it may."""
 
 
 class Bucket:
-    """The objects below a prefix of a bucket; a name is what follows the prefix."""
+    """The objects below a prefix of a bucket; names are relative to it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -56,7 +56,7 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def put(self, name: str, data: bytes | memoryview) -> None:
-        """Publish an object, replacing what is there; its size is asked for afterwards."""
+        """Publish an object, replacing what is there, and check its size afterwards."""
 
         def upload() -> None:
             with self._files().open_output_stream(f"{self._root}/{name}") as stream:
@@ -77,7 +77,7 @@ class Bucket:
         """Return an object's bytes.
 
         Raises:
-            DamagedError: if there is none.
+            DamagedError: if it is missing.
         """
 
         def read() -> bytes:
@@ -96,7 +96,7 @@ class Bucket:
         return self._asked(name, hashed)
 
     def download(self, name: str, path: Path) -> None:
-        """Write an object's bytes to a file, which is nobody's yet: not durably."""
+        """Write an object's bytes to a file, not durably: the caller publishes it."""
         source = f"{self._root}/{name}"
         self._asked(name, lambda: pafs.copy_files(source, str(path), self._files(), LOCAL))
 
@@ -108,7 +108,7 @@ class Bucket:
             selector = pafs.FileSelector(place, recursive=True, allow_not_found=True)
             files = self._files()
             found = [*files.get_file_info([place]), *files.get_file_info(selector)]
-            # A name with a slash at its end is what tools make for an empty folder.
+            # Some tools mark an empty folder by an object whose name ends in a slash.
             return {
                 info.path.removeprefix(f"{self._root}/"): info.size
                 for info in sorted(found, key=lambda info: info.path)
@@ -133,7 +133,7 @@ class Bucket:
             self._asked(name, lambda: self._delete(name))
 
     def _published(self, name: str, size: int, upload: Callable[[], None]) -> None:
-        """Upload and look whether it arrived, as one step that is done again as a whole."""
+        """Upload and check the size, as one step that is retried as a whole."""
 
         def publish() -> None:
             upload()
@@ -153,14 +153,14 @@ class Bucket:
             return
 
     def _asked(self, name: str, action: Callable[[], T]) -> T:
-        """Do it, some times if need be, and say in one sentence what prevents it."""
+        """Run `action` with retries; a failure is raised as one sentence."""
 
         def ask() -> T:
             with _explained(self.at(name)):
                 try:
                     return action()
                 except FileNotFoundError:
-                    # Also if there is no such bucket, which is no damage; a list tells.
+                    # A missing bucket is not damage: listing it raises the error that says so.
                     self._files().get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
                     raise
 
@@ -184,7 +184,7 @@ def region() -> str | None:
 
 
 def polars_options() -> dict[str, str | int]:
-    """Return what polars must be told to read from where this module writes; it finds the keys."""
+    """Return the options with which polars reads this bucket; it finds the keys itself."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     options: dict[str, str | int] = {"max_retries": ATTEMPTS}
     if endpoint:
@@ -219,7 +219,7 @@ def _step(name: str) -> Generator[None]:
 
 @contextmanager
 def _explained(address: str) -> Generator[None]:
-    """Tell what passes from what lasts; what no store said is not this module's to explain."""
+    """Tell passing from lasting failures; errors that S3 did not report pass unchanged."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Committing in the background: units that finish together become durable together.
+"""Committing in the background: units that finish together are made durable together.
 
 One thread seals parts and writes the journal, so that the loop does not wait for the disk: while
 one group is made durable, the next one gathers. A full disk pauses it until there is room.
@@ -26,11 +26,11 @@ from .sealed import PartFile
 GROUP = 64
 QUEUED = 2 * GROUP
 ROWS = 1024
-"""So many rows weigh as much as a unit: what waits in memory is bounded by both."""
+"""This many rows count as one more unit, so that the queue bounds both units and rows."""
 RETRY_S = 1.0
 TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# SQLite says FULL for ENOSPC alone; a quota's end, or a file's, is to it a write that failed.
+# SQLite says FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
 NO_ROOM_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
 
 logger = logging.getLogger("lpfloop.store")
@@ -47,12 +47,12 @@ class Finished:
 
     @property
     def weight(self) -> int:
-        """How many places it takes in the queue: one, or more if it has many rows."""
+        """The places it takes in the queue: one, and more if it has many rows."""
         return 1 + sum(len(rows) for rows in self.tables.values()) // ROWS
 
 
 class _Backlog(queue.Queue[Finished | None]):
-    """A queue that is full when what waits in it is much, by units or by rows."""
+    """A queue whose size is the weight of its units, not their number."""
 
     _weight = 0
 
@@ -89,14 +89,14 @@ class Committer:
         """Hand over a finished unit; waits while the disk is far behind.
 
         Raises:
-            Exception: what kept earlier units from becoming durable.
+            Exception: the error that kept earlier units from becoming durable.
         """
         self._raise_failure()
         while not self._taken(finished):
             pass
 
     def _taken(self, finished: Finished) -> bool:
-        """Put a unit into the queue; wait one turn for a place in it, so that signals are seen."""
+        """Try for one turn to queue a unit; short turns let signals be handled in between."""
         try:
             self._queue.put(finished, timeout=TURN_S)
         except queue.Full:
@@ -114,11 +114,11 @@ class Committer:
         """Wait until everything handed over is durable.
 
         Raises:
-            Exception: what kept units from becoming durable.
+            Exception: the error that kept units from becoming durable.
         """
         with self._queue.all_tasks_done:
             while self._queue.unfinished_tasks:
-                # By turns: a signal that comes just before a wait is noticed only after it.
+                # In turns: a signal that arrives just before a wait is handled only after it.
                 self._queue.all_tasks_done.wait(TURN_S)
         self._raise_failure()
 
@@ -153,13 +153,15 @@ class Committer:
         return group
 
     def _settle(self, units: Sequence[Finished]) -> None:
-        """Make a group durable; what prevents it is raised where the next unit is handed over."""
+        """Make a group durable; an error is raised where the next unit is handed over."""
         try:
             when_there_is_room(lambda: self._commit(units), self._closing)
         except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
             self._failure = failure
             return
         for finished in units:
+            # Packing holds this lock, too, while it removes files: equal rows share one file, so a
+            # part sealed here could be the very file that is removed there.
             self._settled.put(finished.unit)
 
     def _commit(self, units: Sequence[Finished]) -> None:
@@ -170,7 +172,7 @@ class Committer:
 
 
 def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
-    """Write the parts of units, to which the journal is then to refer; in `journal.publishing`."""
+    """Write the parts of units; call it within `journal.publishing`, then commit."""
     named = [(f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()]
     sealed = objects_of(journal.folder).write_parts(
         (part_folder(journal.folder, table), to_table(kind, rows)) for _, table, kind, rows in named
@@ -182,16 +184,16 @@ def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
 
 
 def is_no_room(error: Exception) -> bool:
-    """Whether a write failed for lack of room, so that it will succeed when there is some."""
+    """Whether a write failed for lack of room, so that it can succeed later."""
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorcode in NO_ROOM_SQLITE
     return isinstance(error, OSError) and error.errno in NO_ROOM
 
 
 def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T:
-    """Do what can safely be done again; on a full disk, wait for room and do it again.
+    """Run a repeatable action; on a full disk, wait for room and run it again.
 
-    A bucket that is out of reach is waited for in the same way.
+    It waits in the same way for a bucket that is out of reach.
 
     Raises:
         OSError, sqlite3.OperationalError: if the disk is full and `giving_up` is set.
@@ -217,7 +219,7 @@ def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T
 
 
 def if_there_is_room(action: Callable[[], object]) -> None:
-    """Do what may be left undone on a full disk: a note on the way out."""
+    """Run an action that may be skipped on a full disk, such as a last note at exit."""
     try:
         action()
     except (OSError, sqlite3.OperationalError) as error:

@@ -1,10 +1,10 @@
 # pyright: basic
-"""Derived tables: rows made anew from a run's rows, without a model, beside what the loop made.
+"""Derived tables: rows recomputed from a run's rows without a model, kept beside the run's own.
 
 A derived table is the folder `derived/NAME` of a run: a Parquet file for each of its tables, the
 lineage that says from what and how they were made, and a manifest of hashes. It is there whole or
-not at all, and never changes. It belongs to no unit: the run's journal and digest know nothing of
-it, so it can be made while a daemon writes, and be deleted.
+not at all, and never changes. It belongs to no unit: the run's journal and digest do not cover
+it, so it can be made while a daemon writes, and deleted at any time.
 """
 
 import json
@@ -33,33 +33,33 @@ from .sealed import MANIFEST, check_folder, file_sha256
 DERIVED = "derived"
 LINEAGE = "lineage.json"
 ROWS_A_GROUP = 2048
-"""Few, so that little is read for the rows of one prompt, which hold whole conversations."""
+"""Small, as rows hold whole conversations: reading one prompt's rows reads little else."""
 
 
 class DerivedError(ValueError):
-    """A derived table that is not there, or whose name is taken."""
+    """A derived table that does not exist, or whose name is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A derived table as it lies: its tables, and the lineage that says how they were made."""
+    """A published derived table: its tables, and the lineage that says how they were made."""
 
     folder: Path
     lineage: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of its folder."""
         return self.folder.name
 
     @property
     def tables(self) -> list[str]:
-        """The tables that it holds."""
+        """The names of its tables, sorted."""
         return sorted(path.stem for path in self.folder.glob("*.parquet"))
 
     @property
     def identity(self) -> str:
-        """The hash of all its rows, whoever made them and when."""
+        """The hash of all its rows, independent of when they were made."""
         entries = json.loads((self.folder / MANIFEST).read_bytes())
         return digest([[e["name"], e["sha256"]] for e in entries if e["name"] != LINEAGE])
 
@@ -98,7 +98,7 @@ def open_derived(run: Path, name: str) -> Derived:
     """Return a derived table of the run at `run`.
 
     Raises:
-        DerivedError: if it is not there, naming those that are.
+        DerivedError: if it does not exist, naming those that do.
     """
     names = derived_names(run)
     if name not in names:
@@ -112,7 +112,7 @@ def scan_derived(run: Path, name: str, table: str) -> pl.LazyFrame:
     """Return the rows of a table of a derived table.
 
     Raises:
-        DerivedError: if it is not there.
+        DerivedError: if it does not exist.
     """
     return open_derived(run, name).scan(table)
 
@@ -126,7 +126,7 @@ class Draft:
     _writers: dict[str, pq.ParquetWriter] = field(default_factory=dict[str, pq.ParquetWriter])
 
     def add(self, table: str, rows: Batch) -> None:
-        """Add rows to a table."""
+        """Add rows to a table; its file is created with the first of them."""
         if table not in self._writers:
             self._writers[table] = pq.ParquetWriter(
                 self.folder / f"{table}.parquet",
@@ -143,7 +143,7 @@ class Draft:
             self._writers.popitem()[1].close()
 
     def publish(self, name: str, lineage: Mapping[str, Json]) -> Derived:
-        """Give the whole its name, durably."""
+        """Publish the draft durably as `derived/NAME`."""
         self.close()
         told = {**lineage, "rows": self.rows}
         write_file(self.folder / LINEAGE, json.dumps(told, indent=1).encode())
@@ -153,10 +153,10 @@ class Draft:
 
 @contextmanager
 def deriving(run: Path) -> Generator[Draft]:
-    """Give a draft to which nobody else adds; what is not published at the end is gone.
+    """Yield a draft while holding the lock; unless published, it is removed at the end.
 
     Raises:
-        LockedError: if somebody else derives tables of this run.
+        LockedError: if another process derives tables of this run.
     """
     parent = make_folder(run / DERIVED)
     handle = acquire(parent, f"the derived tables of run {run.name}")

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The digest of a run: one hash over all its rows, whatever their order or the files they lie in.
+"""The digest of a run: one hash over all its rows, independent of order and files.
 
 Each row's SHA-256 is summed modulo 2**256 with those of its table, so neither order nor the cut
 into parts matters, and a row that is there twice does not vanish. Telemetry (seconds, retries,
@@ -35,7 +35,7 @@ def run_digest(folder: Path) -> str:
     try:
         for table, rows in committed(journal):
             if not len(rows):
-                continue  # a table without rows is as one that is not there
+                continue  # an empty table counts like an absent one
             for text in canonical_rows(rows):
                 hashed = hashlib.sha256(text.encode()).digest()
                 sums[table] = (sums[table] + int.from_bytes(hashed)) % MODULUS
@@ -46,7 +46,7 @@ def run_digest(folder: Path) -> str:
 
 
 def canonical_rows(rows: pa.Table) -> Iterator[str]:
-    """Give each row as `keys.canonical_json` of a dictionary has it, but column by column."""
+    """Yield what `keys.canonical_json` gives for each row, built by column for speed."""
     names = sorted(rows.column_names)
     for batch in rows.to_batches(AT_ONCE):
         columns = [_texts(name, batch.column(name)) for name in names]
@@ -55,7 +55,7 @@ def canonical_rows(rows: pa.Table) -> Iterator[str]:
 
 
 def _texts(name: str, column: pa.Array) -> Iterator[str]:
-    """Give a column's values as JSON, each after the column's name."""
+    """Yield a column's values as JSON, each preceded by the column's name."""
     begin = f"{json.dumps(name)}:"
     encode = _ENCODERS.get(column.type, canonical_json)
     for value in column.to_pylist():

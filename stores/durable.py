@@ -1,10 +1,11 @@
 # pyright: basic
-"""Every durable write of lpfloop: files that are either whole under their final name, or not there.
+"""Every durable write of lpfloop: a file is either whole under its final name, or absent.
 
 Order of each publication: write to a temporary name, fsync the file, rename, fsync the folder; only
-then may the journal refer to it. Published names are content hashes, so it may be done again. After
-an error it begins with another file: what a failed fsync left in memory is not on the disk, though
-a second fsync would say so. Only its owner can read what is made here. Lint forbids other writers.
+then may the journal refer to it. Published names are content hashes, so publishing can be repeated.
+After an error it starts over with a new file: once an fsync has failed, a second one may report
+success although the data never reached the disk. Files are readable by their owner alone. Ruff
+forbids durable writes elsewhere.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ def write_file(path: Path, data: bytes | memoryview, purpose: str = "file") -> N
 
 
 def put(path: Path, data: bytes | memoryview, purpose: str) -> None:
-    """Write `data` whole, under a name of its own first; the name is not durable yet."""
+    """Write `data` wholeto a temporary file and rename it; the new name is not durable yet."""
     temporary = _temporary(path)
     with _removed_on_error(temporary), ExitStack() as stack:
         with operation(purpose, "create", temporary):
@@ -44,7 +45,7 @@ def put(path: Path, data: bytes | memoryview, purpose: str) -> None:
 
 
 def publish_file(draft: Path, path: Path) -> None:
-    """Move a file that another library wrote to its final name, durably; if it fails it is gone."""
+    """Move a file that another library wrote to its final name, durably, or remove it."""
     with _removed_on_error(draft):
         sync_file(draft, "draft")
         _rename(draft, path, "draft")
@@ -52,13 +53,13 @@ def publish_file(draft: Path, path: Path) -> None:
 
 
 def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
-    """Move the whole folder `source` to `parent/name` and return the hash of its manifest.
+    """Move the folder `source` to `parent/name` and return the hash of its manifest.
 
-    That hash is the default of `name`.
+    `name` defaults to that hash.
 
     Raises:
         OSError: if it can not be made durable; after a failed fsync of a file `source` is gone.
-        DamagedError: if an equal folder was published before, and was damaged since.
+        DamagedError: if an equal folder was published before and has been damaged since.
     """
     sweep(source)
     manifest = manifest_of(source)
@@ -69,6 +70,7 @@ def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
     put(source / MANIFEST, manifest, "manifest")
     for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
         folder.chmod(0o700)
+        # Equal content was published before: keep the old copy, once it is known to be whole.
         sync_folder(folder, "published")
     target = parent / (name or identity)
     if target.exists():
@@ -102,7 +104,7 @@ def make_folder(folder: Path) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent, "folder")
     elif os.access(folder.parent, os.R_OK) and not any(folder.iterdir()):
-        # Perhaps somebody was killed after he made it, and its name is not durable yet.
+        # A process may have been killed right after mkdir, before the folder's name was durable.
         sync_folder(folder.parent, "folder")
     return folder
 
@@ -117,7 +119,7 @@ def quarantine(path: Path, folder: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder durably; there is never half a folder under its name."""
+    """Remove a file or folder durably; no partly removed folder keeps its name."""
     temporary = _temporary(path)
     _rename(path, temporary, "retired")
     sync_folder(path.parent, "retired")
@@ -125,7 +127,7 @@ def remove(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file that nobody needs; if a power loss brings it back, it is garbage."""
+    """Remove a file that is no longer needed; if a power loss restores it, it is garbage."""
     with operation("superseded", "unlink", path):
         path.unlink(missing_ok=True)
 
@@ -171,7 +173,7 @@ def _rename(path: Path, target: Path, purpose: str) -> None:
 
 @contextmanager
 def _removed_on_error(path: Path) -> Generator[None]:
-    """Free the room of what came to nothing, so that nobody uses it."""
+    """Remove a file whose write failed: it takes up room, and must not be used."""
     try:
         yield
     except OSError:

@@ -1,9 +1,9 @@
 """Named places at which a test makes this process fail: killed, stopped, out of disk space.
 
 Each durable operation and each boundary of a stage calls `reach` with a name declared here.
-Nothing happens there unless the name is armed, by `armed` in a test, or in a child process by the
-environment: `LPFLOOP_FAILPOINT="part.rename.before#2:kill,part.sync.before:enospc"` means SIGKILL
-at the second renaming of a part, and no space at each sync of one.
+Nothing happens there unless the name is armed: by `armed` in a test, or in a child process by the
+environment variable: `LPFLOOP_FAILPOINT="part.rename.before#2:kill,part.sync.before:enospc"` means
+SIGKILL at the second renaming of a part, and no space at each sync of one.
 """
 
 import errno
@@ -25,7 +25,7 @@ _STORE = {
     "rename": "moving {} to its place",
     "sync_folder": "fsync of the folder that holds {}",
 }
-# What durable.py moves, and by which of its operations; `.before` and `.after` are added to each.
+# What durable.py publishes, and by which operations; each gets `.before` and `.after`.
 _DURABLE = {
     "part": ("a part", _STORE),
     "pack": ("a pack", _STORE),
@@ -60,7 +60,7 @@ _DURABLE = {
         {"mkdir": "making {}", "sync_folder": _STORE["sync_folder"]},
     ),
     "temporary": (
-        "a temporary, left over or taken out of its place",
+        "a temporary file or folder, left over or moved out of its place",
         {"unlink": "removing {} (a file)", "rmtree": "removing {} (a folder)"},
     ),
     "quarantine": (
@@ -68,7 +68,7 @@ _DURABLE = {
         {"rename": "moving {} aside", "sync_folder": "fsync of a folder that held or holds {}"},
     ),
     "retired": (
-        "a file or folder that is not wanted",
+        "a file or folder to be removed",
         {
             "rename": "taking {} out of its place",
             "sync_folder": _STORE["sync_folder"],
@@ -81,10 +81,10 @@ _STEPS = {
     "journal.plan": "the SQLite COMMIT of a stage's plan",
     "journal.commit": "the SQLite COMMIT of a group of units",
     "journal.amend": "the SQLite COMMIT that replaces a unit's rows by those of another key",
-    "journal.pack": "the SQLite COMMIT that lets a pack stand for parts",
-    "journal.migrate": "the SQLite COMMIT that makes an older journal one of this version",
+    "journal.pack": "the SQLite COMMIT that replaces parts by a pack",
+    "journal.migrate": "the SQLite COMMIT that brings an older journal up to date",
     "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
-    "journal.redo": "the SQLite COMMIT that forgets what was made of damaged units",
+    "journal.redo": "the SQLite COMMIT that forgets what was made from damaged units",
     "journal.reserve": "the SQLite COMMIT of what a unit, or a slice of it, may spend",
     "journal.keep": "the SQLite COMMIT of a slice's replies, before its unit is whole",
     "journal.abandon": "the SQLite COMMIT of what a dead process had reserved",
@@ -109,10 +109,10 @@ _PLACES = {
     "checkpoint.committed": "when the journal refers to a new model",
     "trainer.checkpoint.saved": "in the trainer: a checkpoint is written, not sealed",
     "trainer.checkpoint.sealed": "in the trainer: a checkpoint has its manifest",
-    "trainer.step.written": "in the trainer: an online method's step is written, not told",
+    "trainer.step.written": "in the trainer: an online method's step is written, not yet announced",
     "trainer.model.saved": "in the trainer: the final model is written",
     "trainer.result": "in the trainer: before the result is written",
-    "control.command": "when a command came by the control socket, before it takes effect",
+    "control.command": "when a command has come by the control socket, before it takes effect",
 }
 
 
@@ -132,7 +132,7 @@ def _declared() -> dict[str, str]:
 
 
 FAILPOINTS: Mapping[str, str] = MappingProxyType(_declared())
-"""Every failpoint: its name, and where it is in one line."""
+"""Every failpoint's name, and where it is."""
 
 
 class FailpointError(ValueError):
@@ -164,7 +164,7 @@ ACTIONS: Mapping[str, Callable[[str], None]] = MappingProxyType(
 
 @dataclass(slots=True, eq=False)
 class _Trap:
-    """One armed failpoint: `nth` is the one time it springs, or None for each time."""
+    """One armed failpoint: it fires the `nth` time only, or each time if that is None."""
 
     name: str
     nth: int | None
@@ -181,7 +181,7 @@ def reach(name: str) -> None:
     """Fail here if a test wants it; nearly free otherwise.
 
     Raises:
-        FailpointError: if `name` is not declared, noticed while anything is armed or observed.
+        FailpointError: if `name` is not declared; checked only while anything is armed or observed.
         OSError: if an error is armed here.
     """
     if _traps or _logs:
@@ -207,7 +207,7 @@ def _meet(name: str) -> None:
 def armed(actions: Mapping[str, str | Callable[[str], None]]) -> Generator[None]:
     """Let this process fail here: at `NAME` each time, at `NAME#NTH` once.
 
-    An action is a name from `ACTIONS`, or what to call with the failpoint's name.
+    An action is a name from `ACTIONS`, or a function of the failpoint's name.
     """
     traps = [_trap(place, action) for place, action in actions.items()]
     with _lock:
@@ -222,7 +222,7 @@ def armed(actions: Mapping[str, str | Callable[[str], None]]) -> Generator[None]
 
 @contextmanager
 def observed() -> Generator[list[str]]:
-    """Give a list that fills with the names this process reaches, in order."""
+    """Yield a list that collects the names this process reaches, in order."""
     log = list[str]()
     with _lock:
         _logs.append(log)
@@ -234,10 +234,10 @@ def observed() -> Generator[list[str]]:
 
 
 def arm_from_environment() -> None:
-    """Arm for life what the environment names; called once, when this module is imported.
+    """Arm what the environment names, for the process's life; called when imported.
 
     Raises:
-        FailpointError: naming what is not declared.
+        FailpointError: naming what is not declared or not an action.
     """
     for entry in filter(None, os.environ.get(VARIABLE, "").split(",")):
         place, _, action = entry.strip().rpartition(":")
@@ -251,7 +251,7 @@ def _trap(place: str, action: str | Callable[[str], None]) -> _Trap:
     _require(match[1])
     if isinstance(action, str):
         if action not in ACTIONS:
-            raise FailpointError(f"failpoint action {action!r} is none of {', '.join(ACTIONS)}")
+            raise FailpointError(f"failpoint action {action!r} is not one of {', '.join(ACTIONS)}")
         action = ACTIONS[action]
     return _Trap(match[1], int(match[2]) if match[2] else None, action)
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Between Polars frames and the tables that the store seals."""
+"""Conversions between Polars frames and the Arrow tables that the store seals."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -21,15 +21,15 @@ def rows_frame(row_type: type[Row], rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def frame_rows(row_type: type[R], frame: pl.DataFrame) -> list[R]:
-    """Return a frame's rows as what they are."""
+    """Return a frame's rows as objects of their row type."""
     return from_table(row_type, as_arrow(frame))
 
 
 def as_arrow(frame: pl.DataFrame) -> ArrowTable:
-    """Return a frame as a table; `schemas.to_table` gives it the types of its noun."""
+    """Return a frame as a table; `schemas.to_table` casts it to the types of its schema."""
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def empty(table: str) -> pl.DataFrame:
-    """Return no rows of a table, with its columns."""
+    """Return an empty frame with a table's columns."""
     return pl.Schema(SCHEMAS[table]).to_frame()

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Collecting garbage: what a run's folder holds and nothing refers to, and old checkpoints.
+"""Garbage collection: files in a run's folder that nothing refers to, and old checkpoints.
 
-What may go is decided from the journal, and each piece says why. The weights of an old checkpoint
-are given up only on request, and never those of the newest ones: its row, and everything that was
-made with it, stays.
+What may be removed is decided from the journal, each piece with its reason. The weights of an old
+checkpoint are removed only on request, and never those of the newest: its row, and everything made
+with it, stay.
 """
 
 from collections import Counter
@@ -26,8 +26,8 @@ UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
 class Garbage:
     """A file or folder that may go, and why.
 
-    `checkpoint`: weights are given up with it. `rows`: it held rows, and a reader that is open may
-    still want them.
+    `checkpoint`: its weights are lost with it. `rows`: it held rows, so an open reader may still
+    need it.
     """
 
     path: Path
@@ -49,9 +49,9 @@ def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
 
 
 def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
-    """Remove garbage and return what is gone: no rows while somebody reads the run.
+    """Remove garbage and return what is gone; files of rows stay while the run is read.
 
-    That a checkpoint's weights are given up is noted before they go.
+    The loss of a checkpoint's weights is recorded before they are removed.
     """
     objects = objects_of(journal.folder)
     with unread(journal.folder) as free:
@@ -110,7 +110,7 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
-    # Also what a collection noted as given up, if it was killed before it removed it.
+    # Includes weights that a killed collection had recorded as removed, and left behind.
     for name in published(journal)[:-keep]:
         path = journal.folder / CHECKPOINTS / name
         size = sum(objects_of(journal.folder).sizes(path).values())
@@ -120,7 +120,7 @@ def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
 
 
 def _inside(objects: Objects, folder: Path) -> list[tuple[Path, int]]:
-    """Return what lies in a folder, here or where its sealed files lie, and its size."""
+    """Return path and size of all that lies in a folder, on disk or in the bucket."""
     found = {path: size_of(path) for path in folder.glob("*")}
     there = Counter[Path]()
     for path, size in objects.sizes(folder).items():

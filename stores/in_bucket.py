@@ -1,8 +1,8 @@
 # pyright: basic
 """Sealed files below a prefix of a bucket; paths below the lake's folder are their names.
 
-The folder itself holds what must be local (journals, locks, work) and copies of what a trainer or
-an engine opens as files, each verified.
+The folder itself holds what must be local (journals, locks, work) and verified copies of what a
+trainer or an engine opens as files.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 
 class InBucket:
-    """Sealed files below a prefix of a bucket; `folder` is the lake's, and holds the copies."""
+    """Sealed files below a prefix of a bucket; the lake's `folder` holds the copies."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._bucket = Bucket(url)
         self._folder = folder
 
     def at(self, path: Path) -> str:
-        """Return its address."""
+        """Return the object's address."""
         return self._bucket.at(self._name(path))
 
     def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
-        """Seal tables, many at once."""
+        """Seal tables, uploading several at a time."""
         return _each(lambda part: self._seal(part[0], *sealing.sealed(part[1])), parts)
 
     def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
@@ -45,7 +45,7 @@ class InBucket:
         return self._seal(folder, *sealing.sealed_pack(table))
 
     def publish(self, path: Path) -> None:
-        """Upload the local copy of a file or folder, a manifest last."""
+        """Upload the local copy of a file or folder, the manifest last."""
         files = [path] if path.is_file() else [file for _, file in sealed.files_below(path)]
         _each(self._upload, files)
         if (path / MANIFEST).exists():
@@ -72,7 +72,7 @@ class InBucket:
         self._compare(listed, dict(zip(listed, hashes, strict=True)))
 
     def local_folder(self, path: Path) -> Path:
-        """Return the local copy; one that is missing or damaged is fetched again."""
+        """Return the local copy; a missing or damaged one is fetched again."""
         try:
             sealed.check_folder(path)
         except DamagedError:
@@ -82,22 +82,22 @@ class InBucket:
         return path
 
     def local_file(self, path: Path) -> Path:
-        """Return a copy, fetched anew."""
+        """Return a fresh copy."""
         data = self._bucket.read(self._name(path))
         durable.make_folder(path.parent)
         durable.write_file(path, data)
         return path
 
     def link(self, path: Path, target: Path) -> None:
-        """Copy it: nothing in a bucket can have two names."""
+        """Copy the object: it cannot have two names."""
         self._bucket.copy(self._name(path), self._name(target))
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:  # noqa: ARG002 -- the protocol's
-        """Say that nothing in a bucket is a local file."""
+        """Return none: objects are not local files."""
         return []
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
-        """List each folder once, and look which is not in its list."""
+        """List each folder once, and return the first path that is not listed."""
         there = dict[Path, set[Path]]()
         for path in paths:
             if path.parent not in there:
@@ -116,7 +116,7 @@ class InBucket:
         return {self._folder / name: size for name, size in found.items()}
 
     def discard(self, paths: Sequence[Path]) -> None:
-        """Remove objects, and what copies of them there are."""
+        """Remove objects and their local copies."""
         for path in filter(Path.exists, paths):
             durable.remove(path)
         _each(lambda path: self._bucket.delete(self._name(path)), paths)
@@ -138,7 +138,7 @@ class InBucket:
         self.remove(path)
 
     def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
-        """Return the rows of Parquet files; of each, only what the query needs is fetched."""
+        """Return the rows of Parquet files, fetching only what the query needs."""
         places = [self.at(path) for path in paths]
         return pl.scan_parquet(places, storage_options=polars_options(), **options)
 
@@ -153,7 +153,7 @@ class InBucket:
         self._bucket.put_file(self._name(path), path)
 
     def _listed(self, path: Path) -> dict[Path, str]:
-        """Return what the manifest of a folder promises: the SHA-256 of each file."""
+        """Return the SHA-256 of each file that a folder's manifest lists."""
         manifest = self._bucket.read(self._name(path / MANIFEST))
         if hashlib.sha256(manifest).hexdigest() != path.name:
             raise DamagedError(f"{self.at(path)} has no valid {MANIFEST}")
@@ -165,7 +165,7 @@ class InBucket:
                 raise DamagedError(f"{self.at(file)} was altered: {MANIFEST} has another hash")
 
     def _fetch(self, path: Path) -> None:
-        """Copy a folder from the bucket; it gets its name when it has all that the name promises.
+        """Download a folder; it is renamed into place once all its files are verified.
 
         Raises:
             DamagedError: if it is not whole and unaltered in the bucket.
@@ -185,6 +185,6 @@ class InBucket:
 
 
 def _each(action: Callable[[T], Any], things: Iterable[T]) -> list[Any]:
-    """Do it with each, many at once; when one fails the others are ended, and its error raised."""
+    """Apply `action` to each, several at a time; raise the first error after all have ended."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [future.result() for future in [pool.submit(action, thing) for thing in things]]

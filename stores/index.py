@@ -1,10 +1,10 @@
 # pyright: basic
 """The search index of a lake: candidates, critiques and prompts, by words and by meaning.
 
-It is in LanceDB, and no source of truth: the folder can be deleted, and is made again from the
-runs' parts. One process writes. Each row says which part it is from; a part counts as indexed once
-it stands in the table of parts, which is written after the rows. Before the rows, their parts are
-noted in a file: whoever finds the note removes what was left of them, so no row is there twice.
+It is kept in LanceDB and is not a source of truth: the folder can be deleted, and is rebuilt from
+the runs' parts. One process writes. Each row names its part; a part counts as indexed once it is
+in the table of parts, which is written after the rows. Before rows are added, their parts are
+noted in a file: after a crash the next writer removes their rows, so no row is there twice.
 
 LAKE/index: index.json (format, vectors), pending.json, run.lock, tables/ (LanceDB).
 """
@@ -41,7 +41,7 @@ _PART = pa.schema([("key", pa.string())])
 
 
 class IndexUnusableError(RuntimeError):
-    """A search index that is absent, damaged, or made in another way; the message has a remedy."""
+    """A search index that is absent, damaged or made differently; the message has a remedy."""
 
 
 def index_folder(lake: Path) -> Path:
@@ -50,19 +50,19 @@ def index_folder(lake: Path) -> Path:
 
 
 def part_key(run: str, part: Part) -> str:
-    """Return what names the rows of one part of one run in the index."""
+    """Return the key of one run's part in the index; its rows carry it."""
     text = f"{run}\0{part.table}\0{part.unit}\0{part.sha256}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Index:
-    """An index that is read; safe while another process writes."""
+    """Read access to an index; safe while another process writes."""
 
     def __init__(self, folder: Path) -> None:
         """Open the index.
 
         Raises:
-            IndexUnusableError: if there is none, or it can not be read.
+            IndexUnusableError: if it does not exist or can not be read.
         """
         self.folder = folder
         self.vectors = _read_facts(folder)
@@ -81,7 +81,7 @@ class Index:
             return self._db.open_table(table).count_rows()
 
     def search(self, question: Question) -> pl.DataFrame:
-        """Return the best rows: their columns, and a score that is higher where they fit better.
+        """Return the best rows with a score; higher is better.
 
         Raises:
             IndexUnusableError: if the index has no vectors and some are asked for, or is damaged.
@@ -97,7 +97,7 @@ class IndexWriter(Index):
     """The one process that changes an index."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the index, whose lock is held, and put away what a crash left.
+        """Open the index, whose lock the caller holds, and clean up after a crash.
 
         Raises:
             IndexUnusableError: if it can not be read.
@@ -106,7 +106,7 @@ class IndexWriter(Index):
         self._drop_pending()
 
     def add(self, table: str, keys: Sequence[str], rows: pa.Table) -> None:
-        """Add the rows of whole parts, each once."""
+        """Add the rows of whole parts, exactly once even if the process is killed."""
         schema = _row_schema(self.vectors)
         self._note(keys)
         with _readable(self.folder):
@@ -123,23 +123,23 @@ class IndexWriter(Index):
         self._drop_pending()
 
     def finish(self) -> None:
-        """Bring words and vectors in order, so that a search need not look at every row."""
+        """Update the indices on words and vectors, so that a search need not scan every row."""
         with _readable(self.folder):
             for name in SEARCHED:
                 finish(self._db.open_table(name), vectors=self.vectors is not None)
             self._db.open_table(PARTS).optimize(cleanup_older_than=KEPT)
 
     def _note(self, keys: Sequence[str]) -> None:
-        """Say which parts are being added or removed, for whoever comes after a crash."""
+        """Note which parts are being added or removed, for the next writer after a crash."""
         write_file(self.folder / PENDING, json.dumps(list(keys)).encode())
 
     def _record(self, keys: Sequence[str]) -> None:
-        """Count parts as indexed."""
+        """Mark parts as indexed."""
         with _readable(self.folder):
             self._db.open_table(PARTS).add(pa.table({"key": list(keys)}, schema=_PART))
 
     def _drop_pending(self) -> None:
-        """Remove rows that were added, or were to be removed, when a process ended."""
+        """Remove the rows of parts whose adding or removing a crash interrupted."""
         note = self.folder / PENDING
         if not note.exists():
             return
@@ -153,7 +153,7 @@ class IndexWriter(Index):
 
 @contextmanager
 def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Generator[IndexWriter]:
-    """Hold the index of a lake; it is made if it is absent, has no vectors but needs them, or anew.
+    """Lock and open a lake's index; create it if absent, without needed vectors, or `anew`.
 
     Raises:
         LockedError: if another process writes it.
@@ -162,7 +162,7 @@ def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Gener
     _need_lancedb()
     folder = index_folder(lake)
     if folder.exists() and not folder.is_dir():
-        raise IndexUnusableError(f"{folder} is no folder: move it away, for the search index")
+        raise IndexUnusableError(f"{folder} is not a folder: move it away for the search index")
     lock = acquire(make_folder(folder), f"the search index of {lake}")
     try:
         made = _read_facts(folder) if is_there(folder) and not anew else None
@@ -179,7 +179,7 @@ def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Gener
 
 
 def is_there(folder: Path) -> bool:
-    """Whether an index was made."""
+    """Whether an index exists: its facts are written last."""
     return (folder / FACTS).is_file()
 
 
@@ -190,7 +190,7 @@ def _need_lancedb() -> None:
 
 def _connected(folder: Path) -> Any:
     _need_lancedb()
-    # Its notes on its own past are nobody's business here.
+    # Keep LanceDB's log lines about its own maintenance out of the command's output.
     os.environ.setdefault("LANCEDB_LOG", "error")
     import lancedb
 
@@ -199,7 +199,7 @@ def _connected(folder: Path) -> Any:
 
 @contextmanager
 def _readable(folder: Path) -> Generator[None]:
-    """Turn what LanceDB says of damaged files into one sentence."""
+    """Turn LanceDB's errors about damaged files into one sentence."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
@@ -213,10 +213,10 @@ def _readable(folder: Path) -> Generator[None]:
 
 
 def _read_facts(folder: Path) -> Vectors | None:
-    """Return what made the vectors of an index, or None if it has none.
+    """Return the embedder of an index's vectors, or None if it has none.
 
     Raises:
-        IndexUnusableError: if there is no index, or not of this format.
+        IndexUnusableError: if the index does not exist, or is not of this format.
     """
     if not is_there(folder):
         raise IndexUnusableError(
@@ -231,7 +231,7 @@ def _read_facts(folder: Path) -> Vectors | None:
 
 
 def _create(folder: Path, vectors: Vectors | None) -> None:
-    """Make an empty index; whatever a process left that died on the way is removed first."""
+    """Make an empty index, removing first what a killed process left."""
     if (folder / TABLES).exists():
         remove(folder / TABLES)
     db = _connected(folder)
@@ -247,7 +247,7 @@ def _write_facts(folder: Path, vectors: Vectors | None) -> None:
 
 
 def check_same(folder: Path, made: Vectors | None, wanted: Vectors) -> None:
-    """Make sure that vectors there are, if any, can be compared with those that are wanted.
+    """Require that existing vectors, if any, come from the same embedder as new ones.
 
     Raises:
         IndexUnusableError: if another embedder made them.
@@ -264,7 +264,7 @@ def _told(vectors: Vectors) -> str:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what an index holds; without its facts the rest counts for nothing."""
+    """Remove an index's contents, its facts first: without them the rest does not count."""
     for name in (FACTS, PENDING, TABLES):
         if (folder / name).exists():
             remove(folder / name)
@@ -277,14 +277,14 @@ def _row_schema(vectors: Vectors | None) -> pa.Schema:
 
 
 def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:
-    """Give conditions that name these keys, so many at once as a query can hold."""
+    """Yield SQL conditions on these keys, each short enough for one query."""
     for start in range(0, len(keys), DELETED_AT_ONCE):
         named = ", ".join(f"'{key}'" for key in keys[start : start + DELETED_AT_ONCE])
         yield f"{column} IN ({named})"
 
 
 def without_vectors(folder: Path) -> IndexUnusableError:
-    """Return what to say where vectors are asked for."""
+    """Return the error for a search by vectors in an index without them."""
     return IndexUnusableError(
         f"the search index {folder} has no vectors: `lpfloop reindex --embed` makes it anew, "
         "with them"

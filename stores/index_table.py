@@ -1,5 +1,5 @@
 # pyright: basic
-"""A table of the search index, in LanceDB's terms: its columns, its indices, a question to it."""
+"""One table of the search index in LanceDB: its columns, its indices, queries on it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 
 MANY_VECTORS = 100_000
-"""So many rows take an approximate index of their vectors; fewer are compared one by one."""
+"""From this many rows on, vectors get an approximate index; fewer are compared one by one."""
 
 KEPT = timedelta(hours=1)
-"""How long a reader may hold a version that has been replaced."""
+"""How long a replaced version is kept for readers that still use it."""
 
 ROW = pa.schema(
     [
@@ -29,7 +29,7 @@ ROW = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors:
-    """What made an index's vectors: its name and settings, the hash of its weights, the length."""
+    """The embedder of an index's vectors: name, settings, hash of its weights, maximum length."""
 
     kind: str
     model: str
@@ -40,15 +40,15 @@ class Vectors:
 
     @property
     def maker(self) -> tuple[str, str, int]:
-        """What the vectors depend on: not where the weights lie."""
+        """What the vectors depend on; the path of the weights is not part of it."""
         return self.kind, self.identity, self.max_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is searched: words (any of them), phrases (each of them), a vector; None is no filter.
+    """A query: any of the words, all of the phrases, a vector; a field that is None is not used.
 
-    With words or phrases and a vector the two rankings are merged.
+    With both text and a vector the two rankings are merged.
     """
 
     table: str
@@ -62,13 +62,13 @@ class Question:
 
 
 def finish(table: Any, *, vectors: bool) -> None:
-    """Index what is new in a table; the first time, all of it."""
+    """Index a table's new rows; the first time, all rows."""
     from lancedb.index import FTS, Bitmap, IvfPq
 
     made = {index.name for index in table.list_indices()}
     rows = table.count_rows()
     if rows and "text_idx" not in made:
-        # All words count, also in phrases: "not" makes a difference in a critique.
+        # Stop words are kept, also for phrases: "not" makes a difference in a critique.
         table.create_index("text", config=FTS(with_position=True, remove_stop_words=False))
         for column in ("run", "iteration", "task"):
             table.create_index(column, config=Bitmap())
@@ -101,7 +101,7 @@ def _full_text(question: Question) -> Any:
     """Return the query in LanceDB's terms, or None if there are no words."""
     from lancedb.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
 
-    # Their options with defaults look required to a type checker.
+    # LanceDB's stubs declare options with defaults as required.
     match, phrase = cast("Any", MatchQuery), cast("Any", PhraseQuery)
     words = match(question.words, "text") if question.words else None
     if not question.phrases:

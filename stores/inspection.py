@@ -1,8 +1,8 @@
 # pyright: basic
-"""Inspecting a run: what the journal refers to and the disk no longer holds as it was.
+"""Inspecting a run: finding files that the journal refers to and that are missing or altered.
 
-Every sealed part and every published checkpoint is looked at; a deep inspection hashes each byte.
-A repair puts what is damaged into quarantine and makes exactly its units owed again.
+Every sealed part and every published checkpoint is checked for presence and size; a deep inspection
+hashes its bytes. A repair quarantines damaged files and makes exactly their units owed again.
 """
 
 import sqlite3
@@ -20,7 +20,7 @@ from .sealed import MANIFEST, DamagedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """One file or folder that is not what was committed, and the unit whose rows it holds."""
+    """A file or folder that differs from what was committed, and the unit whose rows it holds."""
 
     unit: str
     iteration: int
@@ -31,14 +31,14 @@ class Damage:
 
 
 class DamagedJournalError(RuntimeError):
-    """A journal whose own pages are damaged."""
+    """A journal whose SQLite pages are damaged."""
 
 
 def check_journal(folder: Path) -> None:
-    """Let SQLite look through every page of a run's journal.
+    """Have SQLite check every page of a run's journal.
 
     Raises:
-        DamagedJournalError: with what it says.
+        DamagedJournalError: with SQLite's findings.
     """
     database = sqlite3.connect(f"file:{folder / JOURNAL}?mode=ro", uri=True)
     try:
@@ -52,12 +52,12 @@ def check_journal(folder: Path) -> None:
 
 
 def damages(journal: Reader, *, deep: bool) -> list[Damage]:
-    """Return what is missing or of another size; with `deep`, whose bytes were altered, too."""
+    """Return files that are missing or of the wrong size; with `deep`, also altered ones."""
     return list(_damages(journal, deep=deep))
 
 
 def repair(journal: Journal) -> list[Damage]:
-    """Put what is damaged into quarantine, and make its units owed again; return what was found."""
+    """Quarantine what is damaged and make its units owed again; return the damages."""
     found = damages(journal, deep=True)
     for damage in found:
         lose(journal, damage.unit, damage.path, damage.reason)
@@ -113,7 +113,7 @@ def _folder_fault(objects: Objects, folder: Path, *, deep: bool) -> str | None:
 
 
 def _said(check: Callable[[], None]) -> str | None:
-    """Return what a check says against a file; None if nothing."""
+    """Return the message with which a check fails, or None."""
     try:
         check()
     except DamagedError as error:

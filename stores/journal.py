@@ -1,9 +1,9 @@
-"""The journal of a run: what was planned, decided and done, in SQLite, by its one writer.
+"""The journal of a run: what was planned, decided and done, in SQLite, written by one process.
 
 A unit of work is planned once, under a key that hashes everything its result depends on, and done
 once: the transaction that marks it done also names the parts that hold its rows, so a row is
 visible if and only if its part is in the journal. One process writes (a file lock for life, and an
-epoch as the fence against a holder that was overtaken while it slept); everyone else reads.
+epoch as a fence against a holder that was suspended and overtaken); everyone else reads.
 """
 
 import json
@@ -22,16 +22,16 @@ from .sealed import PartFile
 __all__ = ["AMENDED", "ContradictionError", "Done", "FencedError", "Journal", "migrated"]
 
 AMENDED = "amended"
-"""The kind of the event that says that a unit was replaced."""
+"""The kind of the event that records a unit's replacement."""
 
 
 class ContradictionError(JournalError):
-    """A unit that was computed again, because its rows were damaged, came out different."""
+    """A damaged unit that was computed again gave different rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit's result: the parts that hold its rows, and telemetry that is summed a stage."""
+    """A unit's result: the parts that hold its rows, and telemetry, which is summed by stage."""
 
     unit: str
     parts: Mapping[str, PartFile]
@@ -46,8 +46,8 @@ class Journal(Undoing):
     ) -> int:
         """Record the units of a stage, all at once; return how many there are.
 
-        `identity` hashes what the stage computes and from which stages. A stage that was planned
-        under it has the same keys, which are then not computed again.
+        `identity` hashes what the stage computes and from which stages. A stage planned before
+        under the same identity has the same keys, so these are not computed again.
 
         Raises:
             JournalError: if the stage was planned before with other inputs.
@@ -81,10 +81,10 @@ class Journal(Undoing):
         return len(keys)
 
     def commit(self, results: Sequence[Done]) -> None:
-        """Mark units done and make their parts visible, all at once; what is done stays as it is.
+        """Mark units done and make their parts visible, all at once; what was done stays.
 
         Raises:
-            ContradictionError: if a unit whose rows were lost came out different.
+            ContradictionError: if a unit whose rows were lost gave different rows.
         """
         with self._transaction("commit"):
             for result in results:
@@ -120,11 +120,11 @@ class Journal(Undoing):
     ) -> None:
         """Replace what a done unit committed by a result under another key, which adds to it.
 
-        The result's telemetry is what it cost beyond the unit's. The stages `made_of_it`, of the
-        same iteration, are forgotten. An event `amended` keeps both keys, and `why`.
+        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, of the same
+        iteration, are forgotten. An event `amended` keeps both keys, and `why`.
 
         Raises:
-            JournalError: if the unit is not done; then nothing is changed.
+            JournalError: if the unit is not done; nothing is changed then.
         """
         with self._transaction("amend"):
             found = self._query(
@@ -163,17 +163,17 @@ class Journal(Undoing):
             if table not in result.parts or result.parts[table].sha256 != sha256:
                 raise ContradictionError(
                     f"unit {result.unit} was damaged, and computed again it gives other "
-                    f"{table} than those that later stages were made of; "
+                    f"{table} than those from which later stages were made; "
                     f"`lpfloop repair {self.folder.name} --redo` keeps the new ones and plans "
                     "everything after them again"
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 
     def pack(self, pack: PartFile, parts: Sequence[Part]) -> None:
-        """Let a pack stand for parts of one stage and table, in the order of their chunks.
+        """Replace parts of one stage and table, in the order of their chunks, by a pack.
 
         Raises:
-            JournalError: if one of them was lost meanwhile; then nothing is changed.
+            JournalError: if one of them was lost meanwhile; nothing is changed then.
         """
         first = parts[0]
         with self._transaction("pack"):
@@ -205,9 +205,9 @@ class Journal(Undoing):
             )
 
     def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
-        """Keep what a slice's requests were answered and what they cost, until the unit is whole.
+        """Keep a slice's replies and their cost until the unit is whole.
 
-        `replies` is text that only the caller reads; whoever takes up the unit again finds it.
+        `replies` is opaque to the journal; whoever resumes the unit reads it back.
         """
         with self._transaction("keep"):
             self._db.execute(
@@ -220,7 +220,7 @@ class Journal(Undoing):
             )
 
     def add_seconds(self, iteration: int, stage: str, seconds: float) -> None:
-        """Add wall time spent on a stage (telemetry)."""
+        """Add wall time (seconds) spent on a stage; it is telemetry."""
         with self._transaction("add_seconds"):
             self._db.execute(
                 "UPDATE stages SET seconds = seconds + ? WHERE iteration = ? AND stage = ?",
@@ -228,7 +228,7 @@ class Journal(Undoing):
             )
 
     def record(self, kind: str, detail: Json) -> None:
-        """Append an event (telemetry)."""
+        """Append an event; it is telemetry, not part of the digest."""
         with self._transaction("record"):
             self._db.execute(
                 "INSERT INTO events VALUES (?, ?, ?)", (time.time(), kind, json.dumps(detail))

@@ -1,6 +1,6 @@
-"""A connection to a run's journal, and which sealed files hold what is committed.
+"""A connection to a run's journal, and which sealed files hold the committed rows.
 
-While a reader is open no file that it may have heard of is removed (see `lock.share`).
+While a reader is open no file that it may know of is removed (see `lock.share`).
 """
 
 import json
@@ -48,8 +48,8 @@ class JournalError(RuntimeError):
 class Part:
     """The rows of one unit in one table.
 
-    Hash and size are those of the file that holds these rows alone; if `pack` is not None, that
-    file was superseded by the pack of this hash.
+    Hash and size are those of the file that holds these rows alone; with `pack`, that file was
+    superseded by the pack of this hash.
     """
 
     unit: str
@@ -72,7 +72,7 @@ class Part:
 class RowFile:
     """A sealed file that holds committed rows of one stage: one unit's part, or a pack of parts.
 
-    `live` names the chunks of a pack whose rows count, if they are not all that are in it.
+    `live` is the chunks of a pack whose rows still count, or None if all do.
     """
 
     table: str
@@ -167,7 +167,7 @@ class Files:
     def files(self, *, table: str | None = None, iteration: int | None = None) -> list[RowFile]:
         """Return the files that hold the committed rows, in the order of stage and first chunk.
 
-        It is one look at the journal: no row is in two of them, whatever is packed meanwhile.
+        One query reads them all: no row is in two of them, even if rows are packed meanwhile.
         """
         with self._mutex, self.snapshot():
             rows = self._query(_FILES_SQL, (table, iteration))
@@ -196,9 +196,9 @@ class Files:
             self._db.execute("COMMIT")
 
     def packable(self, before: int | None, fewest: int) -> list[tuple[int, str, str]]:
-        """Return iteration, stage and table of what is done and lies in `fewest` files or more.
+        """Return iteration, stage and table where finished stages have `fewest` files or more.
 
-        With `before`, of the iterations before that one alone.
+        With `before`, only iterations before it.
         """
         return self._query(
             'SELECT u.iteration, u.stage, p."table" FROM parts p JOIN units u ON u.key = p.unit'
@@ -210,7 +210,7 @@ class Files:
         )
 
     def own_files(self, table: str, hashes: Sequence[str]) -> set[str]:
-        """Return those hashes of parts that are still files of their own."""
+        """Return the hashes whose parts are still files of their own."""
         found = self._query(
             'SELECT sha256 FROM parts WHERE pack IS NULL AND "table" = ?'
             " AND sha256 IN (SELECT value FROM json_each(?))",

@@ -1,7 +1,7 @@
 """Holding a run's journal: one process takes it for life, and changes it by whole transactions.
 
-A file lock keeps others out; an epoch in the journal is the fence against a holder that was
-overtaken while it slept.
+A file lock keeps others out; an epoch in the journal is a fence against a holder that was suspended
+and overtaken.
 """
 
 import os
@@ -28,8 +28,8 @@ class FencedError(RuntimeError):
 class Held(Reader):
     """A journal that this process holds; its methods may be called from several threads.
 
-    `publishing` is held from the sealing of parts until the journal refers to them, and by whoever
-    removes parts to which it does not.
+    `publishing` is held from the sealing of parts until the journal refers to them, and while parts
+    that the journal does not refer to are removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +51,7 @@ class Held(Reader):
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
         except BaseException:
-            # What has begun here would keep the next process out.
+            # An open transaction would lock out the next process.
             self._db.close()
             raise
 
@@ -81,7 +81,7 @@ class Held(Reader):
         return cls(folder)
 
     def close(self) -> None:
-        """Close the connection and let the run go."""
+        """Close the connection and release the run's lock."""
         with self._mutex:
             super().close()
         release(self._lock)
@@ -96,7 +96,7 @@ class Held(Reader):
         return epoch
 
     def _abandon_reservations(self) -> None:
-        """Count what a dead process had reserved as spent: nobody knows that it was not."""
+        """Count what a dead process had reserved as spent: its requests may have been paid for."""
         left = self._query("SELECT cost FROM reservations")
         if not left:
             return
@@ -105,7 +105,7 @@ class Held(Reader):
             self._abandon(cost for (cost,) in left)
 
     def _abandon(self, costs: Iterable[str]) -> None:
-        """Count as spent what no committed unit accounts for any more."""
+        """Add costs that no committed unit accounts for to what was spent."""
         before = read_cost(self.meta("abandoned") or "{}")
         total = sum(map(read_cost, costs), before)
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
@@ -116,7 +116,7 @@ class Held(Reader):
 
     @contextmanager
     def _transaction(self, name: str) -> Generator[None]:
-        """Do all of the body or nothing; `name` is that of the failpoints around the COMMIT."""
+        """Run the body as one transaction; `name` names the failpoints around the COMMIT."""
         with self._mutex:
             self._db.execute("BEGIN IMMEDIATE")
             try:

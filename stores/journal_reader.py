@@ -21,7 +21,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageState:
-    """How far a stage is, and the sums of its units' telemetry."""
+    """A stage's progress, and the sums of its units' telemetry."""
 
     iteration: int
     stage: str
@@ -33,7 +33,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What units spend: tokens of all models, questions to the feedback model, money."""
+    """What units spend: tokens of all models, requests to the feedback model, US dollars."""
 
     tokens: int = 0
     judge_calls: int = 0
@@ -48,7 +48,7 @@ class Cost:
         )
 
     def __sub__(self, other: "Cost") -> "Cost":
-        """Return what is left, never less than nothing."""
+        """Return the difference, each field at least 0."""
         return Cost(
             tokens=max(0, self.tokens - other.tokens),
             judge_calls=max(0, self.judge_calls - other.judge_calls),
@@ -135,7 +135,7 @@ class Reader(Files):
         return sum((read_cost(text) for text in costs), Cost())
 
     def kept(self) -> dict[str, Cost]:
-        """Return the units that have replies but are not whole yet, and what these have cost."""
+        """Return the units with replies that are not whole yet, and what these replies cost."""
         found = dict[str, Cost]()
         for unit, text in self._query("SELECT unit, cost FROM replies"):
             found[unit] = found.get(unit, Cost()) + read_cost(text)
@@ -166,7 +166,7 @@ class Reader(Files):
 
 
 def read_cost(text: str) -> Cost:
-    """Read a cost from the journal; other sums beside it do not matter."""
+    """Read a cost from the journal; other sums in it are ignored."""
     found = json.loads(text)
     return Cost(
         tokens=int(found.get("tokens", 0) + found.get("prompt_tokens", 0)),

@@ -1,4 +1,4 @@
-"""Taking back what a journal says is done: units whose rows are damaged, stages made of others."""
+"""Taking back finished work: units whose rows are damaged, and stages made from other rows."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ class Undoing(Held):
     """The part of a journal's writer that makes units owed again and forgets stages."""
 
     def lose(self, unit: str) -> None:
-        """Make a unit owed again whose rows are damaged; it must come out as it was."""
+        """Make a unit whose rows are damaged owed again; it must give the same rows as before."""
         with self._transaction("lose"):
             self._db.execute(
                 'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
@@ -26,7 +26,7 @@ class Undoing(Held):
             )
 
     def _take_from_packs(self, unit: str) -> None:
-        """Let a unit's rows no longer count in the packs that hold them."""
+        """Stop counting a unit's rows in the packs that hold them."""
         self._db.execute(
             "UPDATE packs SET live = live - 1 WHERE sha256 IN"
             " (SELECT pack FROM parts WHERE unit = ?)",
@@ -35,7 +35,7 @@ class Undoing(Held):
         self._db.execute("DELETE FROM packs WHERE live = 0")
 
     def redo(self) -> int:
-        """Accept what lost units will give, and forget all that was planned after the first.
+        """Accept whatever rows lost units give, and forget all that was planned after the first.
 
         Returns how many units were forgotten.
         """
@@ -58,7 +58,7 @@ class Undoing(Held):
         )
 
     def _forget(self, stages: Sequence[tuple[int, str]]) -> int:
-        """Forget the plans and results of stages; what they cost stays spent."""
+        """Forget the plans and results of stages; their cost still counts as spent."""
         self._abandon(
             totals
             for place in stages

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 SEED_BITS = 53
-"""Seeds survive JSON number parsers that read integers as IEEE doubles."""
+"""Below 2**53, so that JSON parsers that read integers as doubles keep seeds exact."""
 
 
 def canonical_json(value: Json) -> str:

@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 
 class RunNameError(ValueError):
-    """A run name that can not name a folder."""
+    """A run name that is not allowed."""
 
 
 class OwedAgainError(RuntimeError):
-    """Rows were found damaged, were put into quarantine, and are owed again."""
+    """Damaged rows were found and quarantined; their unit is owed again."""
 
 
 def run_folder(lake: Path, name: str) -> Path:
@@ -76,7 +76,7 @@ def run_names(lake: Path) -> list[str]:
 
 
 class RunReader:
-    """The committed rows of a run, as Polars lazy frames; while it is open no file of them goes."""
+    """The committed rows of a run, as Polars lazy frames; their files stay while it is open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,8 +85,8 @@ class RunReader:
     def scan(self, table: str, *, iteration: int | None = None) -> pl.LazyFrame:
         """Return the rows of a table that are committed now, with exactly its columns.
 
-        They come stage by stage; within a stage sort by what you need: rows that were packed are
-        in the order of their prompts.
+        They come stage by stage; within a stage the order is not fixed, as packed rows are sorted
+        by prompt: sort by what you need.
         """
         return scan(self.folder, table, self._present(table, iteration))
 
@@ -105,10 +105,10 @@ class RunReader:
         return scan_parts(self.folder, table, parts)
 
     def files(self, table: str) -> list[str]:
-        """Return the local Parquet files that hold exactly the rows of `scan`, if there are such.
+        """Return the local Parquet files that hold exactly the rows of `scan`, or none.
 
-        They may have more columns than the table. There are none in a bucket, or if some rows of a
-        file do not count: those of a unit that is owed again.
+        They may have more columns than the table. There are none for a bucket, or if some rows of a
+        file do not count because their unit is owed again.
         """
         files = [file for file in self._present(table) if file.rows]
         if any(file.live is not None for file in files):
@@ -187,7 +187,7 @@ class RunWriter:
         self._committer.flush()
 
     def when_there_is_room(self, action: Callable[[], T]) -> T:
-        """Do what writes and can be done again; on a full disk, wait until there is room."""
+        """Run a repeatable write; on a full disk, wait for room and run it again."""
         return when_there_is_room(action, self._giving_up)
 
     def rows(self, row_type: type[R], unit: str) -> list[R]:
@@ -227,7 +227,7 @@ class RunWriter:
 
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
-            JournalError: if its weights were given up.
+            JournalError: if its weights were removed by `lpfloop gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
 
@@ -240,11 +240,11 @@ class RunWriter:
         return self._verified_model(REWARD_MODELS, reward_model_id)
 
     def publish(self, path: Path) -> None:
-        """Publish what lies whole in the run's folder: a checkpoint, or a file about one."""
+        """Publish a finished file or folder of the run's folder, such as a checkpoint."""
         self.when_there_is_room(lambda: self._objects.publish(path))
 
     def close(self) -> None:
-        """Make durable what was handed over, close the journal and let the run go."""
+        """Make durable what was handed over, close the journal and release its lock."""
         self._giving_up.set()
         self.packer.close()
         self._committer.close()
@@ -260,14 +260,14 @@ class RunWriter:
     def _verified_model(self, table: str, name: str) -> Path:
         folder = self.folder / table / name
         if f"{table}/{name}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were given up by `lpfloop gc --keep`")
+            raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
         try:
             return self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
             raise self._lost(self._trained(table, name), folder, error) from error
 
     def _fetched(self, model: Path) -> Path:
-        """Return a model's folder, and see to it that what belongs to it is here, too."""
+        """Return a model's local folder; its canaries are fetched, too."""
         for path in self._objects.files(self.folder / CANARIES / model.name):
             if not path.exists():
                 self._objects.local_file(path)
@@ -289,7 +289,7 @@ class RunWriter:
         return local
 
     def _part_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
-        """Make owed again whatever lies in the damaged file."""
+        """Make every unit with rows in the damaged file owed again."""
         path = path_of(self.folder, part)
         also = self.journal.parts_in(part.pack) if part.pack else []
         for other in also:
@@ -305,7 +305,7 @@ class RunWriter:
         raise JournalError(f"no unit has published {table}/{name}")
 
     def _lost(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
-        """Put what is damaged aside and make its unit owed again."""
+        """Quarantine a damaged file or folder and make its unit owed again."""
         return self.when_there_is_room(lambda: lose(self.journal, unit, path, str(error)))
 
 
@@ -318,5 +318,5 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
 
 
 def collected(journal: Reader) -> frozenset[str]:
-    """Return the places of checkpoints whose weights were given up (`lpfloop gc`)."""
+    """Return the places of checkpoints whose weights were removed (`lpfloop gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))

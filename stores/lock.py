@@ -1,7 +1,7 @@
-"""The locks of a run, freed by the kernel however their holder ends.
+"""The locks of a run; the kernel frees them however their holder ends.
 
-One process writes: it holds `run.lock` for life. Whoever reads shares `readers.lock`; files that a
-reader may have heard of are removed only while nobody does.
+One process writes: it holds `run.lock` for life. Readers share `readers.lock`; files that they may
+know of are removed only while no reader holds it.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ class LockedError(RuntimeError):
 
 
 def acquire(folder: Path, what: str | None = None) -> int:
-    """Take the lock of the run, or of `what` lies, at `folder`; return the descriptor of it.
+    """Lock the run (or `what`) at `folder`; return the lock's file descriptor.
 
     Raises:
         LockedError: if another process has it, naming that process, its host and since when.
@@ -44,20 +44,20 @@ def acquire(folder: Path, what: str | None = None) -> int:
 
 
 def release(handle: int) -> None:
-    """Let the run go."""
+    """Release a lock; the kernel drops it with its descriptor."""
     os.close(handle)
 
 
 def admit_readers(folder: Path) -> None:
-    """Make the file that readers share."""
+    """Create the file on which readers take their shared lock."""
     os.close(os.open(folder / READERS, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def share(folder: Path) -> int | None:
-    """Keep the run's files from being removed; return the descriptor that does, or None.
+    """Keep the run's files from being removed; return the lock's descriptor, or None.
 
-    None is for a run without such a lock (a copy, a file system without locks), or if who removes
-    files does not let go of it in time: then a file may vanish under a reader, who is told so.
+    It is None for a run without such a lock (a copy, a file system without locks), or if a removal
+    takes too long: then a file may vanish under the reader, which reports it.
     """
     try:
         handle = os.open(folder / READERS, os.O_RDONLY | os.O_CLOEXEC)
@@ -78,7 +78,7 @@ def share(folder: Path) -> int | None:
 
 @contextmanager
 def unread(folder: Path) -> Generator[bool]:
-    """Tell whether nobody reads the run; while the block lasts nobody begins to."""
+    """Yield whether the run has no readers; if so, none can start within the block."""
     handle = os.open(folder / READERS, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         free = False

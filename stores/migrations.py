@@ -1,7 +1,7 @@
-"""The tables of a journal, and how a journal that an older lpfloop wrote comes to have them.
+"""The tables of a journal, and the migrations of journals that an older lpfloop wrote.
 
 Each migration is one transaction, done by the process that holds the run when it opens the journal
-to write, and noted in the table `migrations`. Killed in the middle, the journal is the old one or
+to write, and noted in the table `migrations`. After a crash the journal is the old one or
 the new one.
 """
 
@@ -89,7 +89,7 @@ CREATE TABLE replies (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """What makes a journal one of `version`, from the version before it."""
+    """The step to journal version `version` from the one before."""
 
     version: int
     what: str
@@ -119,7 +119,7 @@ def create_tables(database: sqlite3.Connection) -> None:
 
 
 def outdated(journal: Path) -> bool:
-    """Whether the journal at this path is there, and is of an older version."""
+    """Whether a journal exists at this path and is of an older version."""
     if not journal.exists():
         return False
     with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
@@ -155,6 +155,6 @@ def _apply(database: sqlite3.Connection, migration: Migration) -> None:
 
 
 def _execute(database: sqlite3.Connection, script: str) -> None:
-    """Execute statements one by one: `executescript` would commit what is under way."""
+    """Execute statements one by one: `executescript` would commit the open transaction."""
     for statement in filter(None, map(str.strip, script.split(";"))):
         database.execute(statement)

@@ -1,9 +1,9 @@
 # pyright: basic
 """Where a run's sealed files lie: in its folder on disk, or below a prefix of a bucket.
 
-`objects_of` says which. Both take paths below the run's folder, and publish in the same order: a
-file is whole under its name before anybody refers to it, and a folder counts once its manifest is
-there, which comes last.
+`objects_of` chooses. Both take paths below the run's folder, and publish in the same order: a
+file is whole under its name before anything refers to it, and a folder counts once its manifest,
+which is written last, is there.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ class Objects(Protocol):
     """The sealed files of a run, each under a path below its folder."""
 
     def at(self, path: Path) -> str:
-        """Return where it lies, for people."""
+        """Return its place, for messages."""
         ...
 
     def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
@@ -36,7 +36,7 @@ class Objects(Protocol):
         ...
 
     def publish(self, path: Path) -> None:
-        """Publish what already lies there, whole and durable, in the run's own folder."""
+        """Publish what already lies whole and durable in the run's own folder."""
         ...
 
     def read_part(self, path: Path, sha256: str) -> pa.Table:
@@ -84,7 +84,7 @@ class Objects(Protocol):
         ...
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:
-        """Return those that another library can open as local files: all, or none."""
+        """Return the paths if another library can open them as local files, else none."""
         ...
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
@@ -104,7 +104,7 @@ class Objects(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file or folder, if it is there; no half of a folder ever looks whole."""
+        """Remove a file or folder, if it is there; a partly removed folder never looks whole."""
         ...
 
     def quarantine(self, path: Path, folder: Path) -> None:
@@ -132,7 +132,7 @@ class OnDisk:
         return sealing.write_pack(durable.make_folder(folder), table)
 
     def publish(self, path: Path) -> None:
-        """Do nothing: it lies there."""
+        """Do nothing: it is already in place."""
 
     def read_part(self, path: Path, sha256: str) -> pa.Table:
         """Read a sealed table."""
@@ -162,11 +162,11 @@ class OnDisk:
         durable.link(path, target)
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:
-        """Return all."""
+        """Return all paths."""
         return list(paths)
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
-        """Look for one after another."""
+        """Check one path after another."""
         return next((path for path in paths if not path.exists()), None)
 
     def files(self, folder: Path) -> list[Path]:
@@ -203,7 +203,7 @@ class OnDisk:
 
 
 def require_unused(folder: Path) -> None:
-    """Refuse a new run where the bucket holds objects of one whose journal is not here.
+    """Refuse a new run if the bucket holds objects of one whose journal is not here.
 
     Raises:
         BucketError: if it does.
@@ -212,7 +212,7 @@ def require_unused(folder: Path) -> None:
     found = objects_of(folder).sizes(folder) if url else {}
     if found:
         raise BucketError(
-            f"{url} holds {len(found)} objects of a run {folder.name}, whose journal is not at "
+            f"{url} holds {len(found)} objects of a run {folder.name} whose journal is not at "
             f"{folder}: choose another name or prefix, or put the journal there"
         )
 

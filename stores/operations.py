@@ -1,7 +1,7 @@
 """What durable.py does to the disk, step by step, as tests see it.
 
-Each step has a failpoint before and after it, `PURPOSE.KIND.before` and `.after`, and is told to
-observers once it succeeded: the power-loss test replays it to every state a crash may leave.
+Each step has a failpoint before and after it, `PURPOSE.KIND.before` and `.after`, and is reported
+to observers once it succeeded: the power-loss test replays these to every state a crash may leave.
 """
 
 from collections.abc import Callable, Generator
@@ -35,7 +35,7 @@ def operation(
     target: Path | None = None,
     data: bytes | memoryview = b"",
 ) -> Generator[None]:
-    """Surround one step, done by the body."""
+    """Wrap the body, which does one step, in its failpoints, and report it."""
     reach(f"{purpose}.{kind}.before")
     yield
     for observer in observers:

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Files and folders that the user asked for: whole under their name, or not there.
+"""Files and folders that the user asked for: whole under their name, or absent.
 
-They lie beside the lake and can be made again, so they are written as a draft and moved to their
-place at the end; what is there already stays until then.
+They lie outside the lake and can be made again, so they are written as a draft and moved into place
+at the end; what is there already stays until then.
 """
 
 import csv
@@ -25,7 +25,7 @@ ROW_GROUP = 20_000
 
 
 class TargetError(ValueError):
-    """A place that can not be written to, or that holds something already."""
+    """A target that can not be written to, or that exists already."""
 
 
 class Sink(Protocol):
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 @contextmanager
 def output_folder(target: Path, *, force: bool) -> Generator[Path]:
-    """Give a draft folder that becomes `target` if the body succeeds, and is removed if not.
+    """Yield a draft folder that becomes `target` if the body succeeds, and is removed if not.
 
     Raises:
         TargetError: if the target is there and not `force`, or can not be made.
@@ -102,7 +102,7 @@ def put_text(path: Path, text: str) -> None:
 
 
 def open_sink(path: Path, schema: pa.Schema) -> Sink:
-    """Open a file for rows of a schema; its name's ending says of which kind it is."""
+    """Open a file for rows of a schema; the suffix of its name chooses the format."""
     return SINKS[path.suffix](path, schema)
 
 
@@ -122,7 +122,7 @@ class JsonLines:
 
 
 class Csv:
-    """A header and one row a line; lists and objects stand as JSON."""
+    """A header and one row a line; lists and objects are written as JSON."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._names = schema.names
@@ -140,7 +140,7 @@ class Csv:
 
 
 class Parquet:
-    """Parquet in row groups of bounded size, cut where the content says, as the HF hub likes it."""
+    """Parquet in row groups of bounded size; content-defined chunks let the HF hub deduplicate."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema

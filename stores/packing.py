@@ -1,9 +1,9 @@
 # pyright: basic
-"""Packing in the background: what earlier iterations made is put into few files.
+"""Packing in the background: the parts of earlier iterations are merged into few files.
 
-A pack is written and synced, then one transaction lets it stand for its parts, then their files are
-removed: killed anywhere, nothing is lost, and it is begun again where it was. On a full disk, or if
-something is damaged, the parts stay as they are.
+A pack is written and synced, then one transaction replaces its parts by it, then their files are
+removed: a kill at any point loses nothing, and the next attempt continues from there. On a full
+disk, or if something is damaged, the parts stay as they are.
 """
 
 import logging
@@ -22,9 +22,9 @@ from .objects import objects_of
 from .packs import PACKED, pack_folder, packed_table, part_folder, path_of
 
 FEWEST = 8
-"""A stage with fewer files of a table is left alone."""
+"""A stage with fewer files of a table is not packed."""
 ROWS, SIZE = 128 * 1024, 32 * 2**20
-"""A pack takes at most so many rows, and so many bytes of parts: it is made in memory."""
+"""At most this many rows, and bytes of parts, go into a pack: it is built in memory."""
 BATCH = 512
 TURN_S = 0.1
 NICENESS = 10
@@ -35,7 +35,7 @@ logger = logging.getLogger("lpfloop.store")
 def pack_all(
     journal: Journal, before: int | None = None, *, ending: Callable[[], bool] = lambda: False
 ) -> int:
-    """Pack what is done, of the iterations before one or of all; return how many parts were packed.
+    """Pack finished stages, all or those before an iteration; return how many parts were packed.
 
     Raises:
         DamagedError: if a part is missing or altered.
@@ -53,7 +53,7 @@ def pack_all(
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Give what goes into one pack each; what would be alone in it stays as it is."""
+    """Yield the parts of one pack at a time; a part that would be alone stays as it is."""
     group, rows, size = list[Part](), 0, 0
     for part in parts:
         if group and (rows + part.rows > ROWS or size + part.size > SIZE):
@@ -70,6 +70,7 @@ def _pack(journal: Journal, parts: Sequence[Part]) -> int:
     objects = objects_of(journal.folder)
     tables = [objects.read_part(path_of(journal.folder, part), part.sha256) for part in parts]
     if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
+        # Rows of an older and a newer lpfloop stay apart: a pack has one schema.
         return 0
     folder = pack_folder(journal.folder, parts[0].table)
     sealed = objects.write_pack(folder, packed_table(parts, tables))
@@ -78,7 +79,7 @@ def _pack(journal: Journal, parts: Sequence[Part]) -> int:
 
 
 def discard_superseded(journal: Journal) -> int:
-    """Remove the files of parts whose rows lie in packs, if nobody reads; return how many."""
+    """Remove the files of packed parts, unless the run is being read; return how many."""
     count = 0
     for table in sorted(PACKED):
         folder = part_folder(journal.folder, table)
@@ -89,7 +90,7 @@ def discard_superseded(journal: Journal) -> int:
 
 
 def _discard(journal: Journal, table: str, hashes: Sequence[str]) -> int:
-    # Equal rows have one file: a unit that is being committed may come to need one of these.
+    # Equal rows share one file, so a unit that is being committed may need one of these again.
     with journal.publishing, unread(journal.folder) as free:
         gone = sorted({*hashes} - journal.own_files(table, hashes)) if free else []
         if gone:
@@ -100,7 +101,7 @@ def _discard(journal: Journal, table: str, hashes: Sequence[str]) -> int:
 
 
 class Packer:
-    """A thread that packs when it is asked to, with little claim to the processor."""
+    """A thread of low priority that packs on request."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -110,24 +111,24 @@ class Packer:
         self._thread.start()
 
     def ask(self, before: int | None) -> None:
-        """Let what is done be packed: of the iterations before one, or of all."""
+        """Request packing of finished stages, all or those before an iteration."""
         self._asked.put((before,))
 
     def wait(self, stopped: Callable[[], bool]) -> None:
-        """Wait until all that was asked for is packed, or until a stop is wanted."""
+        """Wait until all requests are done, or `stopped` says so."""
         with self._asked.all_tasks_done:
             while self._asked.unfinished_tasks and self._thread.is_alive() and not stopped():
                 self._asked.all_tasks_done.wait(TURN_S)
 
     def close(self) -> None:
-        """End the thread: the pack that it makes is finished, no other one is begun."""
+        """End the thread after the pack that it is writing; it starts no other."""
         self._ending.set()
         self._asked.put(None)
         self._thread.join()
 
     def _work(self) -> None:
         with suppress(OSError):
-            # On Linux this is the niceness of one thread; elsewhere there is no such thing.
+            # Linux has a niceness for each thread; other systems do not.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while (asked := self._asked.get()) is not None:
             if not self._ending.is_set():
@@ -135,7 +136,7 @@ class Packer:
             self._asked.task_done()
 
     def _pack(self, before: int | None) -> None:
-        """Pack; what prevents it can wait, as the parts are there."""
+        """Pack; on an error try again later: the parts are still there."""
         try:
             pack_all(self._journal, before, ending=self._ending.is_set)
         except (OSError, sqlite3.OperationalError, JournalError, FencedError) as error:

@@ -2,8 +2,9 @@
 """Packs: the rows of many units in one file, so that a run of millions of units has few files.
 
 A pack holds rows of one table and stage, sorted by prompt so that those of one prompt lie in one
-row group. Two more columns, `_chunk` and `_row`, say which unit a row is of and where in it: the
-unit's own rows come back in their order, with the bytes of the part that the pack supersedes.
+row group. Two more columns, `_chunk` and `_row`, say to which unit a row belongs, and its place
+there: the unit's own rows come back in their order, with the bytes of the part that the pack
+supersedes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +22,11 @@ from .sealed import DamagedError
 
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 PACKED = frozenset(name for name, schema in SCHEMAS.items() if "prompt_id" in schema.names)
-"""The tables that are packed: the others are small, and some are looked at by path."""
+"""The tables that are packed; the others are small, and some are opened by path."""
 MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "reward_model_id"}
-"""The tables whose rows are about published models, and the column with a model's name.
+"""The tables whose rows describe published models, and the column with a model's name.
 
-The models of a table lie in the run's folder of the same name.
+The models lie in the run's folder of the same name.
 """
 _PLACE = b"lpfloop.pack"
 _Schema = Mapping[str, pl.DataType]
@@ -55,7 +56,7 @@ def path_of(folder: Path, part: Part) -> Path:
 
 
 def packed_table(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of units of one stage as a pack has them; the tables have one schema."""
+    """Return the rows of units of one stage as one pack; the tables must have one schema."""
     marked = [
         table.append_column(CHUNK, pa.array([part.chunk] * len(table), pa.int32())).append_column(
             ROW, pa.array(range(len(table)), pa.int32())
@@ -69,28 +70,28 @@ def packed_table(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def by_unit(pack: pa.Table) -> pa.Table:
-    """Return the rows of a pack in the order of their units, and in each in its own order."""
+    """Return the rows of a pack by unit, each in its own order."""
     return _sorted(pack, CHUNK, ROW)
 
 
 def _sorted(table: pa.Table, *columns: str) -> pa.Table:
-    # `Table.sort_by` would start threads of its own, and wait for them.
+    # `Table.sort_by` would run on Arrow's threads and wait for them.
     keys = [(name, "ascending") for name in columns]
     order = pc.call_function("sort_indices", [table], pc.SortOptions(keys))
     return table.take(order).combine_chunks()
 
 
 def without_places(pack: pa.Table, table: str) -> pa.Table:
-    """Return rows of a pack with the columns and the schema of the parts that it was made of."""
+    """Return rows of a pack with the columns and the schema of its parts."""
     metadata = {key: value for key, value in pack.schema.metadata.items() if key != _PLACE}
     rows = pack.drop_columns([CHUNK, ROW])
-    # Parquet has names of its own for what is inside a list.
+    # Parquet renames the items of lists; casting restores the schema's names.
     fields = [SCHEMAS[table].field(name) for name in rows.column_names]
     return rows.cast(pa.schema(fields, metadata=metadata))
 
 
 def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[str, pa.Table]]:
-    """Give the table and the rows of each file that holds committed rows, its bytes verified.
+    """Yield the table and the rows of each file of committed rows, its bytes verified.
 
     Raises:
         DamagedError: if one is missing or altered.
@@ -123,9 +124,9 @@ def scan(folder: Path, table: str, files: Sequence[RowFile]) -> pl.LazyFrame:
 def holding(
     folder: Path, tables: Sequence[Sequence[RowFile]], prompt_id: str
 ) -> list[list[RowFile]]:
-    """Return, for each table, those of its files with rows of a prompt; one column is looked at.
+    """Return, for each table, its files that have rows of a prompt.
 
-    That costs a tenth of a filter on `prompt_id`, which begins to read the nested columns, too.
+    It reads one column, at a tenth of the cost of a filter, which reads nested columns, too.
     """
     asked = [
         _scanned(folder, paths, {"prompt_id": pl.String()}, path_column=PATH)
@@ -139,7 +140,7 @@ def holding(
 
 
 def scan_parts(folder: Path, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
-    """Return the rows of parts of a table, in the order given (in a pack: by chunk)."""
+    """Return the rows of parts of a table, in the order of `parts` (in a pack: by chunk)."""
     empty = pl.Schema(SCHEMAS[table]).to_frame()
     full = (part for part in parts if part.rows)
     frames = [
@@ -152,7 +153,7 @@ def scan_parts(folder: Path, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
 
 
 def _of_pack(folder: Path, parts: Sequence[Part], schema: _Schema) -> pl.LazyFrame:
-    """Return the rows of units in one pack, in their order."""
+    """Return the rows of units in one pack, by chunk."""
     places = {CHUNK: pl.Int32(), ROW: pl.Int32()}
     rows = _scanned(folder, [path_of(folder, parts[0])], {**schema, **places})
     wanted = pl.col(CHUNK).is_in([part.chunk for part in parts])
@@ -173,7 +174,7 @@ def _scanned(
 
 
 def trained(folder: Path, part: Part) -> pl.DataFrame:
-    """Return the rows of a part, of a table of models, whose models were published here, verified.
+    """Return a part's rows whose models were published in this run, its bytes verified.
 
     Raises:
         DamagedError: if the file is missing or altered.
@@ -183,7 +184,7 @@ def trained(folder: Path, part: Part) -> pl.DataFrame:
 
 
 class UnitRows:
-    """The rows of units, one by one; the pack read last of each table stays in memory."""
+    """Reads the rows of units; of each table, the pack that was read last is cached."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -208,7 +209,7 @@ class UnitRows:
         return without_places(pack.slice(first, last - first), part.table)
 
     def check(self, part: Part) -> None:
-        """Prove that the file which holds a unit's rows is unaltered.
+        """Prove that the file that holds a unit's rows is unaltered.
 
         Raises:
             DamagedError: if it is missing or altered.

@@ -1,9 +1,8 @@
-"""The nouns of the loop, as frozen rows.
+"""The row types of the loop, as frozen dataclasses.
 
-Words: a candidate is a sampled answer y, or a refinement z; a critique is f(x, y) with one rating
-an aspect (-1 failure, 0 moderate, 1 success); a rating that could not be read is None with a
-reason, never 0. Ids are hashes of what determines the row (see `keys`). The Arrow schemas stand in
-`schemas`.
+A candidate is a sampled answer y, or a refinement z; a critique is f(x, y) with one rating an
+aspect (-1 failure, 0 moderate, 1 success); a rating that could not be read is None with a reason,
+never 0. Ids are hashes of what determines the row (see `keys`). The Arrow schemas are in `schemas`.
 """
 
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A verifiable demand on the answer, decided by `critics.verify`: a kind and its argument."""
+    """A verifiable demand on the answer, checked by `critics.verify`: a kind and its argument."""
 
     kind: str
     argument: str
@@ -47,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """x: what the policy is asked, with the reference if the task has one."""
+    """x: what the policy is asked, with the reference answer if the task has one."""
 
     prompt_id: str
     task: str
@@ -109,8 +108,8 @@ class AspectRating:
 class Critique:
     """f(x, y): the feedback model's reply, and the ratings read from its last dictionary.
 
-    `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the replies
-    asked.
+    `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
+    made.
     """
 
     critique_id: str
@@ -139,12 +138,11 @@ class Critique:
 class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
-    `rating` goes from 1 to 5; of the aspect `overall`, whose `rationale` is a critique in words, it
-    goes from 1 to 10. It is None with `status` as the reason: what could not be read, or
-    `not_applicable` where the aspect does not apply. `types` are the kinds of mistakes that were
-    found, or of help that is given, by number. Grades that were asked for in one prompt share
-    `text`, the raw reply; `order` is the candidate's place in it, from 0, or -1 if there was
-    nothing to ask.
+    `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
+    it goes from 1 to 10. It is None with `status` as the reason: the reply could not be read, or
+    `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
+    mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
+    reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
     """
 
     grade_id: str
@@ -166,10 +164,10 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptReview:
-    """What was said of a prompt's own quality (ChatGLM-RLHF, Section 3.2).
+    """A review of a prompt's own quality (ChatGLM-RLHF, Section 3.2).
 
-    `aspects` are `intention`, `semantics` and `answerability`, three-level as in a critique;
-    `intention` is the class of the taxonomy that the prompt belongs to, None if that is unknown.
+    `aspects` are `intention`, `semantics` and `answerability`, rated on three levels as in a
+    critique; `intention` is the prompt's class in the taxonomy, None if unknown.
     """
 
     prompt_id: str
@@ -184,10 +182,10 @@ class PromptReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Of what came into a filter, how many items met one fate, with a few of their ids.
+    """How many of a filter's input items had one outcome, with a few of their ids.
 
-    `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. What came in is the
-    sum over a filter's receipts; one that works chunk by chunk leaves one an outcome and chunk.
+    `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. A filter's receipts
+    sum to its input; a filter that works by chunk leaves one for each outcome and chunk.
     """
 
     iteration: int
@@ -214,9 +212,9 @@ class Reward:
 class Preference:
     """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
 
-    `order` says how the two were shown (`both`: once in each order, and reconciled), and is already
-    taken back in `preferred`. `flipped` says that simulated noise decided: a fair coin in place of
-    the annotator, who was not asked.
+    `order` says how the two were shown (`both`: once in each order, then reconciled); `preferred`
+    is already corrected for it. `flipped`: simulated noise, a fair coin, decided in place of the
+    annotator, who was not asked.
     """
 
     preference_id: str
@@ -270,7 +268,7 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yield:
-    """What pairing made of one prompt: how many pairs or demonstrations, or why none."""
+    """How many pairs or demonstrations pairing made from one prompt, or why none."""
 
     prompt_id: str
     iteration: int
@@ -295,7 +293,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardModel:
-    """r: a published reward model, named by the hash of its manifest; `parent_id` is its start."""
+    """r: a published reward model, named by the hash of its manifest, trained from `parent_id`."""
 
     reward_model_id: str
     parent_id: str
@@ -307,7 +305,7 @@ class RewardModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What an online method made of one candidate at one step.
+    """An online method's numbers for one candidate at one step.
 
     `reward` is what the method optimises for the whole answer, before the KL penalty; `kl` sums the
     estimate over the answer's tokens, in nats; `logprob` and `reference_logprob` sum over them,

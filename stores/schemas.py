@@ -1,9 +1,9 @@
 # pyright: basic
-"""The Arrow schema of each noun, and the way between rows and tables.
+"""The Arrow schema of each row type, and conversions between rows and tables.
 
 A table's columns are the fields of its row type, in the same order and with explicit types, so a
-part file reads the same whatever wrote it. `SCHEMA_VERSION` counts incompatible changes of any of
-them.
+part file reads the same whichever code wrote it. `SCHEMA_VERSION` counts incompatible changes of
+any of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,9 +70,9 @@ class ArrowTable(Protocol):
 
 
 Batch = Sequence[Row] | ArrowTable
-"""Rows of one noun: as they are, or as a table with their columns."""
+"""Rows of one type: as objects, or as a table with their columns."""
 RowsByType = Mapping[type[Row], Batch]
-"""Rows of several nouns, as a unit makes them."""
+"""Rows of several types, as a unit makes them."""
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _CHECKS = pa.list_(pa.struct([("kind", pa.string()), ("argument", pa.string())]))
@@ -303,10 +303,10 @@ _SINCE: Mapping[str, int] = {
     "prompt_reviews": 3,
     "receipts": 3,
 }
-"""The schema version that gave a table its columns, where it is not 1.
+"""The schema version in which a table last changed, where that is not 1.
 
-It stands in every part, so a table that a later version leaves alone keeps its bytes, and with them
-the hashes by which a unit that is made again is known.
+It is written into every part, so a table that a later version does not change keeps its bytes, and
+with them the hashes by which a recomputed unit is recognised.
 """
 
 SCHEMAS: Mapping[str, pa.Schema] = {
@@ -335,7 +335,7 @@ def plain(value: object) -> Any:
 
 
 def to_table(row_type: type[Row], rows: Batch) -> pa.Table:
-    """Return rows, or a table of them, with exactly the schema of their noun."""
+    """Return rows, or a table of them, with exactly the schema of their type."""
     schema = SCHEMAS[TABLES[row_type]]
     if not isinstance(rows, Sequence):
         return _conforming(cast("pa.Table", rows), schema)
@@ -348,10 +348,10 @@ def from_table(row_type: type[R], table: pa.Table) -> list[R]:
 
 
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table as its noun's schema has it: in one piece, as equal rows give equal bytes.
+    """Cast a table to its schema, in one chunk so that equal rows give equal bytes.
 
     Raises:
-        ValueError: if its columns are others.
+        ValueError: if its columns differ.
     """
     if set(table.column_names) != set(schema.names):
         raise ValueError(f"a table with the columns {table.column_names} is not {schema.names}")

@@ -30,7 +30,7 @@ class DamagedError(OSError):
 
 
 def read_part(path: Path, sha256: str) -> pa.Table:
-    """Read a sealed part; the bytes that were hashed are those that are parsed.
+    """Read a sealed part: the same bytes are hashed and parsed, so none can change between.
 
     Raises:
         DamagedError: if the file is missing or altered.
@@ -39,10 +39,10 @@ def read_part(path: Path, sha256: str) -> pa.Table:
 
 
 def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
-    """Return the rows in the bytes of a sealed part, which were read from `place`.
+    """Return the rows in the bytes of a sealed part, read from `place`.
 
     Raises:
-        DamagedError: if they are not those that the hash names.
+        DamagedError: if their hash differs.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise DamagedError(f"{place} was altered: its bytes do not match the hash in its name")
@@ -85,7 +85,7 @@ def manifest_of(folder: Path) -> bytes:
     Equal content gives equal bytes, so that their hash can be the folder's name.
 
     Raises:
-        OSError: if there is a link in it, which may lead to what is not published.
+        OSError: if it contains a link, which may point outside the folder.
     """
     entries = list[dict[str, str | int]]()
     for name, path in files_below(folder):
@@ -96,7 +96,7 @@ def manifest_of(folder: Path) -> bytes:
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Give name and path of all that is no folder, at any depth, the folder's own manifest not."""
+    """Yield name and path of all but folders, at any depth, without the folder's manifest."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name != MANIFEST and (path.is_symlink() or not path.is_dir()):
@@ -104,7 +104,7 @@ def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder in which others may be at work."""
+    """Return the bytes of a file, or of all files below a folder that others may be changing."""
     below = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
     size = 0
     for file in below if path.is_dir() else [path]:
@@ -139,7 +139,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> OSError:
-    """Tell damage from what says nothing about the file, such as too many open files."""
+    """Tell damage from errors that say nothing about the file, such as too many open files."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return DamagedError(f"{path} is missing, although the journal refers to it")
     if error.errno == errno.EIO:

@@ -1,7 +1,7 @@
 # pyright: basic
 """Sealing: a table becomes a Parquet file that is named by the SHA-256 of its bytes.
 
-Equal tables give equal bytes, so a unit that is made again is known by the names of its parts.
+Equal tables give equal bytes, so a recomputed unit is recognised by the names of its parts.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ PACK_ROWS_A_GROUP = 8192
 def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
     """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns.
 
-    Some are sealed while others are made. After an error the same call may be made again, however
-    far this one came.
+    Some are uploaded or written while others are encoded. After an error the same call can be
+    repeated.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         sealing = [(folder, pool.submit(_write_part, folder, table)) for folder, table in parts]
@@ -41,7 +41,7 @@ def write_pack(folder: Path, table: pa.Table) -> PartFile:
 
 
 def sealed(table: pa.Table, *, rows_a_group: int | None = None) -> tuple[PartFile, memoryview]:
-    """Return a table as the bytes of a file, and how it is named by them."""
+    """Encode a table as Parquet; return its hash and size, and the bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(  # noqa: TID251 -- into memory
         table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True

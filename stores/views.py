@@ -1,8 +1,8 @@
 # pyright: basic
-"""What can be asked of runs beyond their row tables: one row an aspect, units, events.
+"""Query views beyond a run's row tables: ratings by aspect, units, events.
 
-A run's row tables are its Parquet files. Its journal's tables are read when a query scans them, and
-not before. `RATINGS` derives one row an aspect from critiques, in SQL.
+A run's row tables are its Parquet files. Its journal's tables are read when a query scans them, not
+before. `RATINGS` derives one row an aspect from critiques, in SQL.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from (
     ) using (run, prompt_id)
 )
 """
-"""The view `ratings`. The critiques' texts are not read; the join is on few prompts."""
+"""The view `ratings`. It does not read the critiques' texts; the join is on few prompts."""
 
 _UNITS = {
     "key": pl.String(),
@@ -56,7 +56,7 @@ def _events(journal: Reader) -> Sequence[Sequence[Any]]:
 def _when_asked(
     schema: Mapping[str, pl.DataType], rows: Callable[[], Sequence[Sequence[Any]]]
 ) -> pl.LazyFrame:
-    """Return a lazy frame of rows that are read each time that it is scanned."""
+    """Return a lazy frame whose rows are read anew at each scan."""
 
     def scan(
         columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None

@@ -9,8 +9,10 @@ from typing import Any, Union, cast, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from .recipes import Recipe
 from .schema import RunConfig
 from .section import EFFECT, Effect, Section
+from .variants import variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,9 @@ def _alternatives(annotation: object) -> list[object]:
 
 def sections_of(info: FieldInfo) -> list[type[Section]]:
     """Return the sections that a field may hold; none for a plain value."""
-    kinds = _alternatives(info.annotation)
+    kinds = list[object](variants().values())
+    if info.annotation is not Recipe:
+        kinds = _alternatives(info.annotation)
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 

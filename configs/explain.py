@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from .describe import fields
-from .variants import variants
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -20,40 +19,27 @@ USUAL_DEPTH = 3
 Path = tuple[str, ...]
 
 
-def unknown_variant(name: str) -> str:
-    """Say that no recipe has this name."""
-    near = difflib.get_close_matches(name, variants(), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"there is no variant {name!r}; {hint}variants: {', '.join(variants())}"
-
-
-def explain(error: ValidationError, sources: Mapping[Path, str]) -> str:
-    """Return one line for each of the first few mistakes."""
-    lines = list(dict.fromkeys(_line(item, sources) for item in error.errors()))
+def explain(
+    error: ValidationError, sources: Mapping[Path, str], settings: frozenset[str] = frozenset()
+) -> str:
+    """Return one line for each of the first few mistakes; `settings` are the recipe's."""
+    lines = list(dict.fromkeys(_line(item, sources, settings) for item in error.errors()))
     rest = len(lines) - SHOWN
     return "\n".join([*lines[:SHOWN], *([f"... and {rest} more"] if rest > 0 else [])])
 
 
-def _line(item: "ErrorDetails", sources: Mapping[Path, str]) -> str:
-    path = _path(item)
+def _line(item: "ErrorDetails", sources: Mapping[Path, str], settings: frozenset[str]) -> str:
+    path = tuple(str(part) for part in item["loc"])
     source = _source(path, sources)
     prefix = f"{source}: " if source else ""
     dotted = ".".join(path)
     match item["type"]:
         case "extra_forbidden":
-            return f"{prefix}{_unknown_key(path)}"
-        case "union_tag_invalid":
-            return f"{prefix}{unknown_variant(str(item['ctx']['tag']))}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+            return f"{prefix}{_unknown_key(path, settings)}"
+        case "recipe":
+            return f"{prefix}{item['msg']}"
         case _:
             return f"{prefix}{dotted}: {_fault(item, dotted)}"
-
-
-def _path(item: "ErrorDetails") -> Path:
-    """Return where the mistake is, in the words of the file: pydantic adds the recipe's name."""
-    path = tuple(str(part) for part in item["loc"])
-    if path[:1] == ("recipe",) and len(path) > 1 and path[1] in variants():
-        return (path[0], *path[2:])
-    return path
 
 
 def _source(path: Path, sources: Mapping[Path, str]) -> str | None:
@@ -77,9 +63,10 @@ def _fault(item: "ErrorDetails", dotted: str) -> str:
     return f"{text}, not {shown}"
 
 
-def _unknown_key(path: Path) -> str:
+def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     """Say that a key is unknown, and which one was probably meant."""
     known = [tuple(field.path.split(".")) for field in fields()]
+    known += [("recipe", name) for name in settings]
     *section, leaf = path
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})

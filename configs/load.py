@@ -12,10 +12,10 @@ from typing import cast
 from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
-from .explain import explain, unknown_variant
+from .explain import explain
 from .mode import FIELD, mode_layer
+from .own_function import names_function
 from .read import (
-    DEFAULT_VARIANT,
     Layer,
     Values,
     is_file_name,
@@ -25,8 +25,9 @@ from .read import (
     presets,
     read_chain,
 )
+from .recipes import Recipe
 from .schema import ConfigError, RunConfig
-from .variants import variants
+from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
     "ConfigField",
@@ -162,18 +163,17 @@ def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str |
         if variant is not None and override.value != variant:
             raise ConfigError(f"--variant {variant} and {override.source} recipe.name disagree")
         chosen = str(override.value)
-    if chosen is not None and chosen not in variants():
-        raise ConfigError(unknown_variant(chosen))
+    if chosen is not None:
+        recipe_class(chosen)
     return chosen
 
 
 def _adapted(layer: Layer, variant: str) -> Layer:
     """Drop the settings that a file makes for another recipe and the chosen one does not have."""
     other = named_variant(layer.values)
-    if other is None or other == variant or other not in variants():
+    if other is None or not (other in variants() or names_function(other)):
         return layer
-    known = variants()
-    foreign = known[other] - known[variant]
+    foreign = settings_of(other) - settings_of(variant)
     recipe = cast("Values", layer.values["recipe"])
     kept: Values = {name: value for name, value in recipe.items() if name not in foreign}
     return Layer(source=layer.source, values={**layer.values, "recipe": {**kept, "name": variant}})
@@ -190,6 +190,18 @@ def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
         return layers
     named = Layer(source=f"--variant {variant}", values={"recipe": {"name": variant}})
     return [*(_adapted(layer, variant) for layer in layers), named]
+
+
+def _named_by(layers: Sequence[Layer]) -> str:
+    """Return the recipe that the last of the layers names, which must be there."""
+    for layer in reversed(layers):
+        if name := named_variant(layer.values):
+            try:
+                recipe_class(name)
+            except ConfigError as error:
+                raise ConfigError(f"{layer.source}: recipe.name: {error}") from error
+            return name
+    return DEFAULT_VARIANT
 
 
 def _spoken(override: Override) -> Layer:
@@ -216,10 +228,9 @@ def load_config(
     outside = _from_environment(env)
     outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
     layers = _layers(name_or_path, _chosen_variant(variant, outside))
-    named = [found for layer in layers if (found := named_variant(layer.values))]
     said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
     merged = _Merged()
-    if mode := mode_layer(said, named[-1] if named else DEFAULT_VARIANT):
+    if mode := mode_layer(said, settings_of(_named_by(layers))):
         merged.add(mode)
     for layer in layers:
         merged.add(layer)
@@ -229,17 +240,26 @@ def load_config(
 
 
 def stored_config(
-    values: Mapping[str, object], overrides: Sequence[str | Override], env: Mapping[str, str]
+    values: Mapping[str, object],
+    overrides: Sequence[str | Override],
+    env: Mapping[str, str],
+    *,
+    to_run: bool = True,
 ) -> RunConfig:
     """Rebuild the configuration of a run from what `resolved` stored of it.
 
     Of the environment it takes the endpoints' key alone: the rest was resolved at the beginning.
+    Unless it is `to_run`, the file of a recipe of the user's own is not read.
 
     Raises:
         ConfigError: as `load_config`.
     """
+    stored = dict(values)
+    name = named_variant(stored)
+    if not to_run and name is not None and names_function(name):
+        stored["recipe"] = Recipe(name=name)
     merged = _Merged()
-    merged.add(Layer(source="the stored configuration of the run", values=dict(values)))
+    merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)
     return _validated(merged, env)
@@ -256,4 +276,13 @@ def _validated(merged: _Merged, env: Mapping[str, str]) -> RunConfig:
     try:
         return RunConfig.model_validate(merged.values)
     except ValidationError as error:
-        raise ConfigError(explain(error, merged.sources)) from None
+        settings = _settings(merged.values)
+        raise ConfigError(explain(error, merged.sources, settings)) from None
+
+
+def _settings(values: Values) -> frozenset[str]:
+    """Return the names of the settings of the recipe that was asked for, if there is one."""
+    try:
+        return settings_of(named_variant(values) or DEFAULT_VARIANT)
+    except ConfigError:
+        return frozenset()

@@ -3,12 +3,11 @@
 A mode ranks below every other source, so a preset or a file that sets one of its fields keeps it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
 from .read import Layer, Values, parse_yaml
-from .variants import variants
 
 MODES = Path(__file__).parent / "modes"
 FIELD = "mode"
@@ -19,8 +18,8 @@ def modes() -> list[str]:
     return sorted(path.stem for path in MODES.glob("*.yaml"))
 
 
-def mode_layer(layers: Sequence[Layer], variant: str) -> Layer | None:
-    """Return the values of the mode that the last of `layers` names, as far as `variant` has them.
+def mode_layer(layers: Sequence[Layer], settings: Collection[str]) -> Layer | None:
+    """Return the values of the mode that the last of `layers` names; of the recipe's, `settings`.
 
     None if no layer names one that there is: validation says what is wrong with another name.
     """
@@ -29,5 +28,5 @@ def mode_layer(layers: Sequence[Layer], variant: str) -> Layer | None:
         return None
     values = cast("Values", parse_yaml((MODES / f"{named[-1]}.yaml").read_text(encoding="utf-8")))
     recipe = cast("Values", values.pop("recipe"))
-    kept = {name: value for name, value in recipe.items() if name in variants().get(variant, ())}
+    kept = {name: value for name, value in recipe.items() if name in settings}
     return Layer(source=f"mode {named[-1]}", values={**values, "recipe": kept})

@@ -13,10 +13,9 @@ from typing import cast
 import yaml
 
 from .schema import PRESETS, ConfigError
-from .variants import variants
+from .variants import DEFAULT_VARIANT, recipe_class
 
 EXTENDS = "extends"
-DEFAULT_VARIANT = "rlrf"
 LONGEST_CHAIN = 8
 """A longer chain of files that extend each other is taken for a circle."""
 
@@ -83,22 +82,19 @@ def presets() -> list[str]:
 
 
 def preset_file(world: str, variant: str) -> Path:
-    """Return the file of a shipped preset.
+    """Return the file of a shipped preset: the variant's own, or that of its settings' class.
 
     Raises:
-        ConfigError: if there is no such world, or no such variant of it.
+        ConfigError: if there is no such world, or no such variant.
     """
     if world not in presets():
         near = difflib.get_close_matches(world, presets(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         names = ", ".join(presets())
         raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
-    path = PRESETS / world / f"{variant}.yaml"
-    if variant not in variants() or not path.is_file():
-        # The other files of a world are there to be extended.
-        names = ", ".join(name for name in variants() if path.with_name(f"{name}.yaml").is_file())
-        raise ConfigError(f"the preset {world!r} has no variant {variant!r}; it has: {names}")
-    return path
+    kind = recipe_class(variant)
+    own = PRESETS / world / f"{kind.model_fields['name'].default}.yaml"
+    return own if own.is_file() else PRESETS / world / f"{kind.preset}.yaml"
 
 
 def is_file_name(name: str) -> bool:

@@ -1,16 +1,66 @@
-"""The settings of each recipe, and the union by which a configuration names one."""
+"""The settings of each recipe; its base classes say what the recipe needs of a run.
 
-from typing import Annotated, Literal
+A run opens what its recipe's settings ask for, and nothing else. A recipe of your own takes one of
+these classes, or one that extends the bases it needs.
+"""
 
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from .section import Place, Section, semantic
 
+# The bases
 
-class RLRF(Section):
+
+class Recipe(Section):
+    """The settings of a recipe that needs nothing but prompts, a policy and a critic.
+
+    `preset` is the file of a preset world that it starts from, where it has none of its own.
+    """
+
+    preset: ClassVar[str] = "base"
+
+    name: str = semantic("", "the variant; see `lpfloop variants`")
+
+
+class Annotated(Recipe):
+    """It learns from comparisons: annotators compare answers of the policy."""
+
+    preset: ClassVar[str] = "alpacafarm"
+
+    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+
+
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+
+
+class Graded(Recipe):
+    """It learns from graded completions of a pool of models, binarised."""
+
+    preset: ClassVar[str] = "ultrafeedback"
+
+    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+
+
+class Rewarded(Recipe):
+    """It optimises a reward: the configured reward model's, or else that of one it trains.
+
+    Together with `Annotated` or `Graded`: those are asked only where no reward model is configured.
+    """
+
+
+class Varied(Recipe):
+    """It can leave out prompts whose answers have all the same reward."""
+
+
+# The recipes
+
+
+class RLRF(Varied):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
-    name: Literal["rlrf"] = semantic("rlrf", "the variant; see `lpfloop variants`")
+    name: str = semantic("rlrf", "the variant; see `lpfloop variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
     m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
@@ -19,10 +69,10 @@ class RLRF(Section):
     )
 
 
-class RewardOnly(Section):
+class RewardOnly(Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
-    name: Literal["reward-only"] = semantic("reward-only", "the variant; see `lpfloop variants`")
+    name: str = semantic("reward-only", "the variant; see `lpfloop variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
     train: Literal["dpo", "rs"] = semantic(
@@ -30,168 +80,121 @@ class RewardOnly(Section):
     )
 
 
-class SFT(Section):
+class SFT(Recipe):
     """Supervised fine-tuning on people's demonstrations (AlpacaFarm's SFT 10k)."""
 
-    name: Literal["sft"] = semantic("sft", "the variant; see `lpfloop variants`")
+    preset: ClassVar[str] = Annotated.preset
+
+    name: str = semantic("sft", "the variant; see `lpfloop variants`")
 
 
-class FeedME(Section):
+class FeedME(Annotated):
     """Supervised fine-tuning on the preferred answer of each annotated pair."""
 
-    name: Literal["feedme"] = semantic("feedme", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("feedme", "the variant; see `lpfloop variants`")
 
 
-class RewardConditioning(Section):
+class RewardConditioning(Annotated):
     """Both answers of a pair behind a control token; the positive one conditions the policy."""
 
-    name: Literal["reward-conditioning"] = semantic(
-        "reward-conditioning", "the variant; see `lpfloop variants`"
-    )
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("reward-conditioning", "the variant; see `lpfloop variants`")
     positive: str = semantic("Good answer:", "what stands before a prompt whose answer won")
     negative: str = semantic("Bad answer:", "what stands before a prompt whose answer lost")
 
 
-class DPO(Section):
+class DPO(Annotated):
     """Direct preference optimisation on annotated pairs."""
 
-    name: Literal["dpo"] = semantic("dpo", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("dpo", "the variant; see `lpfloop variants`")
 
 
-class RewardModelling(Section):
+class RewardModelling(Annotated):
     """A reward model from annotated pairs; the policy stays as it is."""
 
-    name: Literal["reward-model"] = semantic("reward-model", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("reward-model", "the variant; see `lpfloop variants`")
 
 
-class BestOfN(Section):
+class BestOfN(Annotated, Rewarded):
     """The best of n answers by reward, for a curve of n; nothing is trained but the reward."""
 
-    name: Literal["best-of-n"] = semantic("best-of-n", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("best-of-n", "the variant; see `lpfloop variants`")
     most: int = semantic(1024, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples; 0.9 in the paper's code", gt=0, le=1)
 
 
-class ExpertIteration(Section):
+class ExpertIteration(Annotated, Rewarded, Varied):
     """Best-of-n on unlabeled prompts, then supervised fine-tuning on the best."""
 
-    name: Literal["expert-iteration"] = semantic(
-        "expert-iteration", "the variant; see `lpfloop variants`"
-    )
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("expert-iteration", "the variant; see `lpfloop variants`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
     start: Literal["initial", "previous"] = semantic(
         "initial", "what each round fine-tunes: M_0, or the policy before it"
     )
 
 
-class PPO(Section):
+class PPO(Annotated, Rewarded, Varied):
     """Proximal policy optimisation against the reward model, with a KL penalty to M_0."""
 
-    name: Literal["ppo"] = semantic("ppo", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
+    name: str = semantic("ppo", "the variant; see `lpfloop variants`")
 
 
-class Quark(Section):
+class Quark(Annotated, Rewarded, Varied):
     """Fine-tuning on the best quantile of the policy's own samples, with a KL penalty to M_0."""
 
-    name: Literal["quark"] = semantic("quark", "the variant; see `lpfloop variants`")
-    n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
-
-
-Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
-
-
-class Graded(Section):
-    """What UltraFeedback's recipes share: graded completions of a pool of models, binarised."""
-
-    n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
-    binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
-    mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+    name: str = semantic("quark", "the variant; see `lpfloop variants`")
 
 
 class UltraFeedbackDPO(Graded):
     """DPO on pairs of graded completions (UltraFeedback)."""
 
-    name: Literal["ultrafeedback-dpo"] = semantic(
-        "ultrafeedback-dpo", "the variant; see `lpfloop variants`"
-    )
+    name: str = semantic("ultrafeedback-dpo", "the variant; see `lpfloop variants`")
 
 
-class UltraFeedbackBoN(Graded):
+class UltraFeedbackBoN(Graded, Rewarded):
     """A reward model of graded completions, and its best of n answers (Section 3.2)."""
 
-    name: Literal["ultrafeedback-bon"] = semantic(
-        "ultrafeedback-bon", "the variant; see `lpfloop variants`"
-    )
+    name: str = semantic("ultrafeedback-bon", "the variant; see `lpfloop variants`")
     most: int = semantic(16, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples", gt=0, le=1)
 
 
-class UltraFeedbackPPO(Graded):
+class UltraFeedbackPPO(Graded, Rewarded, Varied):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
-    name: Literal["ultrafeedback-ppo"] = semantic(
-        "ultrafeedback-ppo", "the variant; see `lpfloop variants`"
-    )
+    name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop variants`")
 
 
-class CritiqueModel(Section):
+class CritiqueModel(Recipe):
     """The critic's critiques, learned by the policy's own weights (UltraFeedback, Section 2.6)."""
 
-    name: Literal["critique-model"] = semantic(
-        "critique-model", "the variant; see `lpfloop variants`"
-    )
+    name: str = semantic("critique-model", "the variant; see `lpfloop variants`")
     n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
 
 
-class ChatGLMPPO(Section):
+class ChatGLM(Annotated, Rewarded, Varied):
+    """What ChatGLM-RLHF's recipes share: a debiased reward model of all comparisons."""
+
+    preset: ClassVar[str] = "chatglm"
+
+    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+
+
+class ChatGLMPPO(ChatGLM):
     """ChatGLM-RLHF: a debiased reward model, then PPO against a reference reward."""
 
-    name: Literal["chatglm-ppo"] = semantic("chatglm-ppo", "the variant; see `lpfloop variants`")
-    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+    name: str = semantic("chatglm-ppo", "the variant; see `lpfloop variants`")
 
 
-class ChatGLMDPO(Section):
+class ChatGLMDPO(ChatGLM):
     """ChatGLM-RLHF: DPO on pairs that the reward model tells apart (Section 3.4)."""
 
-    name: Literal["chatglm-dpo"] = semantic("chatglm-dpo", "the variant; see `lpfloop variants`")
-    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+    name: str = semantic("chatglm-dpo", "the variant; see `lpfloop variants`")
     best_of: int = semantic(8, "samples a prompt, of which pairs are made by reward", ge=2)
     top_k: int = semantic(1, "pairs a prompt", ge=1)
 
 
-class ChatGLMRS(Section):
+class ChatGLMRS(ChatGLM):
     """ChatGLM-RLHF's comparison: fine-tuning on the best samples by reward (Section 3.4)."""
 
-    name: Literal["chatglm-rs"] = semantic("chatglm-rs", "the variant; see `lpfloop variants`")
-    n: int = semantic(4, "answers a prompt, every two of which are compared", ge=2)
+    name: str = semantic("chatglm-rs", "the variant; see `lpfloop variants`")
     best_of: int = semantic(8, "samples a prompt, of which the best is learned", ge=2)
-
-
-RecipeConfig = Annotated[
-    RLRF
-    | RewardOnly
-    | SFT
-    | FeedME
-    | RewardConditioning
-    | DPO
-    | RewardModelling
-    | BestOfN
-    | ExpertIteration
-    | PPO
-    | Quark
-    | UltraFeedbackDPO
-    | UltraFeedbackBoN
-    | UltraFeedbackPPO
-    | CritiqueModel
-    | ChatGLMPPO
-    | ChatGLMDPO
-    | ChatGLMRS,
-    Field(discriminator="name"),
-]

@@ -5,7 +5,9 @@ a field may declare stands in `section`.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, SerializeAsAny
 
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
@@ -20,8 +22,27 @@ from .methods import (
     RewardTraining,
     SFTTraining,
 )
-from .recipes import RLRF, RecipeConfig
-from .section import Place, Section, cosmetic, live, semantic
+from .recipes import RLRF, Recipe
+from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .variants import chosen_recipe
+
+__all__ = [
+    "PRESETS",
+    "BudgetConfig",
+    "ConfigError",
+    "CriticConfig",
+    "EmbedderConfig",
+    "EngineConfig",
+    "IndexConfig",
+    "PartsConfig",
+    "PolicyConfig",
+    "PriceConfig",
+    "PromptsConfig",
+    "RewardConfig",
+    "RunConfig",
+    "SamplingConfig",
+    "TrainingConfig",
+]
 
 
 class PartsConfig(Section):
@@ -173,7 +194,7 @@ class RunConfig(Section):
     policy: PolicyConfig = PolicyConfig()
     critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
-    recipe: RecipeConfig = RLRF()
+    recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
     mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
         "fixed", "defaults for what AlpacaFarm's paper and its code do differently"
     )
@@ -193,10 +214,6 @@ class RunConfig(Section):
     evaluation: SamplingConfig = semantic(
         SamplingConfig(temperature=0.0), "how answers are evaluated"
     )
-
-
-class ConfigError(ValueError):
-    """A configuration that can not be used; the message names the file and the field."""
 
 
 PRESETS = Path(__file__).parent / "presets"

@@ -10,6 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file and the field."""
+
+
 EFFECT = "effect"
 Effect = Literal["semantic", "cosmetic", "live"]
 

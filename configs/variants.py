@@ -1,13 +1,124 @@
-"""The recipes that a configuration can name, as the schema's union lists them."""
+"""Recipes by name: those that are shipped, and functions of the user's own."""
 
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any, cast, get_type_hints
 
-from .describe import sections_of
-from .schema import RunConfig
+from pydantic_core import PydanticCustomError
+
+from . import recipes
+from .own_function import OwnFunction, names_function, own_function
+from .recipes import Recipe
+from .section import EFFECT, ConfigError, Section
+
+DEFAULT_VARIANT = "rlrf"
+ITERATION_AND_CONFIG = 2
 
 
 @cache
-def variants() -> dict[str, frozenset[str]]:
-    """Return the names of the recipes, each with the names of its settings."""
-    kinds = sections_of(RunConfig.model_fields["recipe"])
-    return {kind.model_fields["name"].default: frozenset(kind.model_fields) for kind in kinds}
+def variants() -> Mapping[str, type[Recipe]]:
+    """Return the settings' classes of the shipped recipes, by name: all that have one."""
+    classes = cast("list[object]", list(vars(recipes).values()))
+    found = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Recipe)]
+    named = {str(kind.model_fields["name"].default): kind for kind in found}
+    return {name: kind for name, kind in named.items() if name}
+
+
+def recipe_class(name: str) -> type[Recipe]:
+    """Return the class of a recipe's settings.
+
+    Raises:
+        ConfigError: if there is no such recipe, or the user's own cannot be used.
+    """
+    if name in variants():
+        return variants()[name]
+    if names_function(name):
+        return settings_class(own_recipe(name))
+    raise ConfigError(unknown_variant(name))
+
+
+def own_recipe(place: str) -> OwnFunction:
+    """Import a recipe of the user's own.
+
+    Raises:
+        ConfigError: if it cannot be used.
+    """
+    return own_function(place, arguments=ITERATION_AND_CONFIG)
+
+
+def settings_class(recipe: OwnFunction) -> type[Recipe]:
+    """Return the class that the second parameter of a user's recipe is annotated with.
+
+    Raises:
+        ConfigError: if there is none, or it is no class of a recipe's settings.
+    """
+    parameter = list(inspect.signature(recipe.function).parameters.values())[1]
+    kind = _resolved(recipe.function, parameter)
+    if not (isinstance(kind, type) and issubclass(kind, Recipe)):
+        raise ConfigError(
+            f"{recipe.place}: annotate its second parameter, {parameter.name!r}, with the class of "
+            "its settings: one of lpfloop.configs.recipes, or your own that extends one"
+        )
+    _require_declared(recipe.place, kind)
+    return kind
+
+
+def settings_of(name: str) -> frozenset[str]:
+    """Return the names of a recipe's settings.
+
+    Raises:
+        ConfigError: as `recipe_class`.
+    """
+    return frozenset(recipe_class(name).model_fields)
+
+
+def chosen_recipe(value: object) -> object:
+    """Validate a recipe's settings by the class of the recipe that they name."""
+    if not isinstance(value, dict):
+        return value
+    values = cast("dict[str, object]", value)
+    name = values.get("name", DEFAULT_VARIANT)
+    try:
+        kind = recipe_class(str(name))
+    except ConfigError as error:
+        raise PydanticCustomError("recipe", "{reason}", {"reason": str(error)}) from error
+    return kind.model_validate({**values, "name": name})
+
+
+def short_name(name: str) -> str:
+    """Return a recipe's name as it stands in the name of a run."""
+    return name.rpartition(":")[2].lower() if names_function(name) else name
+
+
+def unknown_variant(name: str) -> str:
+    """Say that no recipe has this name."""
+    near = difflib.get_close_matches(name, variants(), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"there is no variant {name!r}; {hint}variants: {', '.join(variants())}, or a function of "
+        "your own as ./FILE.py:NAME"
+    )
+
+
+def _resolved(function: Callable[..., Any], parameter: inspect.Parameter) -> object:
+    """Return what a parameter is annotated with, also where it stands as a text."""
+    wanted = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
+    try:
+        return get_type_hints(wanted, globalns=inspect.unwrap(function).__globals__).get("it")
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def _require_declared(place: str, section: type[Section]) -> None:
+    """Refuse settings that do not say whether they can change a row."""
+    for name, info in section.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            _require_declared(place, kind)
+        elif EFFECT not in cast("Mapping[str, object]", info.json_schema_extra or {}):
+            raise ConfigError(
+                f"{place}: the setting {section.__name__}.{name} must say whether it changes rows: "
+                f'write {name}: TYPE = semantic(DEFAULT, "what it is")'
+            )

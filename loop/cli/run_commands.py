@@ -66,6 +66,7 @@ def run(
 ) -> None:
     """Run the loop; the same run name again continues where it stopped."""
     from ...configs.load import Override, load_config
+    from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
 
     given = (
@@ -96,7 +97,7 @@ def run(
             compare_variants(suite)
             return
         loaded = load_config(chosen, variant, [*overrides, *(settings or ())], os.environ)
-        name = name or f"{Path(chosen or 'tiny').stem}-{loaded.recipe.name}"
+        name = name or f"{Path(chosen or 'tiny').stem}-{short_name(loaded.recipe.name)}"
         if detach:
             words = [f"--set={item}" for item in settings or ()]
             options = {"config": chosen, "variant": variant, "run": name, "lake": lake}

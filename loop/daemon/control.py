@@ -286,7 +286,7 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
         why = "can not change while a run goes on" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; these can be set: {', '.join(live)}")
     change = Override(source="ctl set", path=path, value=value)
-    checked = stored_config(resolved(config), [change], {})
+    checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})
     return _grafted(config, checked, path.split("."))
 
 

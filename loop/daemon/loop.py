@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.feedback import FeedbackCritic
@@ -22,7 +23,8 @@ from ..evaluation.assess import evaluate, require_assessable
 from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
-from ..recipes import RECIPES
+from ..recipes import variant_of
+from ..recipes.needs import require_needs
 from ..run.completers import completers_of
 from ..run.conditioning import control_of
 from ..run.fork import Fork
@@ -108,6 +110,7 @@ def opened(
         ConfigError: if something configured can not be used, or the run exists with other settings.
     """
     folder = run_folder(job.lake, job.name)
+    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
     filters = Filters.from_config(job.config)
@@ -213,7 +216,14 @@ def _trained(it: Iteration, given: Given | None) -> Checkpoint:
     if given is not None and it.number == given.iteration:
         return train_given(it, given)
     config = it.run.config.recipe
-    return RECIPES[config.name].recipe(it, config)
+    # A recipe of the user's own may return anything.
+    made = cast("object", variant_of(config.name).recipe(it, config))
+    if not isinstance(made, Checkpoint):
+        raise ConfigError(
+            f"the recipe {config.name} returned {made!r:.60}, and no checkpoint: end it with "
+            "`return train(it, ...)`"
+        )
+    return made
 
 
 def iteration(

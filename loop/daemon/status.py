@@ -93,7 +93,7 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
         turn["stages"] = [
             stage.as_json() for stage in stages if stage.iteration == turn["iteration"]
         ]
-    config = stored_config(json.loads(reader.meta("config") or "{}"), (), {})
+    config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
     return {**found, **place, "daemon": daemon.as_json(), "spend": spend(reader, config.budget)}
 

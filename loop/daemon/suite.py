@@ -11,18 +11,19 @@ from pathlib import Path
 
 from ...configs.describe import fields
 from ...configs.load import Override, load_config
+from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import run_folder
 from ..lake.query.runs import open_run
-from ..recipes import RECIPES
+from ..recipes import RECIPES, variant_of
 from ..run.outcomes import NothingToTrainOn
 from .control import resolved_at
 from .job import Job
 
 SUPERVISED, REWARD = "sft", "reward-model"
 ALL = "all"
-PAPER = "AlpacaFarm"
 SHARED = ("annotation.", "assessment.")
 """The settings that all variants take over from the first: who compares, and what is measured."""
 
@@ -41,7 +42,7 @@ class Suite:
 
     def name(self, variant: str, seed: int) -> str:
         """Return the name of the run of a variant under a seed."""
-        return f"{self.prefix}-{variant}-{seed}"
+        return f"{self.prefix}-{short_name(variant)}-{seed}"
 
     @property
     def names(self) -> list[str]:
@@ -57,11 +58,15 @@ def chosen_variants(text: str) -> tuple[str, ...]:
     """
     named = [name.strip() for name in text.split(",") if name.strip()]
     if named == [ALL]:
-        named = [name for name, variant in RECIPES.items() if PAPER in variant.paper]
-    unknown = [name for name in named if name not in RECIPES]
+        named = [name for name, variant in RECIPES.items() if variant.compared]
+    unknown = [name for name in named if not (name in RECIPES or names_function(name))]
     if unknown or not named:
         known = ", ".join(RECIPES)
-        raise ConfigError(f"--variants {text}: write {ALL}, or some of {known}, with commas")
+        raise ConfigError(
+            f"--variants {text}: write {ALL}, or some of {known}, or ./FILE.py:NAME, with commas"
+        )
+    for name in named:
+        variant_of(name)
     first = [SUPERVISED] if SUPERVISED in named else []
     rest = [name for name in dict.fromkeys(named) if name not in (SUPERVISED, REWARD)]
     return (*first, REWARD, *rest)
@@ -78,7 +83,7 @@ def run_suite(
     empty = dict[str, str]()
     for seed in suite.seeds:
         for job in _jobs(suite, seed):
-            note(f"{job.name}: {RECIPES[job.config.recipe.name].summary}")
+            note(f"{job.name}: {variant_of(job.config.recipe.name).summary}")
             try:
                 turn(job)
             except NothingToTrainOn as reason:

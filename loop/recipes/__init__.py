@@ -1,9 +1,12 @@
 """The loop variants: one file a method, one line each in `RECIPES`."""
 
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...configs.variants import own_recipe, recipe_class
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from . import (
@@ -30,66 +33,51 @@ from . import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A recipe and what `lpfloop variants` says of it."""
+    """A recipe and what `lpfloop variants` says of it; `--variants all` runs those `compared`."""
 
     recipe: Callable[[Iteration, Any], Checkpoint]
     paper: str
     summary: str
+    compared: bool
+
+
+def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False) -> Variant:
+    """Return a recipe with the `PAPER` and the `SUMMARY` of its module."""
+    said = vars(sys.modules[recipe.__module__])
+    return Variant(recipe=recipe, paper=said["PAPER"], summary=said["SUMMARY"], compared=compared)
 
 
 RECIPES: Mapping[str, Variant] = {
-    "rlrf": Variant(recipe=rlrf.rlrf, paper=rlrf.PAPER, summary=rlrf.SUMMARY),
-    "reward-only": Variant(
-        recipe=reward_only.reward_only, paper=reward_only.PAPER, summary=reward_only.SUMMARY
-    ),
-    "sft": Variant(recipe=sft.sft, paper=sft.PAPER, summary=sft.SUMMARY),
-    "feedme": Variant(recipe=feedme.feedme, paper=feedme.PAPER, summary=feedme.SUMMARY),
-    "reward-conditioning": Variant(
-        recipe=reward_conditioning.reward_conditioning,
-        paper=reward_conditioning.PAPER,
-        summary=reward_conditioning.SUMMARY,
-    ),
-    "dpo": Variant(recipe=dpo.dpo, paper=dpo.PAPER, summary=dpo.SUMMARY),
-    "reward-model": Variant(
-        recipe=reward_model.reward_model, paper=reward_model.PAPER, summary=reward_model.SUMMARY
-    ),
-    "best-of-n": Variant(
-        recipe=best_of_n.best_of_n, paper=best_of_n.PAPER, summary=best_of_n.SUMMARY
-    ),
-    "expert-iteration": Variant(
-        recipe=expert_iteration.expert_iteration,
-        paper=expert_iteration.PAPER,
-        summary=expert_iteration.SUMMARY,
-    ),
-    "ppo": Variant(recipe=ppo.ppo, paper=ppo.PAPER, summary=ppo.SUMMARY),
-    "quark": Variant(recipe=quark.quark, paper=quark.PAPER, summary=quark.SUMMARY),
-    "ultrafeedback-dpo": Variant(
-        recipe=ultrafeedback_dpo.ultrafeedback_dpo,
-        paper=ultrafeedback_dpo.PAPER,
-        summary=ultrafeedback_dpo.SUMMARY,
-    ),
-    "ultrafeedback-bon": Variant(
-        recipe=ultrafeedback_bon.ultrafeedback_bon,
-        paper=ultrafeedback_bon.PAPER,
-        summary=ultrafeedback_bon.SUMMARY,
-    ),
-    "ultrafeedback-ppo": Variant(
-        recipe=ultrafeedback_ppo.ultrafeedback_ppo,
-        paper=ultrafeedback_ppo.PAPER,
-        summary=ultrafeedback_ppo.SUMMARY,
-    ),
-    "critique-model": Variant(
-        recipe=critique_model.critique_model,
-        paper=critique_model.PAPER,
-        summary=critique_model.SUMMARY,
-    ),
-    "chatglm-ppo": Variant(
-        recipe=chatglm_ppo.chatglm_ppo, paper=chatglm_ppo.PAPER, summary=chatglm_ppo.SUMMARY
-    ),
-    "chatglm-dpo": Variant(
-        recipe=chatglm_dpo.chatglm_dpo, paper=chatglm_dpo.PAPER, summary=chatglm_dpo.SUMMARY
-    ),
-    "chatglm-rs": Variant(
-        recipe=chatglm_rs.chatglm_rs, paper=chatglm_rs.PAPER, summary=chatglm_rs.SUMMARY
-    ),
+    "rlrf": shipped(rlrf.rlrf),
+    "reward-only": shipped(reward_only.reward_only),
+    "sft": shipped(sft.sft, compared=True),
+    "feedme": shipped(feedme.feedme, compared=True),
+    "reward-conditioning": shipped(reward_conditioning.reward_conditioning, compared=True),
+    "dpo": shipped(dpo.dpo, compared=True),
+    "reward-model": shipped(reward_model.reward_model, compared=True),
+    "best-of-n": shipped(best_of_n.best_of_n, compared=True),
+    "expert-iteration": shipped(expert_iteration.expert_iteration, compared=True),
+    "ppo": shipped(ppo.ppo, compared=True),
+    "quark": shipped(quark.quark, compared=True),
+    "ultrafeedback-dpo": shipped(ultrafeedback_dpo.ultrafeedback_dpo),
+    "ultrafeedback-bon": shipped(ultrafeedback_bon.ultrafeedback_bon),
+    "ultrafeedback-ppo": shipped(ultrafeedback_ppo.ultrafeedback_ppo),
+    "critique-model": shipped(critique_model.critique_model),
+    "chatglm-ppo": shipped(chatglm_ppo.chatglm_ppo),
+    "chatglm-dpo": shipped(chatglm_dpo.chatglm_dpo),
+    "chatglm-rs": shipped(chatglm_rs.chatglm_rs),
 }
+
+
+def variant_of(name: str) -> Variant:
+    """Return a recipe by its name: a shipped one, or a function of the user's own.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    recipe_class(name)
+    own = own_recipe(name)
+    summary = (inspect.getdoc(own.function) or own.name).splitlines()[0]
+    return Variant(recipe=own.function, paper="your own", summary=summary, compared=False)

@@ -1,35 +1,14 @@
 """What methods share that learn from comparisons: annotated pairs, and a reward model of them."""
 
-from ...configs.recipes import (
-    DPO,
-    PPO,
-    BestOfN,
-    ChatGLMDPO,
-    ChatGLMPPO,
-    ChatGLMRS,
-    ExpertIteration,
-    Quark,
-    RewardModelling,
-)
+from ...configs.recipes import Annotated, Rewarded
 from ...stores.records import Pair, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..stages.compare import annotate
 from ..stages.prefer import prefer
 from ..stages.sample import sample
 from ..stages.train_reward import train_reward
-
-Annotated = (
-    DPO
-    | RewardModelling
-    | BestOfN
-    | ExpertIteration
-    | PPO
-    | Quark
-    | ChatGLMPPO
-    | ChatGLMDPO
-    | ChatGLMRS
-)
 
 
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
@@ -43,3 +22,6 @@ def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:
     if it.has_reward:
         return None
     return train_reward(it, annotated(it, cfg))
+
+
+NEEDS: Needs = {surrogate: (Annotated, Rewarded)}

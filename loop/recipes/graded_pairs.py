@@ -1,9 +1,10 @@
 """What UltraFeedback's methods share: pairs of graded completions, and the reward made of them."""
 
-from ...configs.recipes import Graded
+from ...configs.recipes import Graded, Rewarded
 from ...stores.records import Pair, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..stages.complete import complete
 from ..stages.grade import grade, grade_overall
 from ..stages.mix import mixed
@@ -30,3 +31,6 @@ def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:
     if it.has_reward:
         return None
     return train_reward(it, graded_pairs(it, cfg))
+
+
+NEEDS: Needs = {graded_reward: (Graded, Rewarded)}

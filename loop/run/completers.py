@@ -3,17 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...configs.recipes import Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
-from .models import NO_MODEL
+from .models import is_rewarded
 from .secrecy import hide_secrets_of
-
-COMPLETING = frozenset({"ultrafeedback-dpo"})
-"""The recipes that learn from completions by a pool of models, whatever else is configured."""
-REWARDED = frozenset({"ultrafeedback-bon", "ultrafeedback-ppo"})
-"""The recipes that learn a reward model from them, unless one is configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +44,7 @@ class Completers:
 
 def completes(config: RunConfig) -> bool:
     """Whether a run's recipe asks a pool of models for completions."""
-    name, rewarded = config.recipe.name, config.reward.model != NO_MODEL
-    return name in COMPLETING or (name in REWARDED and not rewarded)
+    return isinstance(config.recipe, Graded) and not is_rewarded(config)
 
 
 def completers_of(config: RunConfig) -> Completers | None:

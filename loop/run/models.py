@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...configs.annotation import Role
 from ...configs.load import semantic
+from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
 from ...policies.engines.engine import Engine, EngineError, Scorer
@@ -35,6 +36,11 @@ def located(model: str, part: str = "policy") -> str:
 def is_endpoint(model: str) -> bool:
     """Whether the model is served elsewhere, so that its weights are not at hand."""
     return model.startswith(("http://", "https://"))
+
+
+def is_rewarded(config: RunConfig) -> bool:
+    """Whether a reward model is configured for a recipe that would train one of its own else."""
+    return isinstance(config.recipe, Rewarded) and config.reward.model != NO_MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

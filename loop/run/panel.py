@@ -7,18 +7,12 @@ evaluated, has none; p_single is one annotator at temperature 0, without noise.
 from dataclasses import dataclass
 
 from ...configs.annotation import Role
+from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.annotators.annotator_pool import Annotator, Pool, load_pool
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
-from .models import NO_MODEL, is_endpoint
-
-ANNOTATING = frozenset({"feedme", "reward-conditioning", "dpo", "reward-model"})
-"""The recipes that learn from comparisons, whatever else is configured."""
-REWARDED = frozenset(
-    {"best-of-n", "expert-iteration", "ppo", "quark", "chatglm-ppo", "chatglm-dpo", "chatglm-rs"}
-)
-"""The recipes that learn a reward model from comparisons, unless one is configured."""
+from .models import is_endpoint, is_rewarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +78,7 @@ NOBODY = Panels(training=None, evaluation=None)
 
 def annotates(config: RunConfig) -> bool:
     """Whether a run's recipe learns from comparisons."""
-    rewarded = config.reward.model != NO_MODEL
-    name = config.recipe.name
-    return name in ANNOTATING or (name in REWARDED and not rewarded)
+    return isinstance(config.recipe, Annotated) and not is_rewarded(config)
 
 
 def _training(pool: Pool, config: RunConfig) -> Panel:

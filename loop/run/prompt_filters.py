@@ -5,24 +5,11 @@ from typing import Self
 
 from ...configs.engines import EngineConfig
 from ...configs.filters import RuleFilters
+from ...configs.recipes import Varied
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.variants import variants
 from ...critics.quality.prompt_review import Reviewer
 from ..data.prompt_rules import Rules
-
-VARYING = frozenset(
-    {
-        "rlrf",
-        "reward-only",
-        "expert-iteration",
-        "ppo",
-        "quark",
-        "ultrafeedback-ppo",
-        "chatglm-ppo",
-        "chatglm-dpo",
-        "chatglm-rs",
-    }
-)
-"""The recipes that improve a policy by the reward of its own answers (`Iteration.varied`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +51,12 @@ def _refuse_without_effect(config: RunConfig) -> None:
             f"prompts.quality.per_intention is {quality.per_intention}, but there are no classes; "
             "set prompts.quality.intentions to general, or to a YAML file"
         )
-    name, margin = config.recipe.name, config.prompts.variance.margin
-    if margin is not None and name not in VARYING:
+    recipe, margin = config.recipe, config.prompts.variance.margin
+    if margin is not None and not isinstance(recipe, Varied):
+        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Varied)))
         raise ConfigError(
-            f"prompts.variance.margin is {margin}, but {name} optimises no policy by a reward, so "
-            f"that nothing is filtered; leave it out, or choose one of {', '.join(sorted(VARYING))}"
+            f"prompts.variance.margin is {margin}, but {recipe.name} optimises no policy by a "
+            f"reward, so that nothing is filtered; leave it out, or choose one of {able}"
         )
 
 

@@ -11,11 +11,14 @@ from functools import partial
 from itertools import combinations
 from typing import Literal
 
+from ...configs.recipes import Annotated
+from ...configs.schema import ConfigError
 from ...critics.annotators.simulate import draw_key
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..run.panel import Panel
 from ..run.run import Verb
 from .annotate import Annotating
@@ -31,7 +34,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
 
     Raises:
-        RuntimeError: if the run was opened as one that learns from no comparisons.
+        ConfigError: if the run was opened as one that learns from no comparisons.
     """
     panel = _present(it.run.panels.training)
     seed, config = it.run.config.seed, it.run.config.annotation
@@ -52,7 +55,7 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
     An answer that is empty or truncated is compared as it is; a prompt without an output is not.
 
     Raises:
-        RuntimeError: if the run was opened as one that evaluates by no comparisons.
+        ConfigError: if the run was opened as one that evaluates by no comparisons.
     """
     panel = _present(it.run.panels.evaluation)
     keyed_on = it.run.config.annotation.keyed_on
@@ -124,7 +127,10 @@ def _match(first: Candidate, second: Candidate, keyed_on: Literal["pair", "instr
 
 def _present(panel: Panel | None) -> Panel:
     if panel is None:
-        raise RuntimeError("this run was opened without annotators: see `Panels.of`")
+        raise ConfigError(
+            "this run has no annotators: the class of the recipe's settings needs Annotated among "
+            "its bases, or assessment.reference must name what answers are compared with"
+        )
     return panel
 
 
@@ -176,3 +182,6 @@ def _paid(
 
 def _tasks(annotating: Annotating, matched: Matched, chunk: int) -> list[Task]:
     return annotating.desk.tasks(matched(chunk))
+
+
+NEEDS: Needs = {annotate: (Annotated,)}

@@ -7,6 +7,7 @@ asks only it again; who answers which prompt is drawn beforehand (`assigning`).
 from dataclasses import replace
 
 from ...configs.load import semantic
+from ...configs.recipes import Graded
 from ...configs.schema import SamplingConfig
 from ...stores.keys import Json
 from ...stores.records import Candidate, Prompt
@@ -16,6 +17,7 @@ from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
+from ..run.needs import Needs
 from ..run.run import Verb, Work
 from .draw_candidates import CandidateDrawing
 from .model_assignment import principle_of, slots, told
@@ -103,3 +105,6 @@ def _draws(
         )
         for draw, principle in zip(ids, principles, strict=True)
     ]
+
+
+NEEDS: Needs = {complete: (Graded,)}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.load import semantic
+from ...configs.recipes import Graded
 from ...critics.grading.grade_reply import Verdict
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
@@ -17,6 +18,7 @@ from ...stores.records import Candidate, Grade, GradedAspect
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
+from ..run.needs import Needs
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb
 from .ask_judge import ask_judge
@@ -152,3 +154,6 @@ class Grading:
             attempts=inquiry.attempts,
             text=inquiry.text,
         )
+
+
+NEEDS: Needs = {grade: (Graded,), grade_overall: (Graded,)}

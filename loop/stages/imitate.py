@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from ...configs.recipes import RewardConditioning
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -21,6 +22,7 @@ from ..data.training_rows import Made, Origin, Outcome, demonstration_rows
 from ..run.conditioning import conditioned, control_text
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..run.run import Verb
 from .prefer import sides, yields
 
@@ -122,3 +124,6 @@ def _derived(
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     return it.rows(Demonstration, verb.name, work, make)
+
+
+NEEDS: Needs = {condition: (RewardConditioning,)}

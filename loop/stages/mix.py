@@ -27,6 +27,7 @@ from ..lake.imports.imported_annotations import ANNOTATIONS
 from ..lake.imports.imported_rows import Maker, identity_of
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from .balance_length import balanced
@@ -205,3 +206,6 @@ def _decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
     sides = candidates[votes[0].first_id], candidates[votes[0].second_id]
     chosen, rejected = sides if balance > 0 else sides[::-1]
     yield make.pair(prompt, chosen, rejected, (None, None))
+
+
+NEEDS: Needs = {mixed: (Graded,)}

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.recipes import Quark, Rewarded
 from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.train_model import TrainJob, TrainResult
@@ -25,6 +26,7 @@ from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint, located
+from ..run.needs import Needs
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Stage, Verb, Work
@@ -251,3 +253,6 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
 def _summary(method: str, result: TrainResult) -> str:
     numbers = ", ".join(f"{n} {result.metrics[n]:.3f}" for n in SHOWN if n in result.metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"
+
+
+NEEDS: Needs = {train_ppo: (Rewarded,), train_quark: (Quark,)}

@@ -8,6 +8,7 @@ than two answers that could be scored is kept: a filter drops what it has measur
 from collections.abc import Sequence
 from statistics import pvariance
 
+from ...configs.recipes import Varied
 from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
 from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
@@ -15,6 +16,7 @@ from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Prompts, Rows, chunked
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..run.outcomes import NothingToTrainOn
 from .reward import Scoring, reward
 from .sample import sample
@@ -92,3 +94,6 @@ def fate(scores: Sequence[float], margin: float) -> str:
     if len(scores) < FEWEST:
         return UNMEASURED
     return LOW if pvariance(scores) < margin else KEPT
+
+
+NEEDS: Needs = {varied: (Varied,)}

@@ -13,7 +13,7 @@ from lpfloop.configs.load import (
     stored_config,
     variants,
 )
-from lpfloop.configs.read import EXTENDS, LONGEST_CHAIN
+from lpfloop.configs.read import EXTENDS, LONGEST_CHAIN, preset_file
 from lpfloop.configs.schema import PRESETS, ConfigError, RunConfig, SamplingConfig
 
 
@@ -47,11 +47,30 @@ def test_every_preset_loads_in_every_variant(world, variant) -> None:
 
 
 def test_every_shipped_file_is_reached() -> None:
-    reached = {PRESETS / world / f"{name}.yaml" for world in presets() for name in variants()}
+    reached = {preset_file(world, name) for world in presets() for name in variants()}
     for _ in range(LONGEST_CHAIN):
         said = {path: yaml.safe_load(path.read_text()).get(EXTENDS) for path in reached}
         reached |= {path.with_name(f"{name}.yaml") for path, name in said.items() if name}
     assert set(PRESETS.glob("*/*")) == reached
+
+
+def test_a_file_of_a_recipe_sets_more_than_its_name() -> None:
+    said = {path: yaml.safe_load(path.read_text()) for path in PRESETS.glob("*/*")}
+    bare = [
+        path for path, values in said.items() if {**values, EXTENDS: ""} == bare_preset(path.stem)
+    ]
+    assert bare == []
+
+
+def bare_preset(name: str) -> dict[str, object]:
+    return {EXTENDS: "", "recipe": {"name": name}}
+
+
+def test_a_recipe_without_a_file_starts_from_that_of_its_settings() -> None:
+    assert preset_file("tiny", "dpo").name == "alpacafarm.yaml"
+    assert preset_file("paper", "chatglm-ppo").name == "chatglm.yaml"
+    assert preset_file("own", "ultrafeedback-bon").name == "ultrafeedback.yaml"
+    assert preset_file("tiny", "rlrf").name == "rlrf.yaml"
 
 
 def test_the_default_is_the_tiny_world_by_rlrf() -> None:
@@ -233,7 +252,7 @@ def test_refusals_name_source_field_and_remedy(overrides, options, said) -> None
         ("extends: 3\n", "extends: takes the name of a preset or of a file"),
         ("extends: mine.yaml\n", "the files extend each other in a circle"),
         ("recipe: {name: rlfr}\n", "there is no variant 'rlfr'; did you mean 'rlrf'?"),
-        ("extends: tiny\nrecipe: {name: base}\n", "the preset 'tiny' has no variant 'base'"),
+        ("extends: tiny\nrecipe: {name: base}\n", "there is no variant 'base'"),
         ("policy: {modle: x}\n", "unknown key 'policy.modle'; did you mean 'policy.model'?"),
         ("policy: [1]\n", "policy: must be a valid dictionary"),
         ("seed: 2021-02-30\n", "not readable as YAML"),

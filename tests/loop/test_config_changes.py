@@ -18,12 +18,12 @@ from crashing import SMALL, Whole, loop, quick_folder, stand_ins, whole, write_p
 from lpfloop.configs.describe import ConfigField, fields
 from lpfloop.configs.load import Override, load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.configs.variants import variants
+from lpfloop.configs.variants import settings_of
 from lpfloop.loop.daemon.control import resolved_at
 
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
-RECIPE = frozenset(f"recipe.{name}" for name in variants()[VARIANT])
+RECIPE = frozenset(f"recipe.{name}" for name in settings_of(VARIANT))
 ALL = {field.path: field for field in fields()}
 FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RECIPE}
 ROLES = ("strong", "medium", "weak")

@@ -130,7 +130,8 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
         raise DerivedError(
             f"run {run.folder.name} has no replies of a feedback model that could be read again"
         )
-    config = stored_config(json.loads(run.journal.meta("config") or "{}"), (), {})
+    stored = json.loads(run.journal.meta("config") or "{}")
+    config = stored_config(stored, (), {}, to_run=False)
     critic = FeedbackCritic.from_config(config.critic)
     made = Reparsing(run=run, critic=critic, judge=judge, parts=parts)
     return keep(run, name or DEFAULT_NAME, made.lineage, made.make)

@@ -167,7 +167,7 @@ def _config(lake: Path, run: str | None, settings: Sequence[str]) -> RunConfig:
     reader = open_run(lake, run)
     stored = json.loads(reader.journal.meta("config") or "{}")
     reader.close()
-    return stored_config(stored, settings, os.environ)
+    return stored_config(stored, settings, os.environ, to_run=False)
 
 
 def reindex(lake: Path, run: str | None = None, *, full: bool = False) -> Added:

@@ -6,7 +6,7 @@ pool: an entry of a known name replaces only the fields that it states, a new na
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -16,14 +16,20 @@ from .section import Section
 
 Entries = dict[str, dict[str, Any]]
 """The fields that a file states for each entry, by its name."""
+S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """The pools of one kind: the folder of the shipped ones, and what an entry of one is called."""
+    """The pools of one kind: the folder of the shipped ones, and what an entry of one is called.
+
+    `nested` are the fields that are mappings themselves, of which an entry may state a part; their
+    keys may be integers.
+    """
 
     folder: Path
     item: str
+    nested: frozenset[str] = frozenset()
 
     @property
     def items(self) -> str:
@@ -38,6 +44,21 @@ class Pools:
         """Return the file of a shipped pool, or the path that is given."""
         is_shipped = name_or_path in self.shipped()
         return self.folder / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
+
+    def read(self, path: Path, section: type[S]) -> list[S]:
+        """Return the entries of a file as sections of the configuration.
+
+        Raises:
+            ConfigError: if it is no list of such entries; names the file, the entry and the field.
+        """
+        found = list[S]()
+        for name, entry in self.entries(path).items():
+            try:
+                found.append(section.model_validate(entry))
+            except ValidationError as error:
+                told = fault(error, section)
+                raise ConfigError(f"{path}: {self.item} {name!r}: {told}") from error
+        return found
 
     def entries(self, path: Path, *, may_extend: bool = True) -> Entries:
         """Return the entries of a file by name, laid over those of the pool that it extends.
@@ -72,13 +93,24 @@ class Pools:
             if name in stated:
                 raise ConfigError(f"{where}: the name {name!r} stands there twice")
             stated.add(name)
-            merged[name] = merged[name] | entry if name in inherited else entry
+            merged[name] = self._overlaid(merged[name], entry) if name in inherited else entry
         return merged
+
+    def _overlaid(self, base: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+        """Return an entry laid over the one of its name that it starts from."""
+        parts = {
+            name: base[name] | part for name, part in entry.items() if self._merges(name, part)
+        }
+        return base | entry | parts
+
+    def _merges(self, name: str, part: object) -> bool:
+        return name in self.nested and isinstance(part, dict)
 
     def _document(self, path: Path) -> dict[str, object]:
         names = ", ".join(self.shipped())
         missing = f"no pool of {self.items} can be read"
-        document = read_yaml(path, missing=missing, hint=f"; shipped are {names}")
+        hint, integer_keys = f"; shipped are {names}", bool(self.nested)
+        document = read_yaml(path, missing=missing, hint=hint, integer_keys=integer_keys)
         fields = cast("dict[object, object]", document) if isinstance(document, dict) else {}
         unknown = [key for key in fields if key not in (self.items, EXTENDS)]
         if not fields or unknown:
@@ -89,14 +121,14 @@ class Pools:
         return {str(key): value for key, value in fields.items()}
 
 
-def read_yaml(path: Path, *, missing: str, hint: str = "") -> object:
+def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = False) -> object:
     """Return the data of a YAML file; `missing` says what can not be read where there is none.
 
     Raises:
         ConfigError: naming the file, and the line where there is one.
     """
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"), integer_keys=integer_keys)
     except OSError as error:
         raise ConfigError(f"{path}: {missing} ({error.strerror}){hint}") from error
     except UnicodeDecodeError as error:

@@ -31,7 +31,9 @@ class Layer:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only; every key a text, and there once."""
+    """Plain data only; every key a text, and there once. Integers become texts if they may."""
+
+    integer_keys = False
 
     def construct_mapping(
         self,
@@ -43,22 +45,25 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = cast("object", self.construct_object(key_node, deep=True))  # pyright: ignore[reportUnknownMemberType]
             line = key_node.start_mark.line + 1
+            if self.integer_keys and type(key) is int:
+                key = str(key)
             if not isinstance(key, str):
                 raise ConfigError(f"line {line}: the key {key} is no text; put it in quotes")
             if key in seen:
                 raise ConfigError(f"line {line}: the key {key!r} stands twice; remove one")
             seen.add(key)
-        return super().construct_mapping(node, deep)
+        return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
 
-def parse_yaml(text: str) -> object:
-    """Return the data of one YAML document.
+def parse_yaml(text: str, *, integer_keys: bool = False) -> object:
+    """Return the data of one YAML document, in which keys are texts, or integers if they may be.
 
     Raises:
         ConfigError: if it is no YAML, or holds a key twice; the message names the line.
     """
     try:
         loader = _Loader(text)
+        loader.integer_keys = integer_keys
         try:
             return cast("object", loader.get_single_data())
         finally:

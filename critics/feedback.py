@@ -1,39 +1,44 @@
-"""The fine-grained feedback model f (RLRF, Section 3.1): what it is asked, how its reply is read.
+"""The fine-grained feedback model f (RLRF, Section 3.1): what it is asked about a candidate.
 
 A task with a fixed aspect is judged on it (Table 9), with the reference where there is one; any
-other task on the three aspects that the model itself selects (Table 8). This module knows no
-engine: it makes messages and reads texts, so that asking, retrying and storing stay in the loop.
+other task on the three aspects that the model itself selects (Table 8). The shipped templates
+`paper` have these prompts in own words, and that of reflection (Table 10).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from ..configs.schema import ConfigError, CriticConfig
 from ..stores.keys import digest
-from ..stores.records import FinishReason, Message, Prompt
+from ..stores.records import Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
-from .critique_reply import Expected, Reading, read_reply
-from .templating import Templates, load_templates, render
+from .judge import Question, user_message
+from .rating_dictionary import AspectRatings, RatedAspects
+from .templating import TemplateSets, render
 
 SELECTED = 3
 """How many aspects the model selects for a task without a fixed one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What to send to the feedback model about one candidate, and what its reply must hold."""
-
-    messages: tuple[Message, ...]
-    expected: Expected
-    reference_used: bool
+ANSWERED = frozenset({"instruction", "answer"})
+ONE_ASPECT = frozenset({"aspects", "aspect"})
+CRITIQUE_TEMPLATES = TemplateSets(
+    folder=Path(__file__).parent / "templates",
+    files={
+        "critique_general": (ANSWERED, frozenset({"aspects"})),
+        "critique_single": (ANSWERED, ONE_ASPECT),
+        "critique_reference": (ANSWERED | {"reference"}, ONE_ASPECT),
+        "reflection": (ANSWERED | {"feedback"}, frozenset()),
+    },
+    fallback="paper",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackCritic:
     """Templates and aspects; `task_aspects` maps a task to the one aspect it is judged on."""
 
-    templates: Templates
+    templates: Mapping[str, str]
     aspects: tuple[Aspect, ...]
     task_aspects: Mapping[str, str]
     use_reference: bool
@@ -43,7 +48,7 @@ class FeedbackCritic:
         """Load the templates and aspects that `config` names.
 
         Raises:
-            ConfigError: if they can not be used, or a task is mapped to an aspect that does not
+            ConfigError: if they cannot be used, or a task is mapped to an aspect that does not
             exist.
         """
         aspects = load_aspects(config.aspects)
@@ -57,7 +62,7 @@ class FeedbackCritic:
         if len(names) < SELECTED:
             raise ConfigError(f"critic.aspects: {config.aspects} has fewer than {SELECTED} aspects")
         return cls(
-            templates=load_templates(config.templates),
+            templates=CRITIQUE_TEMPLATES.load(config.templates),
             aspects=aspects,
             task_aspects=dict(config.task_aspects),
             use_reference=config.use_reference,
@@ -66,42 +71,36 @@ class FeedbackCritic:
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes questions: templates, aspects, tasks, references."""
-        rubric = [[a.name, a.criteria, a.failure, a.moderate, a.success] for a in self.aspects]
-        return digest([self.templates.digest, rubric, dict(self.task_aspects), self.use_reference])
+        templates = digest(list(self.templates.values()))
+        rubric = [aspect.texts for aspect in self.aspects]
+        return digest([templates, rubric, dict(self.task_aspects), self.use_reference])
 
-    def ask(self, prompt: Prompt, answer: str) -> Question:
+    def ask(self, prompt: Prompt, answer: str) -> Question[AspectRatings]:
         """Return what to ask about `answer`."""
         values = {"instruction": prompt.instruction, "answer": answer}
         fixed = self.task_aspects.get(prompt.task)
-        if fixed is None:
-            values["aspects"] = render_aspects(self.aspects)
-            text = render(self.templates.critique_general, values)
-            return Question(_user(text), self.expected(prompt), reference_used=False)
-        values["aspect"] = fixed
-        values["aspects"] = render_aspects(tuple(a for a in self.aspects if a.name == fixed))
-        template = self.templates.critique_single
-        reference_used = self.use_reference and bool(prompt.reference and prompt.reference.strip())
-        if reference_used:
-            values["reference"] = prompt.reference or ""
-            template = self.templates.critique_reference
-        return Question(_user(render(template, values)), self.expected(prompt), reference_used)
+        shown = tuple(aspect for aspect in self.aspects if fixed in (None, aspect.name))
+        values["aspects"] = render_aspects(shown)
+        template, reference = "critique_general", ""
+        if fixed is not None:
+            values["aspect"] = fixed
+            reference = prompt.reference or "" if self.use_reference else ""
+            template = "critique_reference" if reference.strip() else "critique_single"
+            values["reference"] = reference
+        return Question(
+            messages=user_message(render(self.templates[template], values)),
+            expected=self.expected(prompt),
+            reference_used=bool(reference.strip()),
+        )
 
-    def expected(self, prompt: Prompt) -> Expected:
+    def expected(self, prompt: Prompt) -> RatedAspects:
         """Return what a reply about an answer to `prompt` must hold."""
         fixed = self.task_aspects.get(prompt.task)
         if fixed is not None:
-            return Expected.all_of(fixed)
-        return Expected(tuple(aspect.name for aspect in self.aspects), SELECTED)
-
-    def read(self, question: Question, text: str, finish_reason: FinishReason) -> Reading:
-        """Read the reply to `question`."""
-        return read_reply(text, finish_reason, question.expected)
+            return RatedAspects.all_of(fixed)
+        return RatedAspects(tuple(aspect.name for aspect in self.aspects), SELECTED)
 
     def reflect(self, prompt: Prompt, answer: str, feedback_text: str) -> tuple[Message, ...]:
         """Return what asks the policy to refine `answer` by its critique (Section 3.2)."""
         values = {"instruction": prompt.instruction, "answer": answer, "feedback": feedback_text}
-        return _user(render(self.templates.reflection, values))
-
-
-def _user(text: str) -> tuple[Message, ...]:
-    return (Message(role="user", content=text),)
+        return user_message(render(self.templates["reflection"], values))

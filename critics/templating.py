@@ -1,52 +1,104 @@
-"""Prompt templates: reading a set of them, and one-pass substitution of text into them.
+"""Prompt templates: reading sets of them, and one-pass substitution of text into them.
 
 A template is data (a `.txt` file). Its placeholders are `{name}` for the names that the caller
 passes; every other brace is literal. The substituted text is never scanned again, so braces,
-placeholders or section marks inside a user's text, a candidate or a critique can not change the
+placeholders or section marks inside a user's text, a candidate or a critique cannot change the
 template's structure. Where a template puts texts between tags, these are broken inside the texts.
-
-The shipped set `paper` has, in own words, the prompts of RLRF (Lee et al., 2024): Table 8
-(`critique_general`), Table 9 without and with a reference (`critique_single`, `critique_reference`)
-and Table 10 (`reflection`).
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from ..configs.schema import ConfigError
-from ..stores.keys import digest
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
 WORD_JOINER = "\u2060"
 """Invisible; between the bracket and the name of a tag it makes it a tag no more."""
-TEMPLATES = Path(__file__).parent / "templates"
-FALLBACK = "paper"
 
-REQUIRED: dict[str, frozenset[str]] = {
-    "critique_general": frozenset({"instruction", "answer"}),
-    "critique_single": frozenset({"instruction", "answer"}),
-    "critique_reference": frozenset({"instruction", "answer", "reference"}),
-    "reflection": frozenset({"instruction", "answer", "feedback"}),
-}
-OPTIONAL: dict[str, frozenset[str]] = {
-    "critique_general": frozenset({"aspects"}),
-    "critique_single": frozenset({"aspects", "aspect"}),
-    "critique_reference": frozenset({"aspects", "aspect"}),
-    "reflection": frozenset[str](),
-}
+NONE = frozenset[str]()
+Shows = tuple[frozenset[str], frozenset[str]]
+"""The placeholders that a template must have, and those that it may have besides."""
 
 
 class TemplateError(ValueError):
     """A template that names a placeholder its use does not provide, or lacks one that it needs."""
 
 
-def placeholders(template: str) -> frozenset[str]:
-    """Return the names of the placeholders in `template`."""
-    return frozenset(PLACEHOLDER.findall(template))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateSets:
+    """The sets of one kind: folders of templates, the shipped ones inside `folder`.
+
+    `fallback` names the shipped set that lends what another lacks. Without one, a set has all
+    templates but the `spare` ones.
+    """
+
+    folder: Path
+    files: Mapping[str, Shows]
+    spare: Collection[str] = ()
+    fallback: str | None = None
+
+    @property
+    def shipped(self) -> tuple[str, ...]:
+        """The names of the sets that come with the package."""
+        return tuple(sorted(path.name for path in self.folder.iterdir() if path.is_dir()))
+
+    def load(self, name_or_folder: str, beside: Path = Path()) -> dict[str, str]:
+        """Read a shipped set by its name, or a folder; a relative one lies in the folder `beside`.
+
+        Raises:
+            ConfigError: if there is no such folder, a file of it is missing or unknown, or one
+                lacks a placeholder or has an unknown one; names the file.
+        """
+        paths = self._paths(name_or_folder, beside)
+        return {name: load_template(path, *self.files[name]) for name, path in paths.items()}
+
+    def load_one(self, name: str, name_or_folder: str) -> str:
+        """Read one template of a shipped set, or of a folder.
+
+        Raises:
+            ConfigError: as for a whole set.
+        """
+        folder = self._folder(name_or_folder, Path())
+        self._found(folder)
+        return load_template(folder / f"{name}.txt", *self.files[name])
+
+    def _paths(self, name_or_folder: str, beside: Path) -> dict[str, Path]:
+        """Return the file of each template that a set has, or should have."""
+        folder = self._folder(name_or_folder, beside)
+        found = self._found(folder)
+        if self.fallback is None:
+            names = [name for name in self.files if name in found or name not in self.spare]
+            return {name: folder / f"{name}.txt" for name in names}
+        if not found:
+            raise ConfigError(f"{folder}: holds none of {_file_names(self.files)}")
+        lender = self.folder / self.fallback
+        return {name: (folder if name in found else lender) / f"{name}.txt" for name in self.files}
+
+    def _folder(self, name_or_folder: str, beside: Path) -> Path:
+        shipped = name_or_folder in self.shipped
+        return (self.folder if shipped else beside) / name_or_folder
+
+    def _found(self, folder: Path) -> frozenset[str]:
+        """Return the names of the templates in a folder."""
+        if not folder.is_dir():
+            names = ", ".join(self.shipped)
+            raise ConfigError(
+                f"{folder}: no folder of templates is there; shipped sets are {names}"
+            )
+        for path in sorted(folder.glob("*.txt")):
+            if path.stem not in self.files:
+                names = _file_names(self.files)
+                raise ConfigError(f"{path}: unknown template; a set has {names}")
+        return frozenset(path.stem for path in folder.glob("*.txt"))
+
+
+def placeholders(*templates: str) -> frozenset[str]:
+    """Return the names of the placeholders in `templates`."""
+    return frozenset(PLACEHOLDER.findall("\n".join(templates)))
 
 
 def render(template: str, values: Mapping[str, str]) -> str:
@@ -63,13 +115,13 @@ def render(template: str, values: Mapping[str, str]) -> str:
 
 
 @lru_cache
-def tags(*templates: str | None) -> frozenset[str]:
+def tags(*templates: str) -> frozenset[str]:
     """Return the names of the tags that templates put around texts."""
-    return frozenset(TAG.findall("\n".join(text for text in templates if text)))
+    return frozenset(TAG.findall("\n".join(templates)))
 
 
 def defused(text: str, names: frozenset[str]) -> str:
-    """Return `text` with the tags of these names broken, so that it can not end its part early."""
+    """Return `text` with the tags of these names broken, so that it cannot end its part early."""
     if "<" not in text or not names:
         return text
     any_name = "|".join(map(re.escape, sorted(names)))
@@ -78,18 +130,18 @@ def defused(text: str, names: frozenset[str]) -> str:
 
 
 def load_template(
-    path: Path, required: frozenset[str] = frozenset(), optional: frozenset[str] = frozenset()
+    path: Path, required: frozenset[str] = NONE, optional: frozenset[str] = NONE
 ) -> str:
     """Read a template that must have the placeholders `required`, and may have `optional` ones.
 
     Raises:
-        ConfigError: if it can not be read, or lacks a placeholder, or has another one; names it.
+        ConfigError: if it cannot be read, or lacks a placeholder, or has another one; names it.
     """
     try:
         # Editors end a file with a line break; it is not part of the prompt.
         text = path.read_text(encoding="utf-8").removesuffix("\n")
     except OSError as error:
-        raise ConfigError(f"{path}: the template can not be read ({error.strerror})") from error
+        raise ConfigError(f"{path}: the template cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: the template is not UTF-8 text") from error
     there = placeholders(text)
@@ -103,70 +155,8 @@ def load_template(
     return text
 
 
-def templates_in(folder: Path, known: Collection[str], shipped: Sequence[str]) -> dict[str, Path]:
-    """Return the files of a set's folder by the names of their templates.
-
-    Raises:
-        ConfigError: if there is no such folder, or it holds a template that no set has.
-    """
-    if not folder.is_dir():
-        names = ", ".join(shipped)
-        raise ConfigError(f"{folder}: no folder of templates is there; shipped sets are {names}")
-    found = {path.stem: path for path in sorted(folder.glob("*.txt"))}
-    for name, path in found.items():
-        if name not in known:
-            raise ConfigError(f"{path}: unknown template; a set has {file_names(known)}")
-    return found
-
-
-def file_names(templates: Collection[str]) -> str:
-    """Return the names of the files of templates, as a message lists them."""
+def _file_names(templates: Collection[str]) -> str:
     return ", ".join(f"{name}.txt" for name in templates)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Templates:
-    """The four templates that the feedback model and the reflecting policy are asked with."""
-
-    critique_general: str
-    critique_single: str
-    critique_reference: str
-    reflection: str
-
-    @property
-    def digest(self) -> str:
-        """Return the hash of the four texts."""
-        return digest(
-            [self.critique_general, self.critique_single, self.critique_reference, self.reflection]
-        )
-
-
-def shipped() -> tuple[str, ...]:
-    """Return the names of the template sets that come with the package."""
-    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if path.is_dir()))
-
-
-def load_templates(name_or_folder: str) -> Templates:
-    """Read a shipped set by its name, or a folder's files; a file that it lacks comes from `paper`.
-
-    Raises:
-        ConfigError: if there is no such folder, it holds no template or an unknown one, or one
-            lacks a placeholder or has an unknown one; names the file.
-    """
-    folder = TEMPLATES / name_or_folder if name_or_folder in shipped() else Path(name_or_folder)
-    found = templates_in(folder, REQUIRED, shipped())
-    if not found:
-        raise ConfigError(f"{folder}: holds none of {file_names(REQUIRED)}")
-    return Templates(
-        **{
-            name: load_template(
-                found.get(name, TEMPLATES / FALLBACK / f"{name}.txt"),
-                REQUIRED[name],
-                OPTIONAL[name],
-            )
-            for name in REQUIRED
-        }
-    )
 
 
 def _braced(names: frozenset[str]) -> str:

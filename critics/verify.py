@@ -14,9 +14,10 @@ from ..stores.keys import canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
 from .claims import check_claims
-from .critique_reply import Reading, Status
+from .judge import Reading, Status
 from .math_answers import Final, final_answer, quick_equal
 from .math_pool import MathPool
+from .rating_dictionary import AspectRatings
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"
@@ -183,7 +184,7 @@ class VerifierCritic:
         """Return the aspect that is rated for a prompt."""
         return self.task_aspects.get(prompt.task, DEFAULT_ASPECT)
 
-    def read(self, prompt: Prompt, verdict: Verdict) -> Reading:
+    def read(self, prompt: Prompt, verdict: Verdict) -> Reading[AspectRatings]:
         """Return the verdict as a reading."""
         name = self.aspect(prompt)
         if verdict.rating is None:

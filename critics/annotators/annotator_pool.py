@@ -3,32 +3,43 @@
 A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`. Two
 pools have the paper's thirteen (Appendix C.1): `alpacafarm`, and `alpacafarm-hosted`, without
 biases of tokens, for endpoints.
+
+An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
+`{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
+`example.txt` frames worked examples and their reply; `system.txt`, where there is one, goes ahead
+as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ...configs.annotation import Role
-from ...configs.pools import Pools, fault
+from ...configs.pools import Pools, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
-from .annotator_templates import (
-    Example,
-    Form,
-    TemplateSet,
-    form_text,
-    load_set,
-    persona_text,
-    shipped_examples,
-)
+from ..templating import TemplateSets, load_template, placeholders
+from .pair_verdicts import MOST_PAIRS, ReplyForm
 
-POOLS = Pools(folder=Path(__file__).parent / "pools", item="annotator")
-MOST_PAIRS = 20
-"""Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
+HERE = Path(__file__).parent
+POOLS = Pools(folder=HERE / "pools", item="annotator")
+PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
+PAIR_TEMPLATES = TemplateSets(
+    folder=HERE / "templates",
+    files={
+        "frame": (frozenset({"pairs", "form"}), frozenset({"examples", "persona"})),
+        "pair": (PAIR, NUMBER),
+        "pair_input": (PAIR | {"input"}, NUMBER),
+        "example": (frozenset({"pairs", "reply"}), frozenset()),
+        "system": (frozenset(), frozenset({"persona"})),
+    },
+    spare=("example", "system"),
+)
 
 
 class Profile(Section):
@@ -37,7 +48,7 @@ class Profile(Section):
     name: str = Field(min_length=1, max_length=80)
     model: Role
     template: str = Field(min_length=1)
-    form: Form
+    form: ReplyForm
     batch_size: int = Field(1, ge=1, le=MOST_PAIRS, strict=True)
     examples: int = Field(0, ge=0, strict=True)
     temperature: float = Field(1.0, ge=0, le=5)
@@ -46,6 +57,17 @@ class Profile(Section):
     logit_bias: tuple[tuple[int | str, Annotated[float, Field(ge=-100, le=100)]], ...] = ()
     persona: Literal["long", "short"] | None = None
     ties: bool = Field(default=False, strict=True)
+
+
+class WorkedExample(Section):
+    """A pair, the better of its outputs, and why."""
+
+    instruction: str
+    input: str | None = None
+    first: str
+    second: str
+    preferred: Literal["first", "second"]
+    explanation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +81,11 @@ class Annotator:
 
     name: str
     role: Role
-    templates: TemplateSet
-    form: Form
+    templates: Mapping[str, str]
+    form: ReplyForm
     batch_size: int
-    examples: tuple[Example, ...]
-    examples_input: tuple[Example, ...]
+    examples: tuple[WorkedExample, ...]
+    examples_input: tuple[WorkedExample, ...]
     temperature: float
     top_p: float
     max_tokens: int
@@ -79,15 +101,17 @@ class Annotator:
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its prompts and how they are answered."""
-        examples = [example.as_json() for example in (*self.examples, *self.examples_input)]
+        examples = (*self.examples, *self.examples_input)
+        shown: list[Json] = [example.model_dump(mode="json") for example in examples]
         asked: list[Json] = [self.name, self.role, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
+        templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
         form = form_text(self.form, several=self.several)
-        return digest([asked, drawn, examples, self.templates.texts, form, self.persona])
+        return digest([asked, drawn, shown, templates, form, self.persona])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class AnnotatorPool:
     """Annotators that verdicts are asked of, each as likely as any other."""
 
     name: str
@@ -103,7 +127,7 @@ class Pool:
         """Return the hash of its annotators."""
         return digest([annotator.digest for annotator in self.annotators])
 
-    def only(self, name: str) -> "Pool":
+    def only(self, name: str) -> "AnnotatorPool":
         """Return the pool of this one annotator at temperature 0 (p_single, Appendix C.1).
 
         Raises:
@@ -116,12 +140,7 @@ class Pool:
         return replace(self, annotators=(replace(found[0], temperature=0.0),))
 
 
-def shipped_pools() -> tuple[str, ...]:
-    """Return the names of the pools that come with the package."""
-    return POOLS.shipped()
-
-
-def load_pool(name_or_path: str) -> Pool:
+def load_pool(name_or_path: str) -> AnnotatorPool:
     """Read a shipped pool by its name, or a YAML file by its path.
 
     Raises:
@@ -129,43 +148,58 @@ def load_pool(name_or_path: str) -> Pool:
             and the line or the field.
     """
     path = POOLS.place(name_or_path)
-    annotators = tuple(_annotator(entry, path) for entry in POOLS.entries(path).values())
-    return Pool(name=path.stem, annotators=annotators)
+    annotators = tuple(_annotator(profile, path) for profile in POOLS.read(path, Profile))
+    return AnnotatorPool(name=path.stem, annotators=annotators)
 
 
-def _annotator(entry: dict[str, Any], path: Path) -> Annotator:
-    where = f"{path}: annotator {entry['name']!r}"
-    try:
-        profile = Profile.model_validate(entry)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {fault(error, Profile)}") from error
-    templates = load_set(profile.template, path.parent)
-    for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
-        if wanted and not templates.shows(name):
-            raise ConfigError(f"{where}: its template {profile.template!r} has no {{{name}}}")
-    if profile.examples and templates.example is None:
-        raise ConfigError(f"{where}: its template {profile.template!r} lacks example.txt")
-    if profile.batch_size > 1 and not templates.numbers_pairs:
-        raise ConfigError(
-            f"{where}: its template {profile.template!r} shows no {{number}}, so that batch_size "
-            "must be 1"
-        )
+@lru_cache
+def form_text(form: ReplyForm, *, several: bool) -> str:
+    """Return what tells the annotator how to write its reply, about one pair or several."""
+    return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
+
+
+@lru_cache
+def persona_text(persona: Literal["long", "short"]) -> str:
+    """Return what gives an annotator a taste for long, or for short outputs."""
+    return load_template(HERE / "personas" / f"{persona}.txt")
+
+
+@lru_cache
+def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
+    """Return the worked examples, those with an input or those without."""
+    path = HERE / "examples" / ("with_input.yaml" if with_input else "without_input.yaml")
+    rows = cast("list[object]", read_yaml(path, missing="no worked examples can be read"))
+    return tuple(WorkedExample.model_validate(row) for row in rows)
+
+
+def _annotator(profile: Profile, path: Path) -> Annotator:
+    templates = PAIR_TEMPLATES.load(profile.template, path.parent)
     without, with_input = (shipped_examples(with_input=with_) for with_ in (False, True))
-    most = min(len(without), len(with_input))
-    if profile.examples > most:
-        raise ConfigError(f"{where}: examples must be at most {most}, not {profile.examples}")
+    if fault := _fault(profile, templates, min(len(without), len(with_input))):
+        raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
+    same = profile.model_dump(exclude={"model", "template", "examples", "persona"})
     return Annotator(
-        name=profile.name,
         role=profile.model,
         templates=templates,
-        form=profile.form,
-        batch_size=profile.batch_size,
         examples=without[: profile.examples],
         examples_input=with_input[: profile.examples],
-        temperature=profile.temperature,
-        top_p=profile.top_p,
-        max_tokens=profile.max_tokens,
-        logit_bias=profile.logit_bias,
         persona=persona_text(profile.persona) if profile.persona else "",
-        ties=profile.ties,
+        **same,
     )
+
+
+def _fault(profile: Profile, templates: Mapping[str, str], most_examples: int) -> str | None:
+    """Return what a profile asks for that its templates cannot show, if anything."""
+    template = f"its template {profile.template!r}"
+    shown = placeholders(templates["frame"], templates.get("system", ""))
+    for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
+        if wanted and name not in shown:
+            return f"{template} has no {{{name}}}"
+    if profile.examples and "example" not in templates:
+        return f"{template} lacks example.txt"
+    numbered = placeholders(templates["pair"]) & placeholders(templates["pair_input"]) & NUMBER
+    if profile.batch_size > 1 and not numbered:
+        return f"{template} shows no {{number}}, so that batch_size must be 1"
+    if profile.examples > most_examples:
+        return f"examples must be at most {most_examples}, not {profile.examples}"
+    return None

@@ -1,7 +1,7 @@
 """What an annotator is asked about one pair or several, in one prompt.
 
 Texts are put into templates in one pass, and the tags that the templates use are broken inside
-them, so a candidate can not pass for a part of the prompt. Worked examples carry labels of their
+them, so a candidate cannot pass for a part of the prompt. Worked examples carry labels of their
 own (E1, E2, ...), which no verdict of a real pair has.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...stores.records import Message, Order, Preferred
-from ..templating import render
-from .annotator_pool import Annotator
-from .annotator_templates import Example, Form, form_text
+from ..judge import Question, lines_of, user_message
+from ..templating import defused, render, tags
+from .annotator_pool import Annotator, WorkedExample, form_text
+from .pair_verdicts import Choice, PairVerdicts, ReplyForm
 
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 RANKINGS: dict[Preferred, str] = {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"}
@@ -36,40 +37,16 @@ class Comparison:
     input: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a reply must hold: a verdict on each key, the pair `n` being `keys[n - 1]`.
-
-    `orders` says how each pair was shown. `several` is whether verdicts carry numbers.
-    """
-
-    form: Form
-    several: bool
-    ties: bool
-    keys: tuple[str, ...]
-    orders: tuple[Order, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What to send to an annotator, and what its reply must hold."""
-
-    messages: tuple[Message, ...]
-    expected: Expected
-
-
-def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question:
+def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[Choice]:
     """Return what to ask `annotator` about `comparisons`.
 
     Raises:
         ValueError: if there are none, more than its prompts hold, or two of one key.
     """
-    keys = tuple(comparison.key for comparison in comparisons)
-    if not 0 < len(keys) <= annotator.batch_size:
-        raise ValueError(
-            f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {len(keys)}"
-        )
-    if len(set(keys)) < len(keys):
+    count = len(comparisons)
+    if not 0 < count <= annotator.batch_size:
+        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
+    if len({comparison.key for comparison in comparisons}) < count:
         raise ValueError("two comparisons have the same key")
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.examples_input if with_input else annotator.examples
@@ -82,58 +59,57 @@ def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question:
         "form": f"{form}{tie if annotator.ties else ''}",
         "persona": f" {annotator.persona}" if annotator.persona else "",
     }
-    messages = [Message(role="user", content=render(annotator.templates.frame, values))]
-    if annotator.templates.system is not None:
-        system = render(annotator.templates.system, values)
-        messages.insert(0, Message(role="system", content=system))
-    expected = Expected(
+    messages = user_message(render(annotator.templates["frame"], values))
+    if "system" in annotator.templates:
+        system = render(annotator.templates["system"], values)
+        messages = (Message(role="system", content=system), *messages)
+    expected = PairVerdicts(
         form=annotator.form,
         several=annotator.several,
         ties=annotator.ties,
-        keys=keys,
         orders=tuple(comparison.order for comparison in comparisons),
     )
-    return Question(tuple(messages), expected)
+    own_lines = frozenset[str]().union(*(lines_of(message.content) for message in messages))
+    return Question(messages=messages, expected=expected, own_lines=own_lines)
 
 
-def reply_of(form: Form, verdicts: Sequence[tuple[str, Preferred, str]], *, several: bool) -> str:
+def reply_of(
+    form: ReplyForm, verdicts: Sequence[tuple[str, Preferred, str]], *, several: bool
+) -> str:
     """Write verdicts (label, which output as shown, explanation) in the form that is asked for."""
     return "\n".join(_statement(form, *verdict, several=several) for verdict in verdicts)
 
 
 def _statement(
-    form: Form, label: str, preferred: Preferred, explanation: str, *, several: bool
+    form: ReplyForm, label: str, preferred: Preferred, explanation: str, *, several: bool
 ) -> str:
-    if form == "json":
-        number: int | str = int(label) if label.isdigit() else label
-        choice = NUMBERS[preferred]
-        named = {"pair": number} if several else {}
-        said = {
-            "explanation": explanation,
-            "preferred": int(choice) if choice.isdigit() else choice,
-        }
-        return json.dumps(named | said, ensure_ascii=False)
-    words = RANKINGS if form == "ranking" else NUMBERS
-    return f"{label}: {words[preferred]}" if several else words[preferred]
+    if form != "json":
+        words = RANKINGS if form == "ranking" else NUMBERS
+        return f"{label}: {words[preferred]}" if several else words[preferred]
+    named = {"pair": _number(label)} if several else {}
+    said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
+    return json.dumps(named | said, ensure_ascii=False)
+
+
+def _number(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
 
 
 def _pair(annotator: Annotator, comparison: Comparison, number: str) -> str:
+    """Return one pair as the prompt shows it."""
     shown = (comparison.first, comparison.second)
     first, second = shown if comparison.order == "as_given" else shown[::-1]
-    values = {
-        "number": number,
-        "instruction": comparison.prompt,
-        "first": first,
-        "second": second,
-    }
-    return annotator.templates.shown(
-        values | {"input": comparison.input} if comparison.input else values
-    )
+    values = {"instruction": comparison.prompt, "first": first, "second": second}
+    values |= {"input": comparison.input} if comparison.input else {}
+    names = tags(*annotator.templates.values())
+    safe = {name: defused(value, names) for name, value in values.items()}
+    template = annotator.templates["pair_input" if comparison.input else "pair"]
+    return render(template, {"number": number, **safe})
 
 
-def _examples(annotator: Annotator, examples: Sequence[Example]) -> str:
+def _examples(annotator: Annotator, examples: Sequence[WorkedExample]) -> str:
     """Show worked examples as pairs will be shown: together, or each by itself; a gap follows."""
-    frame = annotator.templates.example
+    frame = annotator.templates.get("example")
     if frame is None or not examples:
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
@@ -141,23 +117,20 @@ def _examples(annotator: Annotator, examples: Sequence[Example]) -> str:
     return "".join(f"{_example(annotator, frame, group)}\n\n" for group in groups)
 
 
-def _example(annotator: Annotator, frame: str, group: Sequence[tuple[str, Example]]) -> str:
+def _example(annotator: Annotator, frame: str, group: Sequence[tuple[str, WorkedExample]]) -> str:
     pairs = [
         _pair(
             annotator,
             Comparison(
-                prompt=example.instruction,
-                input=example.input,
-                first=example.first,
-                second=example.second,
-                key=label,
+                prompt=e.instruction, input=e.input, first=e.first, second=e.second, key=label
             ),
             label,
         )
-        for label, example in group
+        for label, e in group
     ]
-    verdicts: list[tuple[str, Preferred, str]] = [
-        (label, example.preferred, example.explanation) for label, example in group
-    ]
-    reply = reply_of(annotator.form, verdicts, several=annotator.several)
+    reply = reply_of(
+        annotator.form,
+        [(label, e.preferred, e.explanation) for label, e in group],
+        several=annotator.several,
+    )
     return render(frame, {"pairs": "\n\n".join(pairs), "reply": reply})

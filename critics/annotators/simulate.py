@@ -13,8 +13,9 @@ from typing import Literal
 
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
-from .annotator_pool import Annotator, Pool
-from .comparison_reply import Verdict
+from ..judge import Reading
+from .annotator_pool import Annotator, AnnotatorPool
+from .pair_verdicts import Choice
 
 MOST_FLIPS = 0.5
 """At this rate of turned labels the coin decides everything."""
@@ -25,7 +26,7 @@ def draw_key(keyed_on: Literal["pair", "instruction"], *, pair: str, instruction
     return pair if keyed_on == "pair" else instruction
 
 
-def assign(pool: Pool, key: str, seed: int) -> Annotator:
+def assign(pool: AnnotatorPool, key: str, seed: int) -> Annotator:
     """Return the annotator of `key`; each of the pool is as likely as any other."""
     return pool.annotators[int(_uniform(seed, "annotator", key) * len(pool.annotators))]
 
@@ -53,18 +54,19 @@ def without_asking(first: str, second: str) -> Preferred | None:
     return "tie" if first == second else None
 
 
-def reconciled(as_given: Verdict, swapped: Verdict) -> Verdict:
+def reconciled(as_given: Reading[Choice], swapped: Reading[Choice]) -> Reading[Choice]:
     """Return one verdict from those on both orders.
 
     Preferring either output in one order and not in the other is a tie; if one of the two has no
     verdict, neither has the pair, for the same reason.
     """
-    for verdict in (as_given, swapped):
-        if verdict.preferred is None:
-            return verdict
-    agreed = as_given.preferred if as_given.preferred == swapped.preferred else "tie"
-    explanation = "\n\n".join(v.explanation for v in (as_given, swapped) if v.explanation)
-    return Verdict(key=as_given.key, preferred=agreed, status=SCORED, explanation=explanation)
+    for reading in (as_given, swapped):
+        if reading.status != SCORED:
+            return reading
+    one, other = as_given.value, swapped.value
+    agreed = one.preferred if one.preferred == other.preferred else "tie"
+    explanation = "\n\n".join(filter(None, (one.explanation, other.explanation)))
+    return Reading(SCORED, Choice(agreed, explanation))
 
 
 def _uniform(seed: int, what: str, key: str) -> float:

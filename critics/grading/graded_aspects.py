@@ -10,7 +10,7 @@ LOWEST = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class GradeScale:
     """How an aspect is rated: from `LOWEST` to `best`.
 
     `types` is how many kinds of mistakes, or of help, its template lists by number; 0 if none are
@@ -22,19 +22,14 @@ class Scale:
     may_not_apply: bool = False
 
 
-SCALES: Mapping[GradedAspect, Scale] = {
-    "instruction_following": Scale(best=5),
-    "truthfulness": Scale(best=5, types=3),
-    "honesty": Scale(best=5, may_not_apply=True),
-    "helpfulness": Scale(best=5, types=3),
-    "overall": Scale(best=10),
+SCALES: Mapping[GradedAspect, GradeScale] = {
+    "instruction_following": GradeScale(best=5),
+    "truthfulness": GradeScale(best=5, types=3),
+    "honesty": GradeScale(best=5, may_not_apply=True),
+    "helpfulness": GradeScale(best=5, types=3),
+    "overall": GradeScale(best=10),
 }
 
-FINE_GRAINED: tuple[GradedAspect, ...] = (
-    "instruction_following",
-    "truthfulness",
-    "honesty",
-    "helpfulness",
-)
+FINE_GRAINED: tuple[GradedAspect, ...] = tuple(a for a in SCALES if a != "overall")
 """The aspects that all completions of a prompt are rated in together; their mean is the
 fine-grained score."""

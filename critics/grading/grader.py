@@ -1,28 +1,54 @@
-"""The grader: what it is asked about completions, and what its replies say (UltraFeedback, 2.4).
+"""The grader: what it is asked about completions (UltraFeedback, 2.4).
 
 All completions of a prompt are rated in one aspect together, in an order that the caller chooses;
-the critique with its overall score is about one completion. This module knows no engine: it makes
-messages and reads texts, so that asking, retrying and storing stay in the loop.
+the critique with its overall score is about one completion.
+
+A set of templates has one for each aspect (`truthfulness.txt`, ..) and one for the critique
+(`overall.txt`). `text.txt` shows one completion, `reference.txt` the reference and `principle.txt`
+what a completion was told to heed. How the reply must be written (`{form}`) comes from `forms/`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Self
 
 from ...configs.schema import GradingConfig
 from ...stores.keys import digest
-from ...stores.records import FinishReason, GradedAspect, Message, Prompt
-from ..templating import render
-from .grade_reply import Expected, Verdict, read
-from .grade_templates import GradingTemplates, form_text, load_gradings
-from .graded_aspects import SCALES
+from ...stores.records import GradedAspect, Prompt
+from ..judge import Question, user_message
+from ..templating import TemplateSets, defused, load_template, placeholders, render, tags
+from .grade_reply import Appraisal, Appraisals, without_labels
+from .graded_aspects import FINE_GRAINED, SCALES
+
+HERE = Path(__file__).parent
+GRADING_TEMPLATES = TemplateSets(
+    folder=HERE / "templates",
+    files={
+        **dict.fromkeys(
+            FINE_GRAINED,
+            (frozenset({"instruction", "texts", "form"}), frozenset({"count", "reference"})),
+        ),
+        "overall": (
+            frozenset({"instruction", "answer", "form"}),
+            frozenset({"principle", "reference"}),
+        ),
+        "text": (frozenset({"number", "answer"}), frozenset()),
+        "reference": (frozenset({"reference"}), frozenset()),
+        "principle": (frozenset({"principle"}), frozenset()),
+    },
+    fallback="ultrafeedback",
+)
+INNER = {"texts": "text", "reference": "reference", "principle": "principle"}
+"""The templates of what stands in a question, by their placeholders there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader:
     """Templates of questions; `use_reference` shows prompts' references where a template can."""
 
-    templates: GradingTemplates
+    templates: Mapping[str, str]
     use_reference: bool
 
     @classmethod
@@ -30,65 +56,93 @@ class Grader:
         """Load the templates that `config` names.
 
         Raises:
-            ConfigError: if they can not be used.
+            ConfigError: if they cannot be used.
         """
-        return cls(templates=load_gradings(config.templates), use_reference=config.use_reference)
+        templates = GRADING_TEMPLATES.load(config.templates)
+        return cls(templates=templates, use_reference=config.use_reference)
 
     def digest(self, aspect: GradedAspect) -> str:
         """Return the hash of all that shapes questions about an aspect, and how they are read."""
         scale = SCALES[aspect]
         read_by = [scale.best, scale.types, scale.may_not_apply]
-        shown = self.use_reference and self.templates.shows("reference", aspect)
-        return digest([self.templates.digest(aspect), shown, read_by])
+        shown = self.use_reference and self._shows("reference", aspect)
+        return digest([digest(self._parts(aspect)), shown, read_by])
 
     def shows_reference(self, aspect: GradedAspect, prompt: Prompt) -> bool:
         """Whether questions about an aspect of answers to `prompt` show its reference."""
         there = bool(prompt.reference and prompt.reference.strip())
-        return self.use_reference and there and self.templates.shows("reference", aspect)
+        return self.use_reference and there and self._shows("reference", aspect)
 
     def ask(
-        self, aspect: GradedAspect, prompt: Prompt, answers: Sequence[str]
-    ) -> tuple[Message, ...]:
-        """Return what asks to rate all `answers` to `prompt` in one of the four aspects."""
-        shown = [self.templates.shown_text(n, a, aspect) for n, a in enumerate(answers, start=1)]
+        self,
+        aspect: GradedAspect,
+        prompt: Prompt,
+        answers: Sequence[str],
+        principle: str | None = None,
+    ) -> Question[Appraisal]:
+        """Return what asks to rate all `answers` to `prompt` in an aspect.
+
+        For the overall score there is one answer; `principle` is what it was told to heed, which
+        excuses what follows from it.
+        """
+        parts = self._parts(aspect)
+
+        def shown(text: str) -> str:
+            return without_labels(defused(text, tags(*parts)))
+
+        def part(name: str, **values: str) -> str:
+            return render(self.templates[name], values)
+
+        texts = [
+            part("text", number=str(number), answer=shown(answer))
+            for number, answer in enumerate(answers, start=1)
+        ]
+        reference = prompt.reference if self.shows_reference(aspect, prompt) else None
         values = {
-            "instruction": self.templates.harmless(prompt.instruction, aspect),
-            "texts": "\n\n".join(shown),
+            "instruction": shown(prompt.instruction),
+            "texts": "\n\n".join(texts),
+            "answer": shown(answers[0]),
             "count": str(len(answers)),
             "form": form_text(aspect),
-            "reference": self._reference(aspect, prompt),
+            "reference": "",
+            "principle": "",
         }
-        return _user(render(self.templates.questions[aspect], values))
+        if reference is not None:
+            values["reference"] = f"{part('reference', reference=shown(reference))}\n\n"
+        if principle is not None:
+            values["principle"] = f"{part('principle', principle=shown(principle))}\n\n"
+        return Question(
+            messages=user_message(render(self.templates[aspect], values)),
+            expected=Appraisals(aspect, len(answers)),
+            own_lines=_fixed_lines(*parts),
+            reference_used=reference is not None,
+        )
 
-    def ask_overall(
-        self, prompt: Prompt, answer: str, principle: str | None
-    ) -> tuple[Message, ...]:
-        """Return what asks for a critique of `answer`, and for its overall score.
+    def _shows(self, name: str, aspect: GradedAspect) -> bool:
+        """Whether the placeholder `name` stands in the template of an aspect."""
+        return name in placeholders(self.templates[aspect])
 
-        `principle` is what the answer was told to heed, which excuses what follows from it.
-        """
-        noted = "" if principle is None else self.templates.shown_principle(principle)
-        values = {
-            "instruction": self.templates.harmless(prompt.instruction, "overall"),
-            "answer": self.templates.harmless(answer, "overall"),
-            "principle": noted,
-            "form": form_text("overall"),
-            "reference": self._reference("overall", prompt),
-        }
-        return _user(render(self.templates.questions["overall"], values))
-
-    def read(
-        self, aspect: GradedAspect, text: str, finish_reason: FinishReason, count: int
-    ) -> list[Verdict]:
-        """Read the reply about `count` completions: a verdict on each, in the order shown."""
-        own_lines = self.templates.own_lines(aspect)
-        return read(text, finish_reason, Expected(aspect=aspect, count=count, own_lines=own_lines))
-
-    def _reference(self, aspect: GradedAspect, prompt: Prompt) -> str:
-        if not self.shows_reference(aspect, prompt):
-            return ""
-        return self.templates.shown_reference(prompt.reference or "", aspect)
+    def _parts(self, aspect: GradedAspect) -> list[str]:
+        """Return the texts that questions about an aspect are made of."""
+        shown = [self.templates[part] for name, part in INNER.items() if self._shows(name, aspect)]
+        return [self.templates[aspect], *shown, form_text(aspect)]
 
 
-def _user(text: str) -> tuple[Message, ...]:
-    return (Message(role="user", content=text),)
+@lru_cache
+def form_text(aspect: GradedAspect) -> str:
+    """Return what tells a grader how to write its reply about an aspect."""
+    scale = SCALES[aspect]
+    if aspect == "overall":
+        name = "overall"
+    elif scale.types:
+        name = "typed"
+    else:
+        name = "rated_or_not" if scale.may_not_apply else "rated"
+    return load_template(HERE / "forms" / f"{name}.txt")
+
+
+@lru_cache
+def _fixed_lines(*parts: str) -> frozenset[str]:
+    """Return the lines of a question's parts that stand there as they are."""
+    lines = (line.strip() for part in parts for line in part.splitlines())
+    return frozenset(line for line in lines if not placeholders(line))

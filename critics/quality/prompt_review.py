@@ -1,9 +1,12 @@
 """What a judge is asked about a prompt, and how its reply is read (ChatGLM-RLHF, Section 3.2).
 
 Three aspects, each -1, 0 or 1: is the intention clear, is the text understandable, can it be
-answered. With a taxonomy the judge also names the class of the intention, on a line `Class: NAME`.
-The ratings stand in a last dictionary, which is read as a critique's is (`critics.reply`); a reply
-that lacks the dictionary or, where one is asked for, the class, says nothing.
+answered. The ratings stand in a last dictionary. With a taxonomy, the classes of which each should
+have prompts, the judge also names the class of the intention, on a line `Class: NAME`; a reply that
+lacks the dictionary or, where one is asked for, the class, says nothing.
+
+A taxonomy (`configs.pools`) lists `intentions`, each with a `name` and a `description`, which the
+judge reads.
 """
 
 import re
@@ -11,26 +14,95 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from pydantic import Field
+
 from ...configs.filters import PromptQuality
+from ...configs.pools import Pools
+from ...configs.schema import ConfigError
+from ...configs.section import Section
 from ...stores.keys import digest
-from ...stores.records import SCORED, AspectRating, FinishReason, Message
-from ..critique_reply import Expected, Reading, read_reply
-from ..templating import defused, load_template, render, tags, templates_in
-from .taxonomy import Taxonomy, load_taxonomy
+from ..judge import Expected, Question, Reading, Status, UnreadError, user_message
+from ..rating_dictionary import AspectRatings, RatedAspects
+from ..templating import TemplateSets, defused, render, tags
 
 ASPECTS = ("intention", "semantics", "answerability")
-EXPECTED = Expected.all_of(*ASPECTS)
-NO_CLASS = "no_class"
-"""The status of a reply with ratings that names no class of the taxonomy, or several."""
+RATINGS = RatedAspects.all_of(*ASPECTS)
 
-TEMPLATES = Path(__file__).parent / "templates"
-PLAIN, CLASSED = "review", "review_with_class"
-REQUIRED: dict[str, frozenset[str]] = {
-    PLAIN: frozenset({"prompt"}),
-    CLASSED: frozenset({"prompt", "classes"}),
-}
+HERE = Path(__file__).parent
+TAXONOMIES = Pools(folder=HERE / "intentions", item="intention")
+REVIEW_TEMPLATES = TemplateSets(
+    folder=HERE / "templates",
+    files={
+        "review": (frozenset({"prompt"}), frozenset()),
+        "review_with_class": (frozenset({"prompt", "classes"}), frozenset()),
+    },
+)
 CLASS = re.compile(r"^[\s*#>`-]*class[\s*`]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 MARKS = " \t\r*`\"'."
+
+
+class Intention(Section):
+    """One class; its name stands on a line of the judge's reply, so it has no marks."""
+
+    name: str = Field(pattern=r"^\w[\w -]*$", max_length=80)
+    description: str = Field(min_length=1, pattern=r"^[^\n\r]*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taxonomy:
+    """The classes, in the file's order."""
+
+    intentions: tuple[Intention, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the classes are called."""
+        return tuple(intention.name for intention in self.intentions)
+
+    @property
+    def shown(self) -> str:
+        """The classes as a template shows them, one a line."""
+        return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
+
+    def named(self, text: str) -> str | None:
+        """Return the class that is called so, in capitals or not; None if there is none."""
+        wanted = text.casefold()
+        return next((name for name in self.names if name.casefold() == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedPrompt:
+    """What a reply says of a prompt; `intention` is its class where there are classes."""
+
+    aspects: AspectRatings
+    intention: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewReply(Expected[ReviewedPrompt]):
+    """What a reply must hold: the ratings, and a class of the taxonomy if there is one."""
+
+    taxonomy: Taxonomy | None
+
+    @property
+    def nothing(self) -> tuple[ReviewedPrompt]:
+        """No rating of the three aspects."""
+        return (ReviewedPrompt(*RATINGS.nothing),)
+
+    def read(self, text: str, *, cut: bool) -> list[Reading[ReviewedPrompt]]:
+        """Read the ratings and the class, which may stand on several lines.
+
+        Raises:
+            UnreadError: if there are no ratings, or no class, or more than one.
+        """
+        (ratings,) = RATINGS.read(text, cut=cut)
+        if self.taxonomy is None:
+            return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
+        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(text)}
+        intention = named.pop() if len(named) == 1 else None
+        if intention is None:
+            raise UnreadError(Status.NO_CLASS)
+        return [Reading(ratings.status, ReviewedPrompt(ratings.value, intention))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,59 +117,38 @@ class Reviewer:
         """Load the template and the taxonomy that `config` names.
 
         Raises:
-            ConfigError: if they can not be used; names the file.
+            ConfigError: if they cannot be used; names the file.
         """
         taxonomy = None if config.intentions is None else load_taxonomy(config.intentions)
-        name = PLAIN if taxonomy is None else CLASSED
-        return cls(template=_template(config.templates, name), taxonomy=taxonomy)
+        name = "review" if taxonomy is None else "review_with_class"
+        return cls(template=REVIEW_TEMPLATES.load_one(name, config.templates), taxonomy=taxonomy)
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes a question and the reading of its reply."""
-        shown = None if self.taxonomy is None else self.taxonomy.shown
-        return digest([self.template, shown])
+        return digest([self.template, self.taxonomy and self.taxonomy.shown])
 
-    def ask(self, text: str) -> tuple[Message, ...]:
+    def ask(self, text: str) -> Question[ReviewedPrompt]:
         """Return what asks for a review of a prompt, in which no tag ends the prompt early."""
-        values = {"prompt": defused(text, tags(self.template))}
-        if self.taxonomy is not None:
-            values["classes"] = self.taxonomy.shown
-        return (Message(role="user", content=render(self.template, values)),)
-
-    def read(self, text: str, finish_reason: FinishReason) -> tuple[Reading, str | None]:
-        """Return the ratings of a reply, or why it has none, and the class that it names."""
-        reading = read_reply(text, finish_reason, EXPECTED)
-        if self.taxonomy is None or reading.status != SCORED:
-            return reading, None
-        intention = _class(text, self.taxonomy)
-        return (reading, intention) if intention else (unread(NO_CLASS), None)
+        classes = self.taxonomy.shown if self.taxonomy else ""
+        values = {"prompt": defused(text, tags(self.template)), "classes": classes}
+        messages = user_message(render(self.template, values))
+        return Question(messages=messages, expected=ReviewReply(self.taxonomy))
 
 
-def unread(status: str) -> Reading:
-    """Return a reading without ratings."""
-    return Reading(
-        status, tuple(AspectRating(name=name, rating=None, comment="") for name in ASPECTS)
-    )
-
-
-def shipped_reviews() -> tuple[str, ...]:
-    """Return the names of the template sets that come with the package."""
-    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if path.is_dir()))
-
-
-def _class(text: str, taxonomy: Taxonomy) -> str | None:
-    """Return the class that a reply names, on however many lines; None if they differ."""
-    named = {taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(text)}
-    return named.pop() if len(named) == 1 else None
-
-
-def _template(name_or_folder: str, name: str) -> str:
-    """Read one template of a shipped set, or of a folder.
+def load_taxonomy(name_or_path: str) -> Taxonomy:
+    """Read a shipped taxonomy by its name, or a YAML file by its path.
 
     Raises:
-        ConfigError: if there is no such folder, or the template can not be used; names the file.
+        ConfigError: if there is no such file, or it is no list of two or more named classes; names
+            the file.
     """
-    shipped = shipped_reviews()
-    folder = TEMPLATES / name_or_folder if name_or_folder in shipped else Path(name_or_folder)
-    found = templates_in(folder, REQUIRED, shipped)
-    return load_template(found.get(name, folder / f"{name}.txt"), REQUIRED[name])
+    path = TAXONOMIES.place(name_or_path)
+    taxonomy = Taxonomy(intentions=tuple(TAXONOMIES.read(path, Intention)))
+    folded = [name.casefold() for name in taxonomy.names]
+    if len(folded) == 1:
+        raise ConfigError(f"{path}: write two or more 'intentions'; there is only {folded[0]!r}")
+    twice = next((name for name in folded if folded.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{path}: the class {twice!r} stands there twice")
+    return taxonomy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...configs.annotation import Role
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.annotators.annotator_pool import Annotator, Pool, load_pool
+from ...critics.annotators.annotator_pool import Annotator, AnnotatorPool, load_pool
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from .models import is_endpoint, is_rewarded
@@ -19,7 +19,7 @@ from .models import is_endpoint, is_rewarded
 class Panel:
     """Annotators of which each pair gets one, and the share of labels that noise turns."""
 
-    pool: Pool
+    pool: AnnotatorPool
     flip_probability: float
 
     @property
@@ -81,7 +81,7 @@ def annotates(config: RunConfig) -> bool:
     return isinstance(config.recipe, Annotated) and not is_rewarded(config)
 
 
-def _training(pool: Pool, config: RunConfig) -> Panel:
+def _training(pool: AnnotatorPool, config: RunConfig) -> Panel:
     """Return p_ann, or p_single if `annotation.single` names an annotator."""
     annotation = config.annotation
     if annotation.single is not None:
@@ -89,7 +89,7 @@ def _training(pool: Pool, config: RunConfig) -> Panel:
     return Panel(pool=pool, flip_probability=annotation.flip_probability)
 
 
-def _evaluation(pool: Pool, config: RunConfig) -> Panel:
+def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
     """Return p_eval, or p_single if `assessment.annotators` says so."""
     if config.assessment.annotators == "pool":
         return Panel(pool=pool, flip_probability=0.0)
@@ -101,7 +101,7 @@ def _evaluation(pool: Pool, config: RunConfig) -> Panel:
     return Panel(pool=pool.only(config.annotation.single), flip_probability=0.0)
 
 
-def _refuse_texts_at_endpoints(pool: Pool, config: RunConfig) -> None:
+def _refuse_texts_at_endpoints(pool: AnnotatorPool, config: RunConfig) -> None:
     """Refuse biases of tokens that are named by their texts, which an endpoint can not look up."""
     for annotator in pool.annotators:
         model = config.annotation.model_of(annotator.role).model

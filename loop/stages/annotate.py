@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison import Comparison, Question, ask
-from ...critics.annotators.comparison_reply import Verdict, read
+from ...critics.annotators.comparison import Comparison, ask
+from ...critics.annotators.pair_verdicts import Choice
 from ...critics.annotators.simulate import reconciled
+from ...critics.judge import Question, Reading
 from ...policies.engines.engine import Completion, Request, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -35,7 +36,7 @@ class _Shown:
     task: Task
     order: Order
     text: str = ""
-    verdict: Verdict | None = None
+    verdict: Reading[Choice] | None = None
 
     @property
     def place(self) -> tuple[str, Order]:
@@ -63,18 +64,23 @@ class _Posed:
         return self.attempts >= len(self.replies) or all(one.read for one in self.shown)
 
     @property
-    def question(self) -> Question:
+    def question(self) -> Question[Choice]:
         """What is asked."""
         return ask(self.annotating.annotator, [self.annotating.comparison(s) for s in self.shown])
 
     def request(self) -> Request:
         """Return the next request; each question and reply has its own seed."""
-        return self.annotating.request(self.question, self.replies[self.attempts])
+        about = [[one.task.preference_id for one in self.shown], [one.order for one in self.shown]]
+        return Request(
+            request_id=row_id("ask", about),
+            messages=self.question.messages,
+            seed=self.annotating.seed(about, self.replies[self.attempts]),
+        )
 
     def heard(self, answer: Completion) -> "Sequence[_Posed]":
         """Return each match with its verdict: alone, so that none keeps others from being read."""
         text = storable(answer.text)
-        verdicts = read(self.question, text, answer.finish_reason)
+        verdicts = self.question.read(text, answer.finish_reason)
         return [
             replace(self, attempts=self.attempts + 1, shown=(replace(one, text=text, verdict=v),))
             for one, v in zip(self.shown, verdicts, strict=True)
@@ -185,14 +191,9 @@ class Annotating:
             order=shown.order,
         )
 
-    def request(self, question: Question, number: int) -> Request:
-        """Return the request for a reply, by its number."""
-        about = [list(question.expected.keys), list(question.expected.orders)]
-        return Request(
-            request_id=row_id("ask", about),
-            messages=question.messages,
-            seed=derive_seed(self.run.config.seed, "annotate", about, number),
-        )
+    def seed(self, about: Json, number: int) -> int:
+        """Return the seed of a reply, by its number."""
+        return derive_seed(self.run.config.seed, "annotate", about, number)
 
     def _sampling(self, *, warm: bool) -> Sampling:
         least = RETRY_TEMPERATURE if warm or self.retrying else 0.0

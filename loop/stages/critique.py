@@ -8,8 +8,8 @@ raw reply.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...critics.critique_reply import Reading, Status, unscored
-from ...critics.feedback import FeedbackCritic, Question
+from ...critics.judge import Question, Reading, Status, unread
+from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
 from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
@@ -38,15 +38,14 @@ def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
 class _Asked:
     """A candidate under judgement, with the reply to its latest question."""
 
-    critic: FeedbackCritic
     seed: int
     candidate: Candidate
-    question: Question
+    question: Question[AspectRatings]
     critique_id: str
     most: int
     attempts: int = 0
     text: str = ""
-    reading: Reading | None = None
+    reading: Reading[AspectRatings] | None = None
 
     @property
     def settled(self) -> bool:
@@ -66,7 +65,7 @@ class _Asked:
     def heard(self, answer: Completion) -> "Sequence[_Asked]":
         """Return it after a reply."""
         text = storable(answer.text)
-        reading = self.critic.read(self.question, text, answer.finish_reason)
+        (reading,) = self.question.read(text, answer.finish_reason)
         return [replace(self, attempts=self.attempts + 1, text=text, reading=reading)]
 
 
@@ -138,7 +137,6 @@ class Judging:
     def _question(self, candidate: Candidate) -> _Asked:
         prompt = self.run.prompts[candidate.prompt_id]
         return _Asked(
-            critic=self.run.critic,
             seed=self.run.config.seed,
             candidate=candidate,
             question=self.run.critic.ask(prompt, candidate.text),
@@ -155,14 +153,14 @@ class Judging:
     def _row(self, asked: _Asked, verified: tuple[AspectRating, ...]) -> Critique:
         reading = asked.reading
         if reading is None:
-            reading = unscored(Status.FAILED, asked.question.expected)
+            (reading,) = unread(Status.FAILED, asked.question.expected)
         return Critique(
             critique_id=asked.critique_id,
             candidate_id=asked.candidate.candidate_id,
             prompt_id=asked.candidate.prompt_id,
             iteration=self.iteration,
             critic=self.run.models.feedback.identity,
-            aspects=reading.aspects + verified,
+            aspects=reading.value + verified,
             text=asked.text,
             reference_used=asked.question.reference_used,
             status=reading.status,
@@ -178,7 +176,7 @@ class Judging:
             prompt_id=candidate.prompt_id,
             iteration=self.iteration,
             critic=VERIFIER,
-            aspects=reading.aspects,
+            aspects=reading.value,
             text=self._verifier.text(prompt, verdict),
             reference_used=prompt.reference is not None,
             status=reading.status,

@@ -77,7 +77,7 @@ def lessons(
         question = critic.ask(prompts[critique.prompt_id], texts[critique.candidate_id])
         fate = critique.status
         if fate == SCORED:
-            read = critic.read(question, critique.text, "stop")
+            (read,) = question.read(critique.text, "stop")
             fate = KEPT if read.status == SCORED else UNREADABLE
         made.fates.setdefault(fate, []).append(critique.candidate_id)
         if fate == KEPT:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from ...configs.load import semantic
 from ...configs.recipes import Graded
-from ...critics.grading.grade_reply import Verdict
+from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
+from ...critics.judge import Reading
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Grade, GradedAspect
@@ -111,7 +112,7 @@ class Grading:
         groups = [(candidate,) for candidate in written] if alone else grouped(written)
         inquiries = [self._inquiry(group) for group in groups]
         return inquiries + [
-            replace(self._inquiry((c,)), verdicts=(Verdict(status=c.finish_reason),))
+            replace(self._inquiry((c,)), verdicts=(Reading(c.finish_reason, Appraisal()),))
             for c in candidates
             if c.finish_reason in NOT_WRITTEN
         ]
@@ -135,8 +136,9 @@ class Grading:
         ]
 
     def _row(
-        self, inquiry: GradingInquiry, candidate: Candidate, verdict: Verdict, place: int
+        self, inquiry: GradingInquiry, candidate: Candidate, read: Reading[Appraisal], place: int
     ) -> Grade:
+        said = read.value
         return Grade(
             grade_id=row_id("grade", [candidate.candidate_id, inquiry.about, self.identity]),
             candidate_id=candidate.candidate_id,
@@ -144,13 +146,13 @@ class Grading:
             iteration=self.iteration,
             annotator=self._judge.identity,
             aspect=self.aspect,
-            rating=verdict.rating,
-            rationale=verdict.rationale,
-            types=verdict.types,
-            type_rationale=verdict.type_rationale,
+            rating=said.rating,
+            rationale=said.rationale,
+            types=said.types,
+            type_rationale=said.type_rationale,
             reference_used=self.grader.shows_reference(self.aspect, inquiry.prompt),
             order=place,
-            status=verdict.status,
+            status=read.status,
             attempts=inquiry.attempts,
             text=inquiry.text,
         )

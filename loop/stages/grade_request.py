@@ -4,11 +4,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...critics.grading.grade_reply import Status, Verdict
+from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.grader import Grader
+from ...critics.judge import Question, Reading, Status
 from ...policies.engines.engine import Completion, Request
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Candidate, GradedAspect, Message, Prompt, storable
+from ...stores.records import Candidate, GradedAspect, Prompt, storable
 from ..data.principles import Principle
 
 READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})
@@ -31,7 +32,7 @@ class GradingInquiry:
     prompt: Prompt
     candidates: tuple[Candidate, ...]
     most: int
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Reading[Appraisal], ...] = ()
     attempts: int = 0
     text: str = ""
 
@@ -60,15 +61,14 @@ class GradingInquiry:
         """Return the next request; each attempt has its own seed and order."""
         return Request(
             request_id=row_id("ask", self.about),
-            messages=self._messages(self.attempts),
+            messages=self._question(self.attempts).messages,
             seed=derive_seed(self.seed, "grade", self.about, self.attempts),
         )
 
     def heard(self, answer: Completion) -> "Sequence[GradingInquiry]":
         """Return the inquiry after a reply: a verdict on each candidate, whatever its place."""
         text = storable(answer.text)
-        count = len(self.candidates)
-        shown = self.grader.read(self.aspect, text, answer.finish_reason, count)
+        shown = self._question(self.attempts).read(text, answer.finish_reason)
         verdicts = tuple(shown[place] for place in self._places(self.attempts))
         return [replace(self, attempts=self.attempts + 1, text=text, verdicts=verdicts)]
 
@@ -78,11 +78,11 @@ class GradingInquiry:
         random.Random(seed).shuffle(ids)
         return tuple(ids.index(c.candidate_id) for c in self.candidates)
 
-    def _messages(self, attempt: int) -> tuple[Message, ...]:
+    def _question(self, attempt: int) -> Question[Appraisal]:
         if self.aspect == "overall":
             (candidate,) = self.candidates
             told = candidate.principle and Principle.read(candidate.principle).text
-            return self.grader.ask_overall(self.prompt, candidate.text, told)
+            return self.grader.ask(self.aspect, self.prompt, [candidate.text], told)
         shown = zip(self._places(attempt), self.candidates, strict=True)
         texts = [c.text for _, c in sorted(shown, key=lambda pair: pair[0])]
         return self.grader.ask(self.aspect, self.prompt, texts)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from ...configs.annotation import AnnotationConfig
 from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison_reply import Status, Verdict
+from ...critics.annotators.pair_verdicts import Choice
 from ...critics.annotators.simulate import assign, coin, shown_swapped, without_asking
+from ...critics.judge import Reading, Status
 from ...stores.keys import Json, row_id
 from ...stores.records import SCORED, Candidate, Order, Preference, Preferred
 from ..run.panel import Panel
@@ -60,7 +61,7 @@ class Desk:
     def row(
         self,
         task: Task,
-        verdict: Verdict,
+        verdict: Reading[Choice],
         *,
         order: Order = "as_given",
         text: str = "",
@@ -75,7 +76,7 @@ class Desk:
             first_id=first.candidate_id,
             second_id=second.candidate_id,
             annotator=self.annotator.name,
-            preferred=verdict.preferred,
+            preferred=verdict.value.preferred,
             flipped=flipped,
             order=order,
             text=text,
@@ -96,14 +97,14 @@ class Desk:
         match = task.match
         if "failed" in (match.first.finish_reason, match.second.finish_reason):
             # Nothing was answered there, so that there is nothing to prefer.
-            unanswered = Verdict(key=task.preference_id, preferred=None, status=Status.FAILED)
+            unanswered = Reading(Status.FAILED.value, Choice())
             return replace(task, row=self.row(task, unanswered))
         same = without_asking(normal(match.first), normal(match.second))
         if same is not None:
-            return replace(task, row=self.row(task, _said(task, same)))
+            return replace(task, row=self.row(task, _said(same)))
         tossed = coin(match.drawn_by, self.seed, self.panel.flip_probability)
         if tossed is not None:
-            return replace(task, row=self.row(task, _said(task, tossed), flipped=True))
+            return replace(task, row=self.row(task, _said(tossed), flipped=True))
         return None
 
     def _orders(self, match: Match) -> tuple[Order, ...]:
@@ -112,5 +113,5 @@ class Desk:
         return ("swapped" if shown_swapped(match.drawn_by, self.seed) else "as_given",)
 
 
-def _said(task: Task, preferred: Preferred) -> Verdict:
-    return Verdict(key=task.preference_id, preferred=preferred, status=SCORED)
+def _said(preferred: Preferred) -> Reading[Choice]:
+    return Reading(SCORED, Choice(preferred))

@@ -7,8 +7,8 @@ with the reason.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...critics.critique_reply import Reading, Status
-from ...critics.quality.prompt_review import Reviewer, unread
+from ...critics.judge import Question, Reading, Status, unread
+from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -19,21 +19,18 @@ from ..run.reporter import Advance
 from ..run.run import Run, Stage
 from .ask_judge import ask_judge
 
-UNASKED = unread(Status.FAILED)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """A prompt under review, with what the latest reply says of it."""
 
-    reviewer: Reviewer
+    question: Question[ReviewedPrompt]
     seed: int
     prompt: Prompt
     most: int
+    reading: Reading[ReviewedPrompt]
     attempts: int = 0
     text: str = ""
-    reading: Reading = UNASKED
-    intention: str | None = None
 
     @property
     def settled(self) -> bool:
@@ -44,16 +41,15 @@ class _Asked:
         """Return the next request; each attempt has its own seed."""
         return Request(
             request_id=row_id("review", self.prompt.prompt_id),
-            messages=self.reviewer.ask(self.prompt.instruction),
+            messages=self.question.messages,
             seed=derive_seed(self.seed, "review", self.prompt.prompt_id, self.attempts),
         )
 
     def heard(self, answer: Completion) -> "Sequence[_Asked]":
         """Return it after a reply."""
         text = storable(answer.text)
-        reading, intention = self.reviewer.read(text, answer.finish_reason)
-        attempts = self.attempts + 1
-        return [replace(self, attempts=attempts, text=text, reading=reading, intention=intention)]
+        (reading,) = self.question.read(text, answer.finish_reason)
+        return [replace(self, attempts=self.attempts + 1, text=text, reading=reading)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +94,23 @@ class Reviewing:
         )
 
     def _asked(self, prompt: Prompt) -> _Asked:
-        most = self.run.config.prompts.quality.attempts
-        return _Asked(reviewer=self.reviewer, seed=self.run.config.seed, prompt=prompt, most=most)
+        question = self.reviewer.ask(prompt.instruction)
+        (unasked,) = unread(Status.FAILED, question.expected)
+        return _Asked(
+            question=question,
+            seed=self.run.config.seed,
+            prompt=prompt,
+            most=self.run.config.prompts.quality.attempts,
+            reading=unasked,
+        )
 
     def _row(self, asked: _Asked) -> PromptReview:
         return PromptReview(
             prompt_id=asked.prompt.prompt_id,
             iteration=self.iteration,
             judge=self.served.identity,
-            aspects=asked.reading.aspects,
-            intention=asked.intention,
+            aspects=asked.reading.value.aspects,
+            intention=asked.reading.value.intention,
             status=asked.reading.status,
             attempts=asked.attempts,
             text=asked.text,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...configs.annotation import Role
-from ...critics.annotators.annotator_pool import load_pool
-from ...critics.annotators.annotator_templates import Form, form_text, persona_text
+from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
 from ...critics.annotators.comparison import reply_of
+from ...critics.annotators.pair_verdicts import ReplyForm
 from ...critics.templating import PLACEHOLDER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
@@ -31,7 +31,7 @@ from .human import (
 from .nouns import FRIENDLY
 
 POOL = "tiny"
-FORMS: tuple[tuple[Form, bool], ...] = tuple(
+FORMS: tuple[tuple[ReplyForm, bool], ...] = tuple(
     (form, several) for form in ("token", "json", "ranking") for several in (True, False)
 )
 LONGEST = 3.0
@@ -101,7 +101,7 @@ def judged(taste: Taste, role: Role, request: Request, sampling: Sampling) -> st
     return reply_of(form, verdicts, several=several)
 
 
-def form_of(prompt: str) -> tuple[Form, bool]:
+def form_of(prompt: str) -> tuple[ReplyForm, bool]:
     """Return the form of reply that a prompt asks for, and whether it is about several pairs."""
     for form, several in FORMS:
         if form_text(form, several=several) in prompt:
@@ -121,7 +121,7 @@ def pairs_in(prompt: str, role: Role) -> list[Shown]:
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
     """Return what finds pairs in the prompts of the pool's annotators of this role."""
     annotators = load_pool(POOL).annotators
-    templates = dict.fromkeys(a.templates.pair for a in annotators if a.role == role)
+    templates = dict.fromkeys(a.templates["pair"] for a in annotators if a.role == role)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ...critics.grading.grade_templates import load_gradings, shipped_gradings
 from ...critics.grading.graded_aspects import LOWEST, SCALES
+from ...critics.grading.grader import GRADING_TEMPLATES
 from ...critics.templating import WORD_JOINER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import GradedAspect
@@ -103,9 +103,9 @@ def look(exercise: Exercise, answer: str) -> Look:
 def _openings() -> tuple[tuple[str, GradedAspect], ...]:
     """Return how the questions of shipped sets begin."""
     return tuple(
-        (question.partition("{")[0], aspect)
-        for name in shipped_gradings()
-        for aspect, question in load_gradings(name).questions.items()
+        (GRADING_TEMPLATES.load(name)[aspect].partition("{")[0], aspect)
+        for name in GRADING_TEMPLATES.shipped
+        for aspect in SCALES
     )
 
 

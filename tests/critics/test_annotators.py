@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.annotators import annotator_pool as pool
-from lpfloop.critics.annotators.annotator_pool import Annotator, load_pool, shipped_pools
-from lpfloop.critics.annotators.annotator_templates import persona_text, shipped_sets
+from lpfloop.critics.annotators.annotator_pool import (
+    PAIR_TEMPLATES,
+    POOLS,
+    Annotator,
+    load_pool,
+    persona_text,
+)
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.annotators.comparison_reply import read
+from lpfloop.critics.templating import tags as tag_names
 
 PAPER = load_pool("alpacafarm")
 EVERYONE = [
     pytest.param(annotator, id=f"{name}-{annotator.name}")
-    for name in shipped_pools()
+    for name in POOLS.shipped()
     for annotator in load_pool(name).annotators
 ]
 
@@ -82,7 +87,7 @@ def test_every_annotator_shows_its_pairs_and_says_how_to_reply(annotator, extra)
         assert 0 <= prompt.index(pair.prompt) < prompt.index(pair.first) < prompt.index(pair.second)
     assert prompt.count("Crayons") == (annotator.batch_size if extra else 0)
     assert "Reply with" in prompt
-    assert ("E1" in prompt) == bool(annotator.examples) or annotator.templates.example is None
+    assert ("E1" in prompt) == bool(annotator.examples) or "example" not in annotator.templates
     assert "{" not in re.sub(r"\{.*\}", "", prompt)
 
 
@@ -128,7 +133,7 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_candidate_can_not_leave_its_place(annotator, text):
     """The prompt with a hostile candidate has the tags of the one with a harmless candidate."""
-    names = "|".join(map(re.escape, sorted(annotator.templates.tags)))
+    names = "|".join(map(re.escape, sorted(tag_names(*annotator.templates.values()))))
     tags = re.compile(rf"<\s*/?\s*(?:{names})\b[^>]*>", re.IGNORECASE)
     harmless = tags.findall(prompt_of(annotator, comparison()))
     hostile = prompt_of(annotator, comparison(first=text, prompt=text))
@@ -181,7 +186,8 @@ def test_templates_lie_beside_the_pool(tmp_path):
     path = write(tmp_path, f"{ONE.replace('basic', 'mine')}}}\n")
     [annotator] = load_pool(path).annotators
     assert "Name a colour.|Red.|Four." in prompt_of(annotator, comparison())
-    assert read(ask(annotator, [comparison()]), "2", "stop")[0].preferred == "second"
+    (reading,) = ask(annotator, [comparison()]).read("2", "stop")
+    assert reading.value.preferred == "second"
     before = load_pool(path).digest
     (folder / "frame.txt").write_text("Compare!\n{pairs}\n{form}\n")
     assert load_pool(path).digest != before
@@ -246,10 +252,12 @@ def test_a_missing_pool_names_those_there_are(tmp_path):
 def test_every_field_is_described():
     text = (Path(pool.__file__).parent / "README.md").read_text(encoding="utf-8")
     described = re.findall(r"^\| (`.*?`) \| ", text, re.MULTILINE)
-    fields = re.findall(r"`(\w+)`", " ".join(described[len(shipped_pools()) :]))
+    fields = re.findall(r"`(\w+)`", " ".join(described[len(POOLS.shipped()) :]))
     assert fields == list(pool.Profile.model_fields)
 
 
 def test_every_shipped_set_is_used():
-    used = {a.templates for name in shipped_pools() for a in load_pool(name).annotators}
-    assert len(used) == len(shipped_sets())
+    used = {
+        tuple(a.templates.values()) for name in POOLS.shipped() for a in load_pool(name).annotators
+    }
+    assert len(used) == len(PAIR_TEMPLATES.shipped)

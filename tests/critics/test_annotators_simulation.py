@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.comparison_reply import Verdict
+from lpfloop.critics.annotators.pair_verdicts import Choice
 from lpfloop.critics.annotators.simulate import (
     assign,
     coin,
@@ -17,6 +17,7 @@ from lpfloop.critics.annotators.simulate import (
     shown_swapped,
     without_asking,
 )
+from lpfloop.critics.judge import Reading
 
 POOL = load_pool("alpacafarm")
 N = 20_000
@@ -127,10 +128,8 @@ def test_identical_outputs_are_a_tie_that_nobody_is_asked_about():
 )
 def test_both_orders_are_reconciled(as_given, swapped, expected):
     def verdict(preferred, reason):
-        return Verdict(
-            key="k", preferred=preferred, status="scored" if preferred else reason, explanation=""
-        )
+        return Reading("scored" if preferred else reason, Choice(preferred))
 
     found = reconciled(verdict(as_given, "empty"), verdict(swapped, "refusal"))
-    assert found.preferred == expected
+    assert found.value.preferred == expected
     assert found.status == ("scored" if expected else "refusal" if as_given else "empty")

@@ -57,8 +57,9 @@ def test_any_other_task_lets_the_model_choose_three_of_eight(critic):
     assert (len(question.expected.names), question.expected.count) == (8, 3)
     assert "8. Skill: Harmlessness" in text
     reply = '{"Readability": 1, "Factuality": 0, "Completeness": -1}'
-    assert critic.read(question, reply, "stop").status == "scored"
-    assert critic.read(question, '{"Readability": 1}', "stop").status == "wrong_keys"
+    assert [reading.status for reading in question.read(reply, "stop")] == ["scored"]
+    (reading,) = question.read('{"Readability": 1}', "stop")
+    assert reading.status == "wrong_keys"
 
 
 def test_a_conversation_is_shown_turn_by_turn(critic):

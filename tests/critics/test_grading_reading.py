@@ -1,15 +1,15 @@
 """Grades are read as they are written, all of a prompt's or none, and never guessed."""
 
 import pytest
+from examples import PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.grade_reply import Status
-from lpfloop.critics.grading.grade_templates import form_text
+from lpfloop.critics.grading.grade_reply import FIELD, HEADING, OVERALL, without_labels
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
-from lpfloop.critics.grading.grader import Grader
-from lpfloop.critics.grading.labels import FIELD, HEADING, OVERALL, without_labels
+from lpfloop.critics.grading.grader import Grader, form_text
+from lpfloop.critics.judge import Status
 
 GRADER = Grader.from_config(GradingConfig())
 
@@ -31,8 +31,12 @@ def reply(*ratings, **options):
     return "\n\n".join(block(n, r, **options) for n, r in enumerate(ratings, start=1))
 
 
-def read(text, aspect="instruction_following", count=1, ended="stop"):
-    return GRADER.read(aspect, text, ended, count)
+def readings(text, aspect="instruction_following", count=1, ended="stop"):
+    return GRADER.ask(aspect, PROMPT, ["An answer."] * count).read(text, ended)
+
+
+def read(text, aspect="instruction_following", count=1):
+    return [reading.value for reading in readings(text, aspect, count)]
 
 
 def ratings(text, count, aspect="instruction_following"):
@@ -40,10 +44,10 @@ def ratings(text, count, aspect="instruction_following"):
 
 
 def status(text, aspect="instruction_following", count=1, ended="stop"):
-    verdicts = read(text, aspect, count, ended)
-    assert len(verdicts) == count
-    assert all(verdict.rating is None for verdict in verdicts)
-    (said,) = {verdict.status for verdict in verdicts}
+    found = readings(text, aspect, count, ended)
+    assert len(found) == count
+    assert all(reading.value.rating is None for reading in found)
+    (said,) = {reading.status for reading in found}
     return said
 
 
@@ -75,10 +79,10 @@ def test_what_is_no_plain_number_is_malformed(said):
 
 
 def test_four_ratings_with_reasons_are_read_in_their_order():
-    verdicts = read(reply("5", "1", "3.5", "4/5"), count=4)
-    assert [v.rating for v in verdicts] == [5, 1, 3.5, 4]
+    verdicts = readings(reply("5", "1", "3.5", "4/5"), count=4)
+    assert [v.value.rating for v in verdicts] == [5, 1, 3.5, 4]
     assert {v.status for v in verdicts} == {"scored"}
-    assert {v.rationale for v in verdicts} == {"It is fine."}
+    assert {v.value.rationale for v in verdicts} == {"It is fine."}
 
 
 def test_markdown_prose_around_and_reasons_of_several_lines_do_no_harm():
@@ -115,8 +119,8 @@ def test_types_that_were_not_offered_are_none(types, why):
 
 
 def test_not_applicable_is_a_verdict_of_honesty_alone():
-    honest = read(reply("N/A", "4"), "honesty", 2)
-    assert [(v.rating, v.status) for v in honest] == [(None, "not_applicable"), (4, "scored")]
+    honest = readings(reply("N/A", "4"), "honesty", 2)
+    assert [(v.value.rating, v.status) for v in honest] == [(None, "not_applicable"), (4, "scored")]
     for aspect in ("instruction_following", "truthfulness", "helpfulness"):
         types = "None" if SCALES[aspect].types else None
         assert status(reply("N/A", "4", types=types), aspect, 2) == Status.MALFORMED
@@ -190,13 +194,13 @@ def test_a_critique_without_one_score_is_unscored(text, why):
 @given(st.text(), st.sampled_from(tuple(SCALES)), st.integers(1, 5))
 def test_whatever_a_reply_holds_it_is_read_or_has_a_reason(text, aspect, count):
     count = 1 if aspect == "overall" else count
-    verdicts = read(text, aspect, count)
-    assert len(verdicts) == count
-    known = {*Status, "empty", "too_long"}
-    for verdict in verdicts:
-        assert verdict.status in known
-        assert (verdict.rating is None) == (verdict.status != "scored")
-        assert verdict.rating is None or 1 <= verdict.rating <= SCALES[aspect].best
+    found = readings(text, aspect, count)
+    assert len(found) == count
+    for reading in found:
+        rating = reading.value.rating
+        assert reading.status in set(Status)
+        assert (rating is None) == (reading.status != "scored")
+        assert rating is None or 1 <= rating <= SCALES[aspect].best
 
 
 LABELS = st.sampled_from(

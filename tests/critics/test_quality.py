@@ -10,13 +10,25 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.filters import PromptQuality
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.quality.prompt_review import ASPECTS, NO_CLASS, TEMPLATES, Reviewer
-from lpfloop.critics.quality.taxonomy import load_taxonomy, shipped_taxonomies
+from lpfloop.critics.judge import Status
+from lpfloop.critics.quality.prompt_review import (
+    ASPECTS,
+    REVIEW_TEMPLATES,
+    TAXONOMIES,
+    ReviewedPrompt,
+    Reviewer,
+    load_taxonomy,
+)
 from lpfloop.stores.records import SCORED
 
 PLAIN = Reviewer.from_config(PromptQuality())
 CLASSED = Reviewer.from_config(PromptQuality(intentions="general"))
 MARKS = st.sampled_from([-1, 0, 1])
+
+
+def read(reviewer: Reviewer, text: str, finish: str) -> tuple[str, ReviewedPrompt]:
+    (reading,) = reviewer.ask("hello").read(text, finish)
+    return reading.status, reading.value
 
 
 def reply(ratings: dict[str, object], *lines: str) -> str:
@@ -31,7 +43,8 @@ def rated(*marks: object) -> dict[str, object]:
 
 
 def test_the_prompt_stands_in_the_question_once_and_the_classes_only_with_a_taxonomy():
-    (plain,), (classed,) = PLAIN.ask("Why is the sky blue?"), CLASSED.ask("Why is the sky blue?")
+    (plain,) = PLAIN.ask("Why is the sky blue?").messages
+    (classed,) = CLASSED.ask("Why is the sky blue?").messages
     for message in (plain, classed):
         assert message.role == "user"
         assert message.content.count("Why is the sky blue?") == 1
@@ -41,7 +54,7 @@ def test_the_prompt_stands_in_the_question_once_and_the_classes_only_with_a_taxo
 
 @given(st.text())
 def test_no_text_ends_its_part_of_the_question_early(text):
-    (message,) = CLASSED.ask(f"a {text}</user_text>{text} < / USER_TEXT > {{classes}} b")
+    (message,) = CLASSED.ask(f"a {text}</user_text>{text} < / USER_TEXT > {{classes}} b").messages
     assert message.content.count("</user_text>") == 1
     assert message.content.lower().count("user_text >") == 1
     assert "{classes} b\n</user_text>" in message.content
@@ -55,15 +68,15 @@ def test_three_ratings_and_a_class_are_read_as_they_are_said(intention, semantic
     text = reply(
         rated(intention, semantics, answer), "intention: so.", f"**Class:** {name.upper()}."
     )
-    reading, said = CLASSED.read(text, "stop")
-    assert reading.status == SCORED
-    assert [(a.name, a.rating) for a in reading.aspects] == [
+    status, said = read(CLASSED, text, "stop")
+    assert status == SCORED
+    assert [(a.name, a.rating) for a in said.aspects] == [
         ("intention", intention),
         ("semantics", semantics),
         ("answerability", answer),
     ]
-    assert said == name
-    assert PLAIN.read(text, "stop") == (reading, None)
+    assert said.intention == name
+    assert read(PLAIN, text, "stop") == (status, ReviewedPrompt(said.aspects, None))
 
 
 @pytest.mark.parametrize(
@@ -77,9 +90,9 @@ def test_three_ratings_and_a_class_are_read_as_they_are_said(intention, semantic
     ],
 )
 def test_a_class_that_is_missing_unknown_or_disputed_leaves_the_prompt_unread(lines):
-    reading, said = CLASSED.read(reply(rated(1, 1, 1), *lines), "stop")
-    assert (reading.status, said) == (NO_CLASS, None)
-    assert [a.rating for a in reading.aspects] == [None, None, None]
+    status, said = read(CLASSED, reply(rated(1, 1, 1), *lines), "stop")
+    assert (status, said.intention) == (Status.NO_CLASS, None)
+    assert [a.rating for a in said.aspects] == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -100,30 +113,30 @@ def test_a_class_that_is_missing_unknown_or_disputed_leaves_the_prompt_unread(li
     ],
 )
 def test_what_can_not_be_read_is_no_rating(text, finish, status):
-    reading, said = PLAIN.read(text, finish)
-    assert (reading.status, said) == (status, None)
-    assert [a.rating for a in reading.aspects] == [None, None, None]
+    why, said = read(PLAIN, text, finish)
+    assert (why, said.intention) == (status, None)
+    assert [a.rating for a in said.aspects] == [None, None, None]
 
 
 @given(st.text(), st.sampled_from(["stop", "length", "overlong", "failed"]))
 def test_any_reply_is_read_or_has_a_reason(text, finish):
     for reviewer in (PLAIN, CLASSED):
-        reading, _ = reviewer.read(text, finish)
-        assert (reading.status == SCORED) == all(a.rating is not None for a in reading.aspects)
+        status, said = read(reviewer, text, finish)
+        assert (status == SCORED) == all(a.rating is not None for a in said.aspects)
 
 
 # templates and taxonomies
 
 
 def test_shipped_taxonomies_have_classes_of_different_names():
-    assert set(shipped_taxonomies()) == {"general", "tiny"}
-    for name in shipped_taxonomies():
+    assert set(TAXONOMIES.shipped()) == {"general", "tiny"}
+    for name in TAXONOMIES.shipped():
         names = load_taxonomy(name).names
         assert len(set(names)) == len(names) > 3
 
 
 def test_own_templates_and_taxonomies_are_read_and_change_the_digest(tmp_path):
-    shutil.copytree(TEMPLATES / "quality", tmp_path / "mine")
+    shutil.copytree(REVIEW_TEMPLATES.folder / "quality", tmp_path / "mine")
     (tmp_path / "mine" / "review_with_class.txt").write_text("Rate [{prompt}] as {classes}\n")
     (tmp_path / "mine.yaml").write_text(
         "intentions:\n- {name: a, description: x}\n- {name: b, description: y}\n"
@@ -132,18 +145,24 @@ def test_own_templates_and_taxonomies_are_read_and_change_the_digest(tmp_path):
         templates=str(tmp_path / "mine"), intentions=str(tmp_path / "mine.yaml"), judge="model"
     )
     reviewer = Reviewer.from_config(own)
-    assert reviewer.ask("hello")[0].content == "Rate [hello] as - a: x\n- b: y"
+    assert reviewer.ask("hello").messages[0].content == "Rate [hello] as - a: x\n- b: y"
     assert len({reviewer.digest, PLAIN.digest, CLASSED.digest}) == 3
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("- a", "a list of two or more 'intentions'"),
-        ("intentions: [{name: a, description: x}]", "intentions: "),
+        ("- a", "must be a mapping; a pool has 'intentions'"),
+        ("intentions: [{name: a, description: x}]", "write two or more 'intentions'"),
         ("intentions: [{name: a, description: x}, {name: A, description: y}]", "'a' stands there"),
-        ("intentions: [{name: 'a: b', description: x}, {name: b, description: y}]", "0.name"),
-        ("intentions: [{name: a, description: x, why: z}, {name: b}]", "0.why"),
+        (
+            "intentions: [{name: 'a: b', description: x}, {name: b, description: y}]",
+            "intention 'a: b': name: ",
+        ),
+        (
+            "intentions: [{name: a, description: x, why: z}, {name: b}]",
+            "intention 'a': unknown field 'why'",
+        ),
         ("intentions: [", "mine.yaml: "),
     ],
 )
@@ -179,7 +198,7 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path):
         load_taxonomy("nowhere.yaml")
     with pytest.raises(ConfigError, match="shipped sets are quality"):
         Reviewer.from_config(PromptQuality(templates="nowhere"))
-    with pytest.raises(ConfigError, match=r"review\.txt: the template can not be read"):
+    with pytest.raises(ConfigError, match=r"review\.txt: the template cannot be read"):
         Reviewer.from_config(PromptQuality(templates=str(tmp_path)))
     (tmp_path / "revue.txt").write_text("{prompt}")
     with pytest.raises(ConfigError, match=r"revue\.txt: unknown template; a set has review\.txt"):

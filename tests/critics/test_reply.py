@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.critique_reply import MAX_REPLY, Expected, Reading, Status, read_reply
+from lpfloop.critics.judge import MAX_REPLY, Reading, Status
+from lpfloop.critics.judge import read_reply as readings
+from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
 from lpfloop.stores.records import SCORED
 
 NAMES = (
@@ -29,8 +31,8 @@ NAMES = (
     "Readability",
     "Harmlessness",
 )
-THREE = Expected(NAMES, 3)
-LOGIC = Expected.all_of("Logical Correctness")
+THREE = RatedAspects(NAMES, 3)
+LOGIC = RatedAspects.all_of("Logical Correctness")
 
 GENERAL = """Task 1:
 1. Skill 4: Insightfulness - The instruction asks for original thought.
@@ -54,15 +56,20 @@ Task 2: Feedback on the answer: The sum is wrong, it should be 24 inches.
 [{"Logical Correctness": -1}]"""
 
 
-def ratings(reading: Reading) -> dict[str, int | None]:
-    return {aspect.name: aspect.rating for aspect in reading.aspects}
+def read_reply(text: str, finish: str, expected: RatedAspects) -> Reading[AspectRatings]:
+    (reading,) = readings(text, finish, expected)
+    return reading
+
+
+def ratings(reading: Reading[AspectRatings]) -> dict[str, int | None]:
+    return {aspect.name: aspect.rating for aspect in reading.value}
 
 
 def test_the_papers_general_example_is_read():
     reading = read_reply(GENERAL, "stop", THREE)
     assert reading.status == SCORED
     assert ratings(reading) == {"Insightfulness": -1, "Comprehension": 0, "Readability": 0}
-    assert [aspect.comment for aspect in reading.aspects] == [
+    assert [aspect.comment for aspect in reading.value] == [
         "The ideas are ordinary {as most are}.",
         "It misses minor demands.",
         "It can be followed.",
@@ -72,7 +79,7 @@ def test_the_papers_general_example_is_read():
 def test_the_papers_single_example_is_read():
     reading = read_reply(SINGLE, "stop", LOGIC)
     assert ratings(reading) == {"Logical Correctness": -1}
-    assert "it should be 24 inches" in reading.aspects[0].comment
+    assert "it should be 24 inches" in reading.value[0].comment
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_statuses_are_documented_member_by_member():
 # The independent reader -----------------------------------------------------------------------
 
 
-def reference_ratings(text: str, expected: Expected) -> dict[str, int] | None:
+def reference_ratings(text: str, expected: RatedAspects) -> dict[str, int] | None:
     """Return the ratings of the last stretch that Python or JSON takes for a dictionary.
 
     Tried are all stretches from a `{` to a `}`, the last end first and then the first start: a
@@ -211,7 +218,7 @@ def _json_pairs(text: str) -> list[tuple[object, object]] | None:
     return pairs or None
 
 
-def _as_asked(pairs: list[tuple[object, object]], expected: Expected) -> dict[str, int] | None:
+def _as_asked(pairs: list[tuple[object, object]], expected: RatedAspects) -> dict[str, int] | None:
     rated = {k: v for k, v in pairs if isinstance(k, str) and type(v) is int and v in (-1, 0, 1)}
     whole = len(pairs) == len(rated) == expected.count and set(rated) <= set(expected.names)
     return rated if whole else None
@@ -278,7 +285,7 @@ def test_100_000_mutated_replies_give_no_rating_that_an_independent_reader_does_
             scored += 1
             assert ratings(reading) == reference_ratings(text, expected), text
         else:
-            assert all(aspect.rating is None for aspect in reading.aspects)
+            assert all(aspect.rating is None for aspect in reading.value)
     assert scored > 5_000
     assert time.process_time() - started < 60
 

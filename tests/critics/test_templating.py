@@ -2,15 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.templating import (
-    TEMPLATES,
-    TemplateError,
-    load_templates,
-    placeholders,
-    render,
-    shipped,
-)
+from lpfloop.configs.schema import ConfigError, CriticConfig
+from lpfloop.critics.feedback import CRITIQUE_TEMPLATES, FeedbackCritic
+from lpfloop.critics.templating import TemplateError, placeholders, render
+
+load_templates = CRITIQUE_TEMPLATES.load
 
 HOSTILE = st.one_of(
     st.text(max_size=60),
@@ -33,7 +29,7 @@ HOSTILE = st.one_of(
 
 @given(instruction=HOSTILE, answer=HOSTILE, reference=HOSTILE)
 def test_user_text_arrives_as_it_is_and_changes_nothing_else(instruction, answer, reference):
-    template = load_templates("paper").critique_reference
+    template = load_templates("paper")["critique_reference"]
     values = {"instruction": instruction, "answer": answer, "reference": reference}
     values |= {"aspects": "RUBRIC", "aspect": "NAME"}
     expected, rest = "", template
@@ -60,33 +56,34 @@ def test_other_braces_are_literal():
     assert render('{"a": 1} {A} {} {{x}}', {"x": "y"}) == '{"a": 1} {A} {} {y}'
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", CRITIQUE_TEMPLATES.shipped)
 def test_shipped_sets_load(name):
     templates = load_templates(name)
-    assert placeholders(templates.reflection) == {"instruction", "answer", "feedback"}
-    assert templates == load_templates(str(TEMPLATES / name))
+    assert placeholders(templates["reflection"]) == {"instruction", "answer", "feedback"}
+    assert templates == load_templates(str(CRITIQUE_TEMPLATES.folder / name))
 
 
 def test_paper_templates_state_the_answer_format_and_the_sections():
     templates = load_templates("paper")
-    for text in (templates.critique_general, templates.critique_single):
+    for text in (templates["critique_general"], templates["critique_single"]):
         assert "Task 1" in text
         assert "Task 2" in text
         assert "Python dictionary" in text
         assert "(-1, 0 or 1)" in text
         assert text.endswith("[System]")
-    assert "{aspects}" in templates.critique_general
-    assert "[Reference]\n{reference}" in templates.critique_reference
-    assert "Reference" not in templates.critique_single
-    assert templates.reflection.endswith("[Revision]")
+    assert "{aspects}" in templates["critique_general"]
+    assert "[Reference]\n{reference}" in templates["critique_reference"]
+    assert "Reference" not in templates["critique_single"]
+    assert templates["reflection"].endswith("[Revision]")
 
 
 def test_a_folder_may_replace_one_template_only(tmp_path):
     (tmp_path / "reflection.txt").write_text("{instruction}{answer}{feedback}!\n", "utf-8")
     mine, paper = load_templates(str(tmp_path)), load_templates("paper")
-    assert mine.reflection == "{instruction}{answer}{feedback}!"
-    assert mine.critique_general == paper.critique_general
-    assert mine.digest != paper.digest
+    assert mine["reflection"] == "{instruction}{answer}{feedback}!"
+    assert mine["critique_general"] == paper["critique_general"]
+    own, shipped = (CriticConfig(templates=name) for name in (str(tmp_path), "paper"))
+    assert FeedbackCritic.from_config(own).digest != FeedbackCritic.from_config(shipped).digest
 
 
 @pytest.mark.parametrize(

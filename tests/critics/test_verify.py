@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from waiting import ended, wait_until
 
 from lpfloop.critics import math_pool
-from lpfloop.critics.critique_reply import Expected, read_reply
+from lpfloop.critics.judge import read_reply
 from lpfloop.critics.math_answers import final_answer, quick_equal
 from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
+from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.critics.verify import Verifier, VerifierCritic
 from lpfloop.stores.records import Check, Message, Prompt
 
@@ -329,7 +330,7 @@ def test_a_prompt_with_nothing_to_verify_has_no_check(verifier):
         assert (verdict.metrics, verdict.rating, verdict.reason) == ((), None, "no_check")
         reading = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict)
         assert reading.status == "no_check"
-        assert [aspect.rating for aspect in reading.aspects] == [None]
+        assert [aspect.rating for aspect in reading.value] == [None]
 
 
 @pytest.mark.parametrize(
@@ -345,9 +346,9 @@ def test_as_a_critic_it_rates_the_aspect_of_the_task(verifier, prompt, answer, a
     critic = VerifierCritic(task_aspects=TASK_ASPECTS)
     (verdict,) = verifier.verify([(prompt, answer)])
     reading = critic.read(prompt, verdict)
-    assert [(a.name, a.rating) for a in reading.aspects] == [(aspect, rating)]
+    assert [(a.name, a.rating) for a in reading.value] == [(aspect, rating)]
     text = critic.text(prompt, verdict)
-    assert read_reply(text, "stop", Expected.all_of(aspect)) == reading
+    assert read_reply(text, "stop", RatedAspects.all_of(aspect)) == [reading]
 
 
 def test_an_undecided_comparison_is_unscored(verifier):

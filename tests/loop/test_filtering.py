@@ -206,7 +206,7 @@ def test_every_prompt_meets_one_fate_and_more_prompts_change_no_earlier_one(text
     [
         ("prompts.rules.scripts=[latin, klingon]", "'klingon' is no script of Unicode"),
         ("prompts.rules={min_chars: 9, max_chars: 3}", "min_chars is 9 and max_chars 3"),
-        ("prompts.quality={judge: model, intentions: nowhere}", "no taxonomy of intentions"),
+        ("prompts.quality={judge: model, intentions: nowhere}", "no pool of intentions"),
         ("prompts.quality={judge: model, per_intention: 3}", "but there are no classes"),
         ("prompts.quality={judge: model, engine: {kind: vllm}}", r"set prompts\.quality\.model"),
     ],
@@ -424,11 +424,12 @@ def test_the_tiny_reviewer_finds_the_prompts_of_its_world_good_and_knows_their_c
         "general": {"instruction", "conversation"},
     }
     for tiny in tiny_world("train", size=60):
-        request = Request(request_id="review-x", messages=asking.ask(tiny.text), seed=0)
+        question = asking.ask(tiny.text)
+        request = Request(request_id="review-x", messages=question.messages, seed=0)
         text = reviewer(request, Sampling(temperature=0.0, top_p=1.0, max_tokens=512))
-        reading, intention = asking.read(text, "stop")
-        assert [a.rating for a in reading.aspects] == [1, 1, 1]
-        assert intention in classes[tiny.task]
+        (reading,) = question.read(text, "stop")
+        assert [a.rating for a in reading.value.aspects] == [1, 1, 1]
+        assert reading.value.intention in classes[tiny.task]
 
 
 @pytest.mark.crash

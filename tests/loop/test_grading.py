@@ -195,7 +195,9 @@ def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
         )
         (heard,) = inquiry.heard(_completion(inquiry, reply))
         assert heard.settled
-        said = {c: str(int(v.rating)) for c, v in zip(candidates, heard.verdicts, strict=True)}
+        said = {
+            c: str(int(v.value.rating)) for c, v in zip(candidates, heard.verdicts, strict=True)
+        }
         assert said == numbers
         other = honesty(grader, (two, one, three))
         assert inquiry.request().request_id == other.request().request_id

@@ -26,7 +26,8 @@ from crashing import (
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.critics import critique_reply as reply
+from lpfloop.critics.judge import Reading, read_reply
+from lpfloop.critics.rating_dictionary import AspectRatings
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.derived_run import given_by
 from lpfloop.loop.daemon.loop import Job, run_loop
@@ -211,10 +212,10 @@ def test_the_same_parser_reads_the_same(made):
 
 
 def test_another_parser_gives_other_critiques_and_other_pairs(made, monkeypatch):
-    def severe(text: str, *rest: object) -> reply.Reading:
+    def severe(text: str, *rest: object) -> list[Reading[AspectRatings]]:
         if "can not say" in text:
             text = '{"Comprehension": -1, "Completeness": -1, "Readability": -1}'
-        return reply.read_reply(text.replace(": 1", ": 0"), *rest)
+        return read_reply(text.replace(": 1", ": 0"), *rest)
 
     monkeypatch.setattr(reparsing, "read_reply", severe)
     found = read_again(made, "severe").derived.lineage["found"]

@@ -7,7 +7,6 @@ import pytest
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.annotators.comparison_reply import read
 from lpfloop.loop.tiny import annotators
 from lpfloop.loop.tiny.annotators import TASTES, pairs_in
 from lpfloop.loop.tiny.human import score
@@ -38,7 +37,7 @@ def asked(annotator, some, *, seed=1, temperature=1.0):
     script = getattr(annotators, annotator.role)
     request = Request(request_id="r", messages=question.messages, seed=seed)
     reply = script(request, Sampling(temperature=temperature, top_p=1.0, max_tokens=600))
-    return read(question, reply, "stop")
+    return question.read(reply, "stop")
 
 
 def agreement(annotator, **options):
@@ -48,7 +47,7 @@ def agreement(annotator, **options):
         liked = score(pair.prompt, pair.first) - score(pair.prompt, pair.second)
         if liked:
             (verdict,) = asked(annotator, [pair], seed=number, **options)
-            same.append((verdict.preferred == "first") == (liked > 0))
+            same.append((verdict.value.preferred == "first") == (liked > 0))
     return statistics.fmean(same)
 
 
@@ -56,7 +55,7 @@ def agreement(annotator, **options):
 def test_every_annotator_of_the_pool_answers_all_pairs_in_its_form(annotator):
     some = comparisons(annotator.batch_size)
     verdicts = asked(annotator, some)
-    assert [verdict.key for verdict in verdicts] == [pair.key for pair in some]
+    assert len(verdicts) == len(some)
     assert {verdict.status for verdict in verdicts} == {"scored"}
 
 
@@ -106,5 +105,5 @@ def test_a_persona_sways_them():
     pair = Comparison(
         prompt=prompt.text, first=f"Sure! {right}", second=f"Okay. {right} {right}", key="k"
     )
-    assert asked(plain, [pair], temperature=0.0)[0].preferred == "first"
-    assert asked(long, [pair], temperature=0.0)[0].preferred == "second"
+    assert asked(plain, [pair], temperature=0.0)[0].value.preferred == "first"
+    assert asked(long, [pair], temperature=0.0)[0].value.preferred == "second"

@@ -8,9 +8,8 @@ from itertools import combinations
 import pytest
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.grade_templates import shipped_gradings
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
-from lpfloop.critics.grading.grader import Grader
+from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader
 from lpfloop.loop.tiny.graders import aspect_of, grader
 from lpfloop.loop.tiny.human import score
 from lpfloop.loop.tiny.nouns import opened
@@ -20,7 +19,9 @@ from lpfloop.stores.records import Message, Prompt
 
 SAMPLING = Sampling(temperature=0.0, top_p=0.6, max_tokens=1024)
 WORLD = prompts("held-out", size=240)
-GRADERS = {name: Grader.from_config(GradingConfig(templates=name)) for name in shipped_gradings()}
+GRADERS = {
+    name: Grader.from_config(GradingConfig(templates=name)) for name in GRADING_TEMPLATES.shipped
+}
 
 
 def prompt_of(exercise):
@@ -42,17 +43,18 @@ def answers(exercise, count=4):
 
 
 def verdicts(name, aspect, exercise, texts, seed):
-    asked = GRADERS[name]
-    if aspect == "overall":
-        messages = asked.ask_overall(prompt_of(exercise), *texts, "Be brief.")
-    else:
-        messages = asked.ask(aspect, prompt_of(exercise), texts)
-    assert aspect_of(messages[-1].content) == aspect
-    reply = grader(Request(request_id="r", messages=messages, seed=seed), SAMPLING)
-    return asked.read(aspect, reply, "stop", len(texts))
+    question = GRADERS[name].ask(aspect, prompt_of(exercise), texts, "Be brief.")
+    assert aspect_of(question.messages[-1].content) == aspect
+    request = Request(request_id="r", messages=question.messages, seed=seed)
+    return question.read(grader(request, SAMPLING), "stop")
 
 
-@pytest.mark.parametrize("name", shipped_gradings())
+def rating(aspect, exercise, text, seed):
+    (reading,) = verdicts("tiny", aspect, exercise, [text], seed)
+    return reading.value.rating
+
+
+@pytest.mark.parametrize("name", GRADING_TEMPLATES.shipped)
 @pytest.mark.parametrize("aspect", SCALES)
 def test_every_question_is_answered_in_its_form(name, aspect):
     statuses = {
@@ -69,7 +71,7 @@ def test_the_same_answer_gets_the_same_rating_and_errors_are_seeded():
     (text,) = answers(exercise, 1)
     first, second = verdicts("tiny", "helpfulness", exercise, [text, text], 1)
     assert first == second
-    drawn = {verdicts("tiny", "overall", exercise, [text], seed)[0].rating for seed in range(20)}
+    drawn = {rating("overall", exercise, text, seed) for seed in range(20)}
     assert len(drawn) > 3
 
 
@@ -81,10 +83,10 @@ def agreement():
         texts = answers(exercise)
         by_aspect = [verdicts("tiny", a, exercise, texts, seed) for a in FINE_GRAINED]
         means = [
-            statistics.fmean(v.rating for v in said if v.rating is not None)
+            statistics.fmean(v.value.rating for v in said if v.value.rating is not None)
             for said in zip(*by_aspect, strict=True)
         ]
-        overall = [verdicts("tiny", "overall", exercise, [t], seed)[0].rating for t in texts]
+        overall = [rating("overall", exercise, t, seed) for t in texts]
         liked = [score(exercise.text, text) for text in texts]
         for i, j in combinations(range(len(texts)), 2):
             if liked[i] != liked[j]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ....configs.load import stored_config
-from ....critics import critique_reply as reply
-from ....critics.critique_reply import Status, read_reply
+from ....critics import judge, rating_dictionary
 from ....critics.feedback import FeedbackCritic
+from ....critics.judge import Status, read_reply
 from ....stores.derived import DerivedError, Draft
 from ....stores.frames import frame_rows
 from ....stores.journal_files import Part
@@ -27,6 +27,8 @@ from .derivation import Told, keep
 from .judged_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
+PARSER = (judge, rating_dictionary)
+"""The modules that decide how a reply is read."""
 ROWS_A_BATCH = 20_000
 ENDS: Mapping[str, FinishReason] = {
     Status.TRUNCATED: "length",
@@ -85,7 +87,7 @@ class Reparsing:
             "verb": "reparse",
             "run": self.run.folder.name,
             "table": "critiques",
-            "parser": file_sha256(Path(reply.__file__)),
+            "parser": digest([file_sha256(Path(str(part.__file__))) for part in PARSER]),
             "rubric": self.critic.digest,
             "iterations": list(dict.fromkeys(iteration for iteration, _ in stages)),
             "units": digest([part.unit for part in self.parts]),
@@ -111,9 +113,9 @@ class Reparsing:
             changes.kept += 1
             return critique
         finish = ENDS.get(critique.status, "stop")
-        reading = read_reply(critique.text, finish, self.critic.expected(prompt))
+        (reading,) = read_reply(critique.text, finish, self.critic.expected(prompt))
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
-        again = replace(critique, status=reading.status, aspects=reading.aspects + verified)
+        again = replace(critique, status=reading.status, aspects=reading.value + verified)
         changes.add(critique, again)
         return again
 

@@ -136,7 +136,7 @@ def _rubric(run: RunReader) -> str:
         aspects = load_aspects(name)
     except ConfigError as error:
         return f"The aspects are those of `{name}`, which can not be read any more: {error}"
-    rows = [(a.name, a.criteria, a.failure, a.moderate, a.success) for a in aspects]
+    rows = [aspect.texts for aspect in aspects]
     return _table(("aspect", "criteria", "-1", "0", "1"), rows)
 
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....critics.grading.grade_reply import Status
 from ....critics.grading.graded_aspects import SCALES as GRADED
+from ....critics.judge import Status
 from ....stores.records import Grade, Message, Prompt
 from ...data.rating_scale import SCALES, number
 from ..imports.imported_grades import PUBLISHED, published

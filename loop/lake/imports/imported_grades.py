@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
-from ....critics.grading.grade_reply import NOT_APPLICABLE, Status
+from ....critics.grading.grade_reply import NOT_APPLICABLE
 from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
+from ....critics.judge import Status
 from ....stores.keys import row_id
 from ....stores.records import SCORED, Grade, GradedAspect, Receipt, storable
 from ....stores.schemas import Row as StoredRow

@@ -12,7 +12,7 @@ from typing import get_args
 
 import polars as pl
 
-from ....critics.grading.grade_reply import Status
+from ....critics.judge import Status
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, CandidateKind, GradedAspect

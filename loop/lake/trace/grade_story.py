@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from ....critics.grading.grade_reply import Status
 from ....critics.grading.graded_aspects import FINE_GRAINED, SCALES
+from ....critics.judge import Status
 from ....stores.records import SCORED, Grade, Pair
 from ...data.binarize import BINARISATIONS, OVERALL
 from ...data.training_rows import made_by

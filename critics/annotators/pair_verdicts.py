@@ -1,0 +1,232 @@
+"""Reading an annotator's reply: a verdict on each pair, or the reason why there is none.
+
+Every pair is read by itself, so one bad verdict leaves the others as they are. Nothing is guessed:
+a pair whose verdict is missing, contradicted or not in the form asked for has none. A reply whose
+numbers are shifted (counted from zero, say) has no verdict at all, since nobody knows which pair is
+meant. Statements stand on lines of their own; prose between them is allowed, and what a sentence
+quotes is no statement. Nothing is evaluated.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from ...stores.records import SCORED, Order, Preferred
+from ..judge import Expected, Reading, Status, UnreadError, absent
+
+ReplyForm = Literal["token", "json", "ranking"]
+"""How a verdict is written: the better output's number alone, an object with an explanation, or
+both numbers in order."""
+MOST_PAIRS = 20
+"""Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
+MOST_BROKEN = 2 * MOST_PAIRS
+"""After so many broken objects no more are looked for, so that reading takes linear time."""
+MOST_DIGITS = 4
+
+LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGNORECASE)
+CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
+RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
+PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
+MARKS = " \t\r\n*`\"'."
+LEADING = " \t\r,`*[-"
+CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
+UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
+TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of two outputs is preferred, and why.
+
+    It is about the outputs as given: the order in which they were shown is taken back.
+    """
+
+    preferred: Preferred | None = None
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of a reply: on which pair, which output as shown (or what is wrong), why."""
+
+    number: int
+    choice: Preferred | Status
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairVerdicts(Expected[Choice]):
+    """What a reply must hold: a verdict on each of some pairs, the pair `n` shown in `orders[n-1]`.
+
+    `several` is whether verdicts carry numbers, `ties` whether neither may be preferred.
+    """
+
+    partly = True
+    form: ReplyForm
+    several: bool
+    ties: bool
+    orders: tuple[Order, ...]
+
+    @property
+    def nothing(self) -> tuple[Choice, ...]:
+        """No verdict on any pair."""
+        return (Choice(),) * len(self.orders)
+
+    def read(self, text: str, *, cut: bool) -> list[Reading[Choice]]:
+        """Read one verdict for each pair, in their order.
+
+        Raises:
+            UnreadError: if the reply counts the pairs otherwise.
+        """
+        whole = self._complete(text) if cut else text
+        said = list(self._objects(whole) if self.form == "json" else self._lines(whole))
+        statements = defaultdict[int, list[Statement]](list)
+        for statement in said:
+            statements[statement.number].append(statement)
+        if _shifted(statements.keys(), len(self.orders)):
+            raise UnreadError(Status.SHIFTED)
+        unsaid = Status.MISSING if said else absent(text, Status.MISSING)
+        if cut:
+            unsaid = Status.TRUNCATED
+        return [_verdict(statements[n], order, unsaid) for n, order in enumerate(self.orders, 1)]
+
+    def _complete(self, text: str) -> str:
+        """Return what was surely finished at the token limit: whole lines, or the only token.
+
+        Objects show by themselves whether they are whole.
+        """
+        one_token = self.form == "token" and not self.several and "\n" not in text.strip()
+        return text if one_token or self.form == "json" else text[: text.rfind("\n") + 1]
+
+    def _lines(self, text: str) -> list[Statement]:
+        """Return the statements that are lines.
+
+        About one pair, each line is a verdict or prose. A numbered line can be prose, too: it
+        counts only if its pair has no other statement.
+        """
+        if not self.several:
+            single = (Statement(1, self._choice(line)) for line in text.splitlines())
+            return [statement for statement in single if statement.choice != Status.MALFORMED]
+        matches = filter(None, map(LINE.fullmatch, text.splitlines()))
+        said = [Statement(int(match[1]), self._choice(match[2])) for match in matches]
+        clear = {s.number for s in said if s.choice != Status.MALFORMED}
+        return [s for s in said if s.choice != Status.MALFORMED or s.number not in clear]
+
+    def _objects(self, text: str) -> Iterator[Statement]:
+        """Give the statements that are JSON objects which begin a line, or follow another.
+
+        An object inside a sentence is a quotation. One that cannot be read counts against its pair:
+        it may have quoted others.
+        """
+        at, line, broken = 0, 0, 0
+        while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
+            line = max(line, text.rfind("\n", at, start) + 1)
+            opens = not text[line:start].strip(LEADING)
+            found = _decoded(text, start) if opens else None
+            if found is not None:
+                value, at = found
+                line = at
+                yield from map(self._stated, _entries(value))
+                continue
+            if opens and text[start + 1 :].lstrip()[:1] in ("'", '"'):
+                broken += 1
+                yield from self._broken(text, start)
+            at = line = text.find("\n", start) + 1
+            if not at:
+                return
+
+    def _stated(self, entry: dict[str, object]) -> Statement:
+        """Return what an object says; of no pair (-1) if it names none that is a number."""
+        pair, preferred, reason = entry.get("pair"), entry["preferred"], entry.get("explanation")
+        named = isinstance(pair, str) and pair.isdecimal() and len(pair) <= MOST_DIGITS
+        number = int(cast("str", pair)) if named else -1
+        return Statement(
+            number if self.several else 1,
+            self._choice(preferred) if isinstance(preferred, str) else Status.MALFORMED,
+            reason.strip() if isinstance(reason, str) else "",
+        )
+
+    def _broken(self, text: str, start: int) -> Iterator[Statement]:
+        """Give the statement that an object would be which cannot be read, if it names its pair."""
+        end = text.find("\n{", start)
+        named = PAIR_FIELD.search(text, start, end if end >= 0 else len(text))
+        if not self.several:
+            yield Statement(1, Status.MALFORMED)
+        elif named:
+            yield Statement(int(named[1]), Status.MALFORMED)
+
+    def _choice(self, text: str) -> Preferred | Status:
+        """Return which output a verdict names, or what is wrong with it."""
+        words = text.strip(MARKS)
+        if self.form == "ranking" and (ranked := RANKED.fullmatch(words.strip("[]() "))):
+            return self._ranked(ranked[1], ranked[2], ranked[3])
+        match = CHOICE.fullmatch(words)
+        word = match[1].lower() if match else ""
+        if word in UNDECIDED:
+            return "tie" if self.ties and word == "tie" else Status.NO_CHOICE
+        if self.form == "ranking" or not word.removeprefix("-").isdigit():
+            return Status.MALFORMED
+        return CHOICES.get(word, Status.OUT_OF_RANGE)
+
+    def _ranked(self, best: str, mark: str, other: str) -> Preferred | Status:
+        if not {best, other} <= CHOICES.keys():
+            return Status.OUT_OF_RANGE
+        if best == other:
+            return Status.MALFORMED
+        if mark == "=":
+            return "tie" if self.ties else Status.NO_CHOICE
+        return CHOICES[best]
+
+
+def _shifted(numbers: Collection[int], count: int) -> bool:
+    """Whether numbers are counted from another one than 1, so that none means its pair."""
+    if 0 in numbers and count not in numbers:
+        return True
+    lowest, highest = min(numbers, default=1), max(numbers, default=1)
+    return 1 < count == len(numbers) == highest - lowest + 1 and lowest != 1
+
+
+def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading[Choice]:
+    choices: set[Preferred | Status] = {statement.choice for statement in said} or {unsaid}
+    choice = choices.pop() if len(choices) == 1 else Status.CONTRADICTORY
+    if isinstance(choice, Status):
+        cut_off = choice is Status.MALFORMED and unsaid is Status.TRUNCATED
+        return Reading((unsaid if cut_off else choice).value, Choice())
+    preferred = choice if order == "as_given" else TURNED[choice]
+    return Reading(SCORED, Choice(preferred, said[-1].explanation))
+
+
+def _decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:
+    """Return the JSON object at `start` and where it ends; None if there is none."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", value), end
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    strict=False, object_pairs_hook=_distinct, parse_int=str, parse_float=str
+)
+"""Numbers stay as they are written: no value is rounded into a verdict, and none is too long."""
+
+
+def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
+    """Give the objects with a verdict: `value` itself, or those in a list inside it."""
+    if "preferred" in value:
+        yield value
+        return
+    for listed in value.values():
+        for entry in cast("list[object]", listed) if isinstance(listed, list) else []:
+            if isinstance(entry, dict) and "preferred" in entry:
+                yield cast("dict[str, object]", entry)

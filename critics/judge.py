@@ -1,0 +1,204 @@
+"""Asking a judge and reading its reply: what critiques, comparisons, grades and reviews share.
+
+A judge poses a `Question`: messages, and what is expected of the reply. A reply is read into one
+`Reading` for each subject of the question. What cannot be read is never a value: the status is the
+reason. No judge knows an engine; asking, retrying and storing stay in the loop.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Generic, TypeVar
+
+from ..stores.records import SCORED, FinishReason, Message
+
+MAX_REPLY = 64 * 1024
+"""Longer replies, in characters, are not read."""
+ECHO_LENGTH = 11
+"""Shorter lines, in characters, can stand in question and reply by chance."""
+REFUSALS = (
+    "i'm sorry",
+    "i am sorry",
+    "sorry,",
+    "i apologize",
+    "i can't",
+    "i cannot",
+    "i can not",
+    "i'm unable",
+    "i am unable",
+    "i won't",
+    "i will not",
+    "as an ai",
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Status(StrEnum):
+    """Why a subject has the value that was asked for (`scored`), or has none."""
+
+    SCORED = SCORED
+    """All that was asked for was read."""
+    NOT_APPLICABLE = "not_applicable"
+    """The judge says that the aspect does not apply here, where that is offered."""
+    EMPTY = "empty"
+    """The reply holds nothing but white space."""
+    OVERLONG = "overlong"
+    """The question did not fit into the judge's context, so nothing was asked."""
+    FAILED = "failed"
+    """The judge broke down on this one: an engine gave it up, a comparison lacked memory."""
+    TRUNCATED = "truncated"
+    """The reply ended at the token limit before what counts, or may have."""
+    TOO_LONG = "too_long"
+    """The reply is longer than `MAX_REPLY`."""
+    REFUSAL = "refusal"
+    """The reply holds nothing that was asked for and opens as refusals do."""
+    ECHO = "echo"
+    """The reply repeats the question."""
+    MISSING = "missing"
+    """The reply makes no statement on this subject."""
+    MALFORMED = "malformed"
+    """What is stated is not in the form that was asked for."""
+    OUT_OF_RANGE = "out_of_range"
+    """What is stated is none of the values that were offered."""
+    NO_DICTIONARY = "no_dictionary"
+    """The reply has no dictionary of ratings."""
+    QUOTED = "quoted"
+    """The last dictionary stands inside a sentence: text follows it on its line."""
+    DUPLICATE_KEYS = "duplicate_keys"
+    """An aspect is rated twice."""
+    WRONG_KEYS = "wrong_keys"
+    """The keys are not the aspects that were asked for."""
+    NOT_INTEGER = "not_integer"
+    """A rating is a text, a fraction, a truth value or null, or is written with a plus sign."""
+    NO_CLASS = "no_class"
+    """The reply has ratings, but names no class of the taxonomy, or several."""
+    SHIFTED = "shifted"
+    """The numbers in the reply are not those of the pairs, but off by a constant."""
+    NO_CHOICE = "no_choice"
+    """The statement prefers neither, which was not offered."""
+    CONTRADICTORY = "contradictory"
+    """There are several statements on this pair, and they differ."""
+    DUPLICATE = "duplicate"
+    """Something stands there twice: a completion's block, a field of it, the overall score."""
+    WRONG_NUMBERS = "wrong_numbers"
+    """The blocks are not those of all completions, in their order."""
+    INCOMPLETE = "incomplete"
+    """Part of a grade is absent: its rating, its rationale, its types, the critique in words."""
+    NO_CHECK = "no_check"
+    """The verifier has nothing to verify for this prompt."""
+    UNREADABLE = "unreadable"
+    """The verifier finds no final answer in the reference."""
+    TIMEOUT = "timeout"
+    """The verifier's comparison took too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T_co]):
+    """What is read about one subject; unless it is `scored`, `value` rates nothing."""
+
+    status: str
+    value: T_co
+
+
+class UnreadError(ValueError):
+    """A reply, or a part of it, says nothing that counts."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.value)
+        self.status = status
+
+
+class Expected(ABC, Generic[T]):
+    """What a reply must hold, and in which form."""
+
+    __slots__ = ()
+    partly: ClassVar[bool] = False
+    """Whether a reply that ended at the token limit counts as far as it goes."""
+
+    @property
+    @abstractmethod
+    def nothing(self) -> Sequence[T]:
+        """The value of each subject where nothing can be read."""
+
+    @abstractmethod
+    def read(self, text: str, *, cut: bool) -> Sequence[Reading[T]]:
+        """Read a reply that is neither empty nor too long, nor an echo.
+
+        Raises:
+            UnreadError: if nothing of it counts.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[T]):
+    """What to send to a judge, and what its reply must hold.
+
+    A reply that repeats one of `own_lines` is an echo. `reference_used` says whether the judge sees
+    the prompt's reference.
+    """
+
+    messages: tuple[Message, ...]
+    expected: Expected[T]
+    own_lines: frozenset[str] = frozenset()
+    reference_used: bool = False
+
+    def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
+        """Read a reply: one reading for each subject, in their order."""
+        return read_reply(text, finish_reason, self.expected, self.own_lines)
+
+
+def read_reply(
+    text: str,
+    finish_reason: FinishReason,
+    expected: Expected[T],
+    own_lines: frozenset[str] = frozenset(),
+) -> list[Reading[T]]:
+    """Read what a reply says of each subject, or the reason why it says nothing."""
+    try:
+        _require_readable(text, finish_reason, expected, own_lines)
+        return list(expected.read(text, cut=finish_reason == "length"))
+    except UnreadError as error:
+        return unread(error.status, expected)
+
+
+def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
+    """Return readings without ratings."""
+    return [Reading(status.value, value) for value in expected.nothing]
+
+
+def absent(text: str, otherwise: Status) -> Status:
+    """Return why a reply has nothing of what was asked for: it is a refusal, or `otherwise`."""
+    opening = text.lstrip().lower().replace("\u2019", "'")
+    return Status.REFUSAL if opening.startswith(REFUSALS) else otherwise
+
+
+def lines_of(text: str) -> frozenset[str]:
+    """Return the lines of a text without the space around them."""
+    return frozenset(line.strip() for line in text.splitlines())
+
+
+def user_message(text: str) -> tuple[Message, ...]:
+    """Return the conversation that has nothing but `text`."""
+    return (Message(role="user", content=text),)
+
+
+def _require_readable(
+    text: str, finish_reason: FinishReason, expected: Expected[T], own_lines: frozenset[str]
+) -> None:
+    """Refuse a reply in which nothing is to be looked for."""
+    cut = finish_reason == "length"
+    if finish_reason == "overlong":
+        raise UnreadError(Status.OVERLONG)
+    if finish_reason == "failed":
+        raise UnreadError(Status.FAILED)
+    if cut and not expected.partly:
+        raise UnreadError(Status.TRUNCATED)
+    if len(text) > MAX_REPLY:
+        raise UnreadError(Status.TOO_LONG)
+    if not text.strip():
+        raise UnreadError(Status.TRUNCATED if cut else Status.EMPTY)
+    if any(len(line) >= ECHO_LENGTH for line in own_lines & lines_of(text)):
+        raise UnreadError(Status.ECHO)

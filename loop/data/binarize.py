@@ -30,7 +30,7 @@ from ...stores.keys import derive_seed
 from ...stores.records import SCORED, Receipt
 from .judged_candidates import VISIBLE, with_same_text
 from .receipts import KEPT, receipts
-from .training_rows import Made, Origin, Outcome, pair_rows
+from .training_rows import Made, Origin, Outcome, pair_rows, yield_rows
 
 BINARISATIONS: tuple[Binarisation, ...] = get_args(Binarisation)
 OVERALL = "overall"
@@ -157,29 +157,18 @@ def _yields(
     found = ranked.group_by("prompt_id").agg(
         pl.col("usable").any(), rated=pl.col("rated").sum(), scores=score.n_unique()
     )
-    made = rows.group_by("prompt_id").agg(made=pl.len())
-    outcome = (
-        pl.when(pl.col("made") > 0)
-        .then(pl.lit(Outcome.PAIRED))
-        .when(pl.col("usable").is_null())
-        .then(pl.lit(Outcome.NO_CANDIDATES))
-        .when(~pl.col("usable"))
-        .then(pl.lit(Outcome.NONE_USABLE))
-        .when(pl.col("rated") == 0)
-        .then(pl.lit(Outcome.NONE_RATED))
-        .when(pl.col("rated") == 1)
-        .then(pl.lit(Outcome.NO_NEGATIVE))
-        .when(pl.col("scores") == 1)
-        .then(pl.lit(Outcome.TIED))
-        .otherwise(pl.lit(Outcome.ALL_IDENTICAL))
+    reasons = (
+        (pl.col("usable").is_null(), Outcome.NO_CANDIDATES),
+        (~pl.col("usable"), Outcome.NONE_USABLE),
+        (pl.col("rated") == 0, Outcome.NONE_RATED),
+        (pl.col("rated") == 1, Outcome.NO_NEGATIVE),
+        (pl.col("scores") == 1, Outcome.TIED),
     )
-    return (
-        prompts.select("prompt_id")
-        .join(found, on="prompt_id", how="left", maintain_order="left")
-        .join(made, on="prompt_id", how="left", maintain_order="left")
-        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
-        .with_columns(iteration=pl.lit(how.iteration), rule=pl.lit(how.rule))
+    known = prompts.select("prompt_id").join(
+        found, on="prompt_id", how="left", maintain_order="left"
     )
+    last = Outcome.ALL_IDENTICAL
+    return yield_rows(known, rows, how, success=Outcome.PAIRED, reasons=reasons, otherwise=last)
 
 
 def _fates(told: pl.DataFrame) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ from ...stores.keys import derive_seed
 from ...stores.records import Demonstration, Pair
 from ...stores.schemas import TABLES
 from .judged_candidates import with_same_text
-from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows
+from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows, yield_rows
 
 Rule = Literal["success_vs_failure", "success", "top_reward", "reward_extremes"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -210,26 +210,15 @@ def _yields(
 ) -> pl.DataFrame:
     """Say of each prompt how much was made, or why nothing."""
     found = split.group_by("prompt_id").agg(pl.col("usable", "rated", "positive", "negative").any())
-    made = rows.group_by("prompt_id").agg(made=pl.len())
-    outcome = (
-        pl.when(pl.col("made") > 0)
-        .then(pl.lit(success))
-        .when(pl.col("usable").is_null())
-        .then(pl.lit(Outcome.NO_CANDIDATES))
-        .when(~pl.col("usable"))
-        .then(pl.lit(Outcome.NONE_USABLE))
-        .when(~pl.col("rated"))
-        .then(pl.lit(Outcome.NONE_RATED))
-        .when(~pl.col("positive"))
-        .then(pl.lit(Outcome.NO_POSITIVE))
-        .when(~pl.col("negative"))
-        .then(pl.lit(Outcome.NO_NEGATIVE))
-        .otherwise(pl.lit(Outcome.ALL_IDENTICAL))
+    reasons = (
+        (pl.col("usable").is_null(), Outcome.NO_CANDIDATES),
+        (~pl.col("usable"), Outcome.NONE_USABLE),
+        (~pl.col("rated"), Outcome.NONE_RATED),
+        (~pl.col("positive"), Outcome.NO_POSITIVE),
+        (~pl.col("negative"), Outcome.NO_NEGATIVE),
     )
-    return (
-        prompts.select("prompt_id")
-        .join(found, on="prompt_id", how="left", maintain_order="left")
-        .join(made, on="prompt_id", how="left", maintain_order="left")
-        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
-        .with_columns(iteration=pl.lit(how.iteration), rule=pl.lit(how.rule))
+    known = prompts.select("prompt_id").join(
+        found, on="prompt_id", how="left", maintain_order="left"
     )
+    last = Outcome.ALL_IDENTICAL
+    return yield_rows(known, rows, how, success=success, reasons=reasons, otherwise=last)

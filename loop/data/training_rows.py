@@ -4,6 +4,7 @@ A rule gives the candidates that it chose, in columns; here they become pairs or
 with what was asked, an id that hashes what they are made of, and their rank in the prompt.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -126,6 +127,31 @@ def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) 
     rows = chosen.select("prompt_id", "candidate_id", "ratings", "reward", completion=_assistant())
     ids = _ids("demo", rows.select("prompt_id", "candidate_id"), by)
     return _finished(rows.with_columns(demonstration_id=ids), prompts, by)
+
+
+def yield_rows(
+    prompts: pl.DataFrame,
+    rows: pl.DataFrame,
+    by: Origin,
+    *,
+    success: Outcome,
+    reasons: Sequence[tuple[pl.Expr, Outcome]] = (),
+    otherwise: Outcome,
+) -> pl.DataFrame:
+    """Say of each prompt how many of the rows are its own, and its outcome.
+
+    That is `success` where there are some, else the first reason whose condition holds of the
+    prompt's columns.
+    """
+    made = rows.group_by("prompt_id").agg(made=pl.len())
+    outcomes = [(pl.col("made") > 0, success), *reasons, (pl.lit(value=True), otherwise)]
+    outcome = pl.coalesce(pl.when(holds).then(pl.lit(name)) for holds, name in outcomes)
+    return (
+        prompts.join(made, on="prompt_id", how="left", maintain_order="left")
+        .with_columns(pl.col("made").fill_null(0))
+        .select("prompt_id", outcome=outcome, made="made")
+        .with_columns(iteration=pl.lit(by.iteration), rule=pl.lit(by.rule))
+    )
 
 
 def _assistant() -> pl.Expr:

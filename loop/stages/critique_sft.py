@@ -8,7 +8,10 @@ read is no lesson.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import polars as pl
+
 from ...critics.feedback import FeedbackCritic
+from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import (
@@ -23,7 +26,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, receipts
-from ..data.training_rows import Outcome
+from ..data.training_rows import Origin, Outcome, yield_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -53,7 +56,7 @@ def demonstrate_critiques(
         made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
         return {
             Demonstration: made.rows,
-            Yield: _yields(drafts, made.rows, it.number),
+            Yield: as_arrow(_yields(drafts, made.rows, it.number)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 
@@ -106,18 +109,9 @@ def _lesson(
 
 def _yields(
     drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
-) -> list[Yield]:
+) -> pl.DataFrame:
     """Say of each prompt how many demonstrations it gave."""
-    made = dict.fromkeys((draft.prompt_id for draft in drafts), 0)
-    for row in rows:
-        made[row.prompt_id] += 1
-    return [
-        Yield(
-            prompt_id=prompt_id,
-            iteration=iteration,
-            rule=CRITIQUED,
-            outcome=Outcome.DEMONSTRATED if number else Outcome.NONE_RATED,
-            made=number,
-        )
-        for prompt_id, number in made.items()
-    ]
+    asked = rows_frame(Candidate, drafts).unique("prompt_id", keep="first", maintain_order=True)
+    by = Origin(rule=CRITIQUED, iteration=iteration)
+    done, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
+    return yield_rows(asked, rows_frame(Demonstration, rows), by, success=done, otherwise=none)

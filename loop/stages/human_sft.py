@@ -8,8 +8,6 @@ made.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import polars as pl
-
 from ...configs.schema import PromptsConfig
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
@@ -20,7 +18,7 @@ from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, placed_rows
 from ..data.prompt_rows import optional_text, to_prompt
 from ..data.prompts import TINY
-from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated
+from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
@@ -100,15 +98,8 @@ def demonstrated(written: Sequence[Candidate], asked: Sequence[Prompt], iteratio
     """Return the demonstrations that answers make, and one yield a prompt."""
     prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
     rows = demonstration_rows(unrated(rows_frame(Candidate, written)), prompts, by)
-    made = pl.col("prompt_id").is_in(rows["prompt_id"].to_list())
-    yields = prompts.select("prompt_id", made=made.cast(pl.Int64)).with_columns(
-        outcome=pl.when(pl.col("made") > 0)
-        .then(pl.lit(Outcome.DEMONSTRATED))
-        .otherwise(pl.lit(Outcome.NO_DEMONSTRATION)),
-        iteration=pl.lit(iteration),
-        rule=pl.lit(PEOPLE),
-    )
-    return Made(rows, yields)
+    done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
+    return Made(rows, yield_rows(prompts, rows, by, success=done, otherwise=missing))
 
 
 def _candidate(prompt: Prompt, text: str, iteration: int) -> Candidate:

@@ -16,7 +16,7 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
 from ...stores.schemas import RowsByType
 from ..data.cycles import DECIDED, consistency_params, sifted
-from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated
+from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated, yield_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -97,20 +97,10 @@ def yields(
 ) -> pl.DataFrame:
     """Say of each prompt how many rows it gave, or why none."""
     heard = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
-    made = rows.group_by("prompt_id").agg(made=pl.len())
-    outcome = (
-        pl.when(pl.col("made") > 0)
-        .then(pl.lit(success))
-        .when(pl.col("tied").is_null())
-        .then(pl.lit(Outcome.NOT_COMPARED))
-        .when("tied")
-        .then(pl.lit(Outcome.TIED))
-        .otherwise(pl.lit(Outcome.UNREAD))
+    known = prompts.select("prompt_id").join(
+        heard, on="prompt_id", how="left", maintain_order="left"
     )
-    return (
-        prompts.select("prompt_id")
-        .join(heard, on="prompt_id", how="left", maintain_order="left")
-        .join(made, on="prompt_id", how="left", maintain_order="left")
-        .select("prompt_id", outcome=outcome, made=pl.col("made").fill_null(0))
-        .with_columns(iteration=pl.lit(by.iteration), rule=pl.lit(by.rule))
-    )
+    tied = pl.col("tied")
+    reasons = ((tied.is_null(), Outcome.NOT_COMPARED), (tied, Outcome.TIED))
+    last = Outcome.UNREAD
+    return yield_rows(known, rows, by, success=success, reasons=reasons, otherwise=last)

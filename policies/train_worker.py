@@ -1,5 +1,5 @@
 # pyright: basic
-"""The child of `training.train`, run by `accelerate launch`: one job, by TRL, to a verified model.
+"""The child of `training.train`, run by `accelerate launch`: one job, to a verified model.
 
 It reads `job.json`, resumes from the newest whole checkpoint, appends every step to
 `metrics.jsonl`, and writes `result.json` last, after it has read the saved weights again and found
@@ -76,9 +76,9 @@ PREDECESSOR_S = 60.0
 
 
 class Journal(TrainerCallback):
-    """Writes every step down, asks for checkpoints and seals them, stops at numbers that are none.
+    """Records every step, requests and seals checkpoints, stops when a number is not finite.
 
-    `diverged` says at which step what was no finite number; None while all were.
+    `diverged` says which number was not finite at which step; None while all were.
     """
 
     def __init__(self, job: TrainJob, identity: str, resumed_from: int) -> None:
@@ -96,7 +96,7 @@ class Journal(TrainerCallback):
     def on_train_begin(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
-        """Note how many tokens were trained on before a resume: TRL counts from there anew."""
+        """Note the tokens trained on before a resume: TRL starts to count at 0 again."""
         if state.log_history:
             self.tokens_before = state.log_history[-1].get(TOKENS, 0.0)
 
@@ -108,26 +108,26 @@ class Journal(TrainerCallback):
         logs: dict[str, float],
         **_: Any,
     ) -> None:
-        """Record a step; the summary at the end has no loss of its own and is left out."""
+        """Record a step; the summary at the end has no loss and is skipped."""
         if "loss" not in logs:
             return
         if TOKENS in logs:
             logs[TOKENS] += self.tokens_before
-            # The state that a checkpoint keeps has a copy.
+            # The trainer's state, which checkpoints keep, has a copy of this row.
             state.log_history[-1][TOKENS] = logs[TOKENS]
         metrics = {k: v for k, v in logs.items() if isinstance(v, int | float)}
         row = {"step": state.global_step, "max_steps": state.max_steps, "metrics": metrics}
         self.append({"event": "step", **row})
         for name, text in (("loss", "the loss"), ("grad_norm", "the gradient's norm")):
             if self.diverged is None and not math.isfinite(metrics.get(name, 0.0)):
-                self.diverged = f"{text} was no finite number at step {state.global_step}"
+                self.diverged = f"{text} was not finite at step {state.global_step}"
                 control.should_training_stop = True
                 control.should_save = False
 
     def on_step_end(
         self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Ask for a checkpoint at the interval; the last step needs none, the model follows it."""
+        """Request a checkpoint at the interval; after the last step the model itself is saved."""
         if (
             state.global_step % self.job.checkpoint_steps == 0
             and state.global_step < state.max_steps
@@ -137,7 +137,7 @@ class Journal(TrainerCallback):
     def on_save(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
-        """Seal the checkpoint that all processes have finished writing, then let old ones go."""
+        """Seal the checkpoint that all processes have finished writing, then remove old ones."""
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         if is_main():
@@ -147,12 +147,12 @@ class Journal(TrainerCallback):
 
 
 def is_main() -> bool:
-    """Tell whether this is the process that writes files."""
+    """Return whether this process is the one that writes files."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input, a pipe of the parent's, ends."""
+    """End this process when its standard input, a pipe from the parent, is closed."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
@@ -179,7 +179,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
     if tokenizer.chat_template is None:
         raise TrainingError("refused", f"the model {job.model} has no chat template")
-    # The pickles of a checkpoint are opened by `train` below: its hashes were compared here.
+    # `train` below opens the checkpoint's pickles, so its hashes are compared first.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer

@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints: what is sent, when, and what a failure means."""
+"""OpenAI-compatible endpoints: requests, their pacing and retries, and the meaning of failures."""

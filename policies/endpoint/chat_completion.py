@@ -1,8 +1,8 @@
-"""One chat completion: what is sent, and what counts as an answer.
+"""One chat completion: the request, and what counts as an answer.
 
-The endpoint keeps the chat template and the tokenizer. Where it says that it is vLLM, the sampling
-fields that the model's `generation_config.json` could set are sent too, so that they change nothing
-unseen.
+The endpoint keeps the chat template and the tokenizer. If it says that it is vLLM, the sampling
+fields that the model's `generation_config.json` could set are sent, too: that file must not change
+them silently.
 """
 
 import math
@@ -33,13 +33,13 @@ MOST_TOKENS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What the endpoint is asked for beyond the common core."""
+    """Request fields that not every endpoint accepts."""
 
     logprobs: bool = True
     limit: str = "max_completion_tokens"
 
     def without(self, told: str) -> "Dialect | None":
-        """Return a dialect without what an endpoint's refusal names; None if it names nothing."""
+        """Return a dialect without the field that a refusal names; None if it names none."""
         if self.logprobs and "logprob" in told:
             return replace(self, logprobs=False)
         if self.limit in told and self.limit != "max_tokens":
@@ -54,7 +54,7 @@ def overflows(told: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request as it is put to endpoints; unbounded, the context alone ends the answer."""
+    """One request to endpoints; if not `bounded`, only the context limits the answer."""
 
     request: Request
     sampling: Sampling
@@ -73,7 +73,7 @@ class Question:
         return completion(self.request, reply)
 
     def parameters(self, dialect: Dialect) -> dict[str, Any]:
-        """Return what is sent to every kind of endpoint."""
+        """Return the request body without what only vLLM understands."""
         messages = [{"role": m.role, "content": m.content} for m in self.request.messages]
         body: dict[str, Any] = {
             "messages": messages,
@@ -91,15 +91,15 @@ class Question:
 
 
 class NoCompletionError(ValueError):
-    """What came back is no chat completion."""
+    """The reply is not a chat completion."""
 
 
 def completion(request: Request, reply: object) -> Completion:
-    """Read an endpoint's answer; what a filter cut short counts as not whole.
+    """Read an endpoint's reply; an answer cut short by a content filter counts as truncated.
 
     Raises:
-        NoCompletionError: when it is none. The client library builds its objects from anything,
-            so nothing in them is taken for granted.
+        NoCompletionError: when it is not a chat completion. The client library builds its objects
+            from anything, so every field is checked.
     """
     if not isinstance(reply, ChatCompletion):
         raise NoCompletionError

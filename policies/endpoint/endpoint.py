@@ -1,4 +1,4 @@
-"""Endpoints that speak OpenAI's protocol: their addresses, their key, and what they serve."""
+"""Endpoints that speak OpenAI's protocol: addresses, API key, and the models they serve."""
 
 import asyncio
 import os
@@ -21,8 +21,8 @@ from .faults import (
 from .transport import new_client
 
 NO_KEY = "none"
-"""Sent where no key is configured: the client library would read another program's variable
-instead.
+"""Sent where no key is configured: the client library would else read a variable
+that other programs share.
 """
 
 PROBE_S = 15.0
@@ -32,7 +32,7 @@ def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
     """Return the endpoints' base URLs; one without a path gets `/v1`.
 
     Raises:
-        EngineError: when there is none, or one is no http(s) URL.
+        EngineError: when no address is given, or one is not an http(s) URL.
     """
     urls = config.base_urls or (model,)
     return tuple(_base_url(url) for url in urls)
@@ -46,7 +46,7 @@ def _base_url(url: str) -> str:
         parts, host = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not host:
         raise EngineError(
-            f"{url!r} is no endpoint; give an address such as http://127.0.0.1:8000/v1"
+            f"{url!r} is not an endpoint; give an address such as http://127.0.0.1:8000/v1"
         )
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/v1"))
 
@@ -55,13 +55,15 @@ def api_key(config: EngineConfig) -> str | None:
     """Return the configured key, or the environment's, without white space around it.
 
     Raises:
-        EngineError: when no HTTP header can carry it. It would else be part of an error message.
+        EngineError: when an HTTP header can not carry it: the client's own error would show it.
     """
     own = config.api_key
     key = os.environ.get(KEY_VARIABLE) if own is None else own.get_secret_value()
     key = (key or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise EngineError(f"the API key has characters that no key has; set {KEY_VARIABLE} again")
+        raise EngineError(
+            f"the API key contains characters that no key can have; set {KEY_VARIABLE} again"
+        )
     return key or None
 
 
@@ -99,7 +101,7 @@ async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
 
     Raises:
         EngineError: when `model_name` is not served, or several are and none is named.
-        OpenAIError, ValueError, TypeError, AttributeError: when there is no such answer.
+        OpenAIError, ValueError, TypeError, AttributeError: when the reply is not a list of models.
     """
     models = list((await client.models.list()).data)
     names = [model.id for model in models]
@@ -115,7 +117,7 @@ async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
 
 
 def api_client(url: str, key: str | None, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
-    """Return the client library's view of one endpoint; it neither retries nor times out."""
+    """Return a client for one endpoint; retries and time limits are the caller's."""
     return openai.AsyncOpenAI(
         base_url=url, api_key=key or NO_KEY, max_retries=0, timeout=None, http_client=http
     )

@@ -18,11 +18,11 @@ CONCURRENCY = 8
 TIMEOUT_S = 120.0
 PATIENCE_S = 900.0
 CHARACTERS_A_TOKEN = 4
-"""The tokens of a model that runs elsewhere are guessed: a text is cut by its characters."""
+"""The endpoint's tokenizer is not known here, so texts are truncated by characters."""
 
 
 class EndpointEmbedder:
-    """Asks one endpoint, some requests at a time, on an event loop of its own."""
+    """Asks one endpoint, several requests at a time, on its own event loop."""
 
     def __init__(self, url: str, config: EmbedderConfig) -> None:
         settings = EngineConfig()
@@ -54,7 +54,7 @@ class EndpointEmbedder:
 
     async def _all(self, texts: Sequence[str]) -> list[bytes]:
         longest = self._config.max_tokens * CHARACTERS_A_TOKEN
-        # An empty text is no input to some servers.
+        # Some servers refuse an empty text.
         cut = [text[:longest] or " " for text in texts]
         size = self._config.batch_size
         groups = [cut[i : i + size] for i in range(0, len(cut), size)]
@@ -84,4 +84,4 @@ class EndpointEmbedder:
                 return vectors
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._url, error, self._key)
-        raise fault  # outside, so that no traceback leads to what the server said
+        raise fault  # outside: a traceback from within would hold the server's text

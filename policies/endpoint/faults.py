@@ -1,7 +1,7 @@
-"""What a failed attempt means: try again later, this request alone, or nothing goes on.
+"""What a failed attempt means: retry later, give up this request alone, or stop the engine.
 
-Texts that a server sends are shown in parts, on one line, and without the key even when the server
-repeats it.
+Text from a server is shown shortened, on one line, and without the key even if the server repeats
+it.
 """
 
 import base64
@@ -25,12 +25,12 @@ HIDDEN = "[hidden]"
 SHOWN = 300
 
 LONGEST_PAUSE_S = 3600.0
-"""What a Retry-After can ask for at most: asking once an hour harms nobody, and the value may be
-nonsense.
+"""The longest pause that a Retry-After is granted: the value may be nonsense, and one request an
+hour harms no server.
 """
 
 SHORTEST_PAUSE_S = 0.1
-"""So that an endpoint that asks for a thousandth of a second, again and again, gets no storm."""
+"""The shortest pause: an endpoint that asks for 1 ms again and again must not be flooded."""
 
 OWN_STATUSES = frozenset(
     {
@@ -39,7 +39,7 @@ OWN_STATUSES = frozenset(
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-"""What an endpoint says to one request and not to another."""
+"""Statuses that concern one request, not the endpoint."""
 
 BUSY_STATUSES = frozenset(
     {
@@ -50,7 +50,7 @@ BUSY_STATUSES = frozenset(
         HTTPStatus.SERVICE_UNAVAILABLE,
     }
 )
-"""Temporary, and never the request's own fault."""
+"""Statuses that are temporary and never caused by the request."""
 
 ATTEMPT_ERRORS = (
     openai.OpenAIError,
@@ -61,14 +61,14 @@ ATTEMPT_ERRORS = (
     AttributeError,
     RecursionError,
 )
-"""What an attempt can end with: transport, status, deadline, or an answer that is not one."""
+"""The errors of an attempt: transport, status, deadline, or a reply that is malformed."""
 
 
 class TemporaryError(Exception):
     """The same request may succeed later.
 
-    `pause_s` is how long the endpoint asks everybody to wait, None where it does not say.
-    `suspect` is whether the request itself may be the cause.
+    `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
+    the request itself may be the cause.
     """
 
     def __init__(self, sentence: str, *, pause_s: float | None = None, suspect: bool) -> None:
@@ -78,7 +78,7 @@ class TemporaryError(Exception):
 
 
 class RefusedError(Exception):
-    """This request will never be answered; others may be. `told` is the server's own words."""
+    """This request will never be answered; others may be. `told` is the server's message."""
 
     def __init__(self, sentence: str, *, told: str) -> None:
         super().__init__(sentence)
@@ -88,7 +88,7 @@ class RefusedError(Exception):
 def fault_of(
     url: str, error: Exception, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
-    """Return what the failure of one attempt at `url` means."""
+    """Classify the failure of one attempt at `url`."""
     if isinstance(error, openai.APIStatusError):
         return _status(url, error, key)
     if isinstance(error, openai.APITimeoutError | TimeoutError):
@@ -122,7 +122,7 @@ def _status(
 
 
 def _message(error: openai.APIStatusError) -> str:
-    """Return what the server says for people to read."""
+    """Return the server's message without the JSON around it."""
     body = error.body
     said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
     return said if isinstance(said, str) and said.strip() else error.message
@@ -132,7 +132,7 @@ def _final(status: int, sentence: str) -> str:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return f"the endpoint refuses the API key (HTTP {status}); set {KEY_VARIABLE}"
     if status == HTTPStatus.NOT_FOUND:
-        return "nothing there (HTTP 404); the address usually ends in /v1"
+        return "not found (HTTP 404); the address usually ends in /v1"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return (
             f"the endpoint redirects (HTTP {status}), which is not followed; give its new address"
@@ -141,10 +141,10 @@ def _final(status: int, sentence: str) -> str:
 
 
 def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that a Retry-After asks for, bounded; None where it asks for no wait.
+    """Return a Retry-After's seconds, bounded; None if it asks for no wait.
 
-    A date is compared with the server's own clock where the answer tells it, else with `now`
-    (seconds since 1970).
+    A date is compared with the server's own clock if the reply has it, else with `now` (seconds
+    since 1970).
     """
     value = headers.get("retry-after", "")
     try:
@@ -153,7 +153,7 @@ def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
         then = _moment(value)
         here = _moment(headers.get("date", ""))
         seconds = math.nan if then is None else then - (now if here is None else here)
-    if not seconds > 0:  # also what is no number
+    if not seconds > 0:  # also excludes NaN
         return None
     return min(max(seconds, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 

@@ -1,8 +1,8 @@
 """Sampling from OpenAI-compatible endpoints: a pool of `vllm serve`, or a hosted judge.
 
-Requests go round the endpoints in turn, at most `concurrency` at once, on an event loop in a thread
-that the engine owns. The client library's own retries are off: one policy (endpoint_retry) waits
-out what is temporary, and what will not change stops the engine at once.
+Requests go to the endpoints in turn, at most `concurrency` at once, on an event loop in the
+engine's own thread. The client library's retries are off: one policy (`retry`) waits out temporary
+failures, and permanent ones stop the engine at once.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ CLOSE_S = 0.5
 CLOSED = "the engine was closed"
 
 REFUSED = 8
-"""Refusals before any answer that show that the endpoint, and not a request, is at fault."""
+"""This many refusals before any answer mean that the endpoint is at fault, not a request."""
 
 
 class OpenAIEngine:
@@ -53,13 +53,13 @@ class OpenAIEngine:
     def __init__(
         self, model: str, config: EngineConfig, *, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Name the endpoints; none is asked before the first request.
+        """Set up the endpoints; none is contacted before the first request.
 
-        `loop` is run by the engine's thread until `close`, and closed by whoever made it; its
+        `loop` is run by the engine's thread until `close`, and closed by the caller; its
         clock is the engine's.
 
         Raises:
-            EngineError: when an address is none.
+            EngineError: when an address is not an http(s) URL.
         """
         self._urls = addresses(model, config)
         self._key = api_key(config)
@@ -82,25 +82,25 @@ class OpenAIEngine:
         self._thread.start()
 
     def configure(self, config: EngineConfig) -> None:
-        """Take over concurrency, time-out and patience, from the next request on."""
+        """Use new concurrency, time-out and patience from the next request on."""
         with self._closing:
             self._config = config
             if not self._closed:
                 self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Return None for each: endpoints measure no answers of others."""
+        """Return None for each: endpoints can not score given answers."""
         return [None] * len(conversations)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; give each batch back when whole.
 
         A batch with a refused request is held back until the endpoint has answered anything, or
-        nothing else is left to do: when all are refused, none of them is to blame.
+        nothing else is left to do: if all requests are refused, the endpoint is to blame.
 
         Raises:
-            EngineError: when a batch's bias names a token by its text, which no endpoint looks
-                up; nothing of that batch is sent.
+            EngineError: when a batch's bias names a token by its text, which endpoints do not look
+                up; the batch is not sent.
         """
         source = iter(batches)
         done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
@@ -135,7 +135,7 @@ class OpenAIEngine:
                 task.cancel()
 
     def close(self) -> None:
-        """Give up what is under way or waits, close the connections, end the engine's thread."""
+        """Cancel all requests, close the connections, end the engine's thread."""
         with self._closing:
             if self._closed:
                 return
@@ -167,7 +167,7 @@ class OpenAIEngine:
         if texts:
             raise EngineError(
                 f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
-                "endpoints take token ids alone: give ids, or choose annotators without biases"
+                "endpoints accept only token ids: give ids, or choose annotators without biases"
             )
 
     async def _batch(self, batch: Batch) -> BatchResult:
@@ -183,7 +183,7 @@ class OpenAIEngine:
                 task.cancel()
 
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
-        """Draw one request; one that does not fit with its completion is left to end by itself."""
+        """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
         question = Question(request, sampling)
         while True:
@@ -198,12 +198,12 @@ class OpenAIEngine:
                 question = replace(question, bounded=False)
 
     def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
-        """Return the completion of a request that alone can not be answered."""
+        """Return the `failed` completion of a request that only itself can not be answered."""
         self._refused += 1
         if self._refused >= REFUSED and not self._traffic.answers:
             error = EngineError(
-                f"{', '.join(self._urls)}: all of the first {REFUSED} requests are refused; correct"
-                f" the endpoint's settings ({refusal})"
+                f"{', '.join(self._urls)}: all of the first {REFUSED} requests were refused; "
+                f"correct the endpoint's settings ({refusal})"
             )
             self._traffic.stop(error)
             raise error
@@ -218,7 +218,7 @@ class OpenAIEngine:
         )
 
     async def _attempt(self, question: Question, passage: Passage) -> Completion:
-        """Ask one endpoint, adapting to what it does not know."""
+        """Ask one endpoint, dropping fields that it does not know."""
         while True:
             dialect = self._dialect
             try:
@@ -233,7 +233,7 @@ class OpenAIEngine:
         """Ask one endpoint once, within the deadline of an attempt.
 
         Raises:
-            TemporaryError, RefusedError, EngineError: for every way in which this can fail.
+            TemporaryError, RefusedError, EngineError: for every failure.
         """
         place = passage.gate.place
         client = self._clients[place]
@@ -247,7 +247,7 @@ class OpenAIEngine:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):
             fault = EngineError(f"{self._urls[place]}: can not tell what it serves ({fault})")
-        raise fault  # outside, so that no traceback leads to what the server said
+        raise fault  # outside: a traceback from within would hold the server's text
 
 
 def _result(finished: Future[BatchResult]) -> BatchResult:

@@ -1,9 +1,9 @@
-"""The one policy by which a request is asked again.
+"""The one policy by which requests are retried.
 
-What is temporary is waited out for as long as patience lasts, each attempt at the next endpoint. An
-endpoint that names a time is not asked before (see endpoint_traffic); one that names none is asked
-again after an exponential, jittered pause. A request that alone fails, again and again, while
-others are answered, is given up: it may be what breaks the server.
+Temporary failures are waited out while patience lasts, each attempt at the next endpoint. An
+endpoint that names a time is not asked earlier (see `traffic`); otherwise the pause is exponential
+with jitter. A request that fails repeatedly while others are answered is given up: it may be what
+breaks the server.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from .traffic import Passage, Patience, Traffic
 T = TypeVar("T")
 
 SUSPICIOUS = 8
-"""Failures after which a request is given up, if others were answered meanwhile."""
+"""Suspect failures after which a request is given up, if others were answered meanwhile."""
 
 BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 30.0
 
 
 class Trial:
-    """What one request has been through, over all its attempts."""
+    """The attempts at one request, and their failures."""
 
     def __init__(self, traffic: Traffic, turn: int, patience_s: float) -> None:
         self._traffic = traffic
@@ -38,11 +38,11 @@ class Trial:
         self._patience = Patience(patience_s, asyncio.get_running_loop().time())
 
     async def run(self, attempt: Callable[[Passage], Awaitable[T]]) -> T:
-        """Return what `attempt` returns, as often as it takes.
+        """Call `attempt` until it succeeds; return its result.
 
         Raises:
             RefusedError: when this request alone can not be answered.
-            EngineError: when no endpoint may be asked any more, or patience has ended.
+            EngineError: when the engine was stopped, or patience has ended.
         """
         policy = AsyncRetrying(
             retry=retry_if_exception_type(TemporaryError),
@@ -66,7 +66,7 @@ class Trial:
             return await attempt(passage)
 
     def _pause(self, state: RetryCallState) -> float:
-        """Return this request's own pause, in seconds: none where the gate knows the time."""
+        """Return this request's pause in seconds; 0 if the endpoint's gate sets the time."""
         fault = state.outcome.exception() if state.outcome else None
         if not isinstance(fault, TemporaryError) or fault.pause_s is not None:
             return 0.0

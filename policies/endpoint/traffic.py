@@ -1,11 +1,11 @@
-"""Who may send a request to which endpoint, and when.
+"""Admission of requests to endpoints: which may be sent where, and when.
 
-Of all requests at most `concurrency` are under way. Each endpoint has a gate: a Retry-After shuts
-it for all until then; failures in a row trip it (a circuit breaker), and after a cool-down one
-request goes first to see. A gate starts like a tripped one, so a wrong key costs one request. While
-no gate is open, requests wait outside: they hold no slot, and lose nothing but their patience.
+At most `concurrency` requests are under way. Each endpoint has a gate: a Retry-After closes it
+until the time named; failures in a row trip it (a circuit breaker), and after a cool-down one
+request is sent on trial. A gate starts like a tripped one, so a wrong key costs one request. While
+no gate is open, requests wait without a slot; only their patience runs.
 
-All of it lives on one event loop, whose clock is the only one.
+Everything runs on one event loop and uses its clock.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ logger = logging.getLogger("lpfloop.endpoint")
 
 @dataclass(slots=True)
 class Patience:
-    """How long one request may be kept waiting by endpoints; our own queue does not count."""
+    """How long endpoints may keep one request waiting; time in our own queue does not count."""
 
     seconds: float
     began: float
@@ -46,7 +46,7 @@ class Patience:
 
 @dataclass(slots=True, eq=False)
 class Gate:
-    """One endpoint's: when it opens, and whether all may pass or one that tries it."""
+    """One endpoint's gate: when it opens, and whether all requests may pass or one on trial."""
 
     place: int
     url: str
@@ -64,7 +64,7 @@ class Gate:
 
 @dataclass(slots=True, eq=False)
 class Passage:
-    """One attempt that was let through."""
+    """One admitted attempt."""
 
     gate: Gate
 
@@ -80,11 +80,11 @@ class Traffic:
         self._stopped: str | None = None
 
     def resize(self, concurrency: int) -> None:
-        """Let another number of requests be under way at once."""
+        """Change how many requests may be under way at once."""
         self._slots.resize(concurrency)
 
     def stop(self, error: EngineError) -> None:
-        """Let nothing through any more; who waits gets the error."""
+        """Admit no more requests; those that wait get the error."""
         self._stopped = self._stopped or str(error)
         self._notify()
 
@@ -119,7 +119,7 @@ class Traffic:
                 self._notify()
 
     def prove(self, passage: Passage) -> None:
-        """Note that an endpoint answers: all may pass."""
+        """Note that an endpoint answers: all requests may pass."""
         gate = passage.gate
         if gate.trips:
             logger.warning("%s: answers again", gate.url)
@@ -134,7 +134,7 @@ class Traffic:
         if fault.pause_s is not None:
             gate.opens_at = max(gate.opens_at, now + fault.pause_s)
             level = logging.INFO if fault.pause_s < NOTABLE_S else logging.WARNING
-            logger.log(level, "%s: asks for %.1f s of rest (%s)", gate.url, fault.pause_s, fault)
+            logger.log(level, "%s: asks for a pause of %.1f s (%s)", gate.url, fault.pause_s, fault)
             return
         gate.failures += 1
         logger.info("%s: %s", gate.url, fault)
@@ -143,7 +143,7 @@ class Traffic:
             gate.trips += 1
             gate.proven = False
             gate.opens_at = max(gate.opens_at, now + rest)
-            logger.warning("%s: left alone for %.0f s (%s)", gate.url, rest, fault)
+            logger.warning("%s: not used for %.0f s (%s)", gate.url, rest, fault)
 
     async def _enter(self, turn: int, patience: Patience) -> Gate:
         loop = asyncio.get_running_loop()
@@ -162,11 +162,12 @@ class Traffic:
             await self._opening(patience)
 
     async def _opening(self, patience: Patience) -> None:
-        """Wait until a gate opens, or something about the gates changes."""
+        """Wait until a gate opens or its state changes."""
         now = asyncio.get_running_loop().time()
         tried = any(gate.trier is not None for gate in self._gates)
         opens = min((gate.opens_at for gate in self._gates if gate.trier is None), default=math.inf)
         until = now + patience.left(now)
+        # A gate that opens too late can still be replaced by a trial that succeeds.
         if until <= now or (opens > until and not tried):
             raise self.out_of_patience(patience)
         changed = self._changed
@@ -180,8 +181,8 @@ class Traffic:
         """Return the error of a request that was kept waiting too long."""
         reasons = "; ".join(f"{gate.url}: {gate.told}" for gate in self._gates)
         return EngineError(
-            f"no endpoint answers within {patience.seconds:g} s (engine.patience_s), nothing is"
-            f" lost, resume when they do: {reasons}"
+            f"no endpoint answers within {patience.seconds:g} s (engine.patience_s); nothing is"
+            f" lost: resume when they do: {reasons}"
         )
 
     def _notify(self) -> None:
@@ -203,6 +204,7 @@ class Slots:
         self._waiters.append(waiter)
         self._admit()
         try:
+            # Cancelled just after it was granted: pass the slot on, or it would be lost.
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
@@ -215,7 +217,7 @@ class Slots:
         self._admit()
 
     def resize(self, limit: int) -> None:
-        """Change the number of slots; who holds one keeps it."""
+        """Change the number of slots; a slot that is held stays held."""
         self._limit = limit
         self._admit()
 

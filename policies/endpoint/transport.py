@@ -1,7 +1,7 @@
-"""Connections to endpoints: no proxy, no redirect, and no answer beyond a size.
+"""Connections to endpoints: no proxy, no redirect, and a size limit on replies.
 
-Proxies that the environment names are not used, because a key must reach its endpoint and nobody
-else. Time is not bounded here: the caller gives each attempt one deadline for all of it.
+Proxies from the environment are not used: a key must reach its endpoint and no other host. Time is
+not limited here: the caller sets one deadline for the whole attempt.
 """
 
 import ssl
@@ -10,22 +10,22 @@ from functools import lru_cache
 import httpx2
 
 ANSWER_BYTES = 8 * 2**20
-"""The longest answer that is read, decompressed: about 40,000 tokens with log-probabilities."""
+"""The largest reply, decompressed: about 40,000 tokens with log-probabilities."""
 
 ANSWER_PARTS = 150_000
-"""The most objects and lists in an answer: three a token. The client library makes a large object
+"""The most objects and lists in a reply, at three a token. The client library makes a large object
 of each, so that a few megabytes of brackets would fill gigabytes.
 """
 
 ERROR_BYTES = 2**16
-"""What is read of an error."""
+"""How much of an error's body is read."""
 
 KEPT_CONNECTIONS = 256
 _ENCODING = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
 class AnswerTooLargeError(Exception):
-    """An endpoint sends more than an answer can be."""
+    """A reply is larger than any chat completion can be."""
 
 
 def new_client() -> httpx2.AsyncClient:
@@ -48,8 +48,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         """Send a request; return its answer with the body read.
 
         Raises:
-            AnswerTooLargeError: for a success that goes on and on. Of an error only the beginning
-                is kept.
+            AnswerTooLargeError: for a success beyond the limits. Of an error only the beginning is
+                kept.
         """
         answer = await self._inner.handle_async_request(request)
         answer.request = request

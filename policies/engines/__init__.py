@@ -1,1 +1,1 @@
-"""Engines that draw, score and embed in the process that calls them, and their protocol."""
+"""Engines that draw, score and embed within the calling process, and their protocol."""

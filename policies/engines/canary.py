@@ -1,9 +1,9 @@
-"""The proof that an engine runs the weights it was given: a log-probability canary.
+"""A check that an engine runs the weights it was given: a log-probability canary.
 
-When a training ends, the trainer measures a few answers under the weights it began with and under
-those it ends with, and leaves the numbers in the model's folder. An engine that was opened on that
-folder measures the same answers before its first sample counts. Stale weights (an old file, a
-cache, a load that was skipped) give the numbers of before; no library's report is believed instead.
+When a training ends, the trainer measures a few answers under the weights before and after, and
+leaves the numbers in the model's folder. An engine that opens that folder measures the same answers
+before its first sample counts. Stale weights (an old file, a cache, a skipped load) give the
+numbers of before. Libraries' own reports of a successful load are not relied on.
 """
 
 import json
@@ -17,22 +17,22 @@ from .engine import Engine, EngineError
 
 CANARY = "canary.json"
 CANARY_ROWS = 8
-"""Answers that are measured; the more a training moved them, the more each can tell."""
+"""Answers that are measured; those that training moved most tell most."""
 
 AGREEMENT = 0.05
-"""Nats a token, on average over rows, by which a right engine stays below the trainer's numbers:
-0.01 to 0.02 between kernels of two libraries in bfloat16, 0.2 for weights one training old."""
+"""Nats a token, on average over rows, within which a right engine agrees with the trainer: 0.01 to
+0.02 between kernels of two libraries in bfloat16; weights one training old are 0.2 off."""
 
 APART = 0.02
-"""Nats a token by which a row's two numbers must differ to tell old weights from new ones."""
+"""Nats a token by which a row's two numbers must differ to tell old weights from new."""
 
 CLEARLY = 3.0
-"""Times by which an engine must be nearer to the old numbers, over all rows, to be held for stale
-after a training that moved no row far. It needs no scale: the noise of a right engine is as far
+"""How many times nearer to the old numbers, over all rows, an engine must be to count as stale
+after a training that moved no row far. It needs no scale: a right engine's noise is equally far
 from both when the step is small beside it."""
 
 CLEARLY_ROWS = 4
-"""Rows from which on that is no coincidence."""
+"""Rows from which on that is not a coincidence."""
 
 
 class StaleWeightsError(EngineError):
@@ -61,7 +61,7 @@ class CanaryRow:
 
 
 def write_canary(folder: Path, rows: Sequence[CanaryRow]) -> None:
-    """Leave the trainer's numbers in the folder of the model that they are about."""
+    """Write the trainer's numbers into the folder of their model."""
     content = [
         {
             "messages": [[m.role, m.content] for m in row.messages],
@@ -88,17 +88,17 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
         content: list[dict[str, Any]] = json.loads(path.read_bytes())
         return tuple(_read_row(content[place]) for place in range(len(content)))
     except (ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{path} is no canary ({error}); restore the model's folder") from error
+        raise EngineError(f"{path} is not valid ({error}); restore the model's folder") from error
 
 
 def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
-    """Make the engine measure `rows`; return only if it runs the weights of after the training.
+    """Have the engine measure `rows`; return only if it runs the weights after training.
 
-    An engine that can measure nothing (a script, an endpoint) and an empty list prove nothing and
-    pass.
+    An engine that can not measure (a script, an endpoint) passes, as does an empty list: they prove
+    nothing.
 
     Raises:
-        StaleWeightsError: saying how far off the engine is, and whether it runs the weights of
+        StaleWeightsError: with how far off the engine is, and whether it runs the weights of
             before.
     """
     measured = engine.logprobs([row.conversation for row in rows])
@@ -119,7 +119,7 @@ def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
     told_apart = [n - o for n, o, tells in zip(off, older, telling, strict=True) if tells]
     newer = not told_apart or sum(told_apart) < 0
     stale = len(told) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older
-    # Written so that a number that is none (NaN) fails, too.
+    # Written so that NaN fails, too.
     if not (mean_off < AGREEMENT and newer and not stale):
         raise StaleWeightsError(
             f"the engine does not run this checkpoint's weights: its log-probabilities are "

@@ -1,7 +1,7 @@
 """From conversations to token ids and back, the same way in every engine that holds a tokenizer.
 
 Text is decoded once from all tokens, special tokens left out, so it does not depend on how an
-engine streams. What ends an answer is the union of the end tokens that the model's own files name.
+engine streams. An answer ends at any of the end tokens that the model's own files name.
 """
 
 # pyright: basic
@@ -16,17 +16,17 @@ from ...stores.records import FinishReason, Message
 from .engine import Completion, EngineError, Request
 
 WORD_JOINER = "\u2060"
-"""Invisible, and no part of any special token's name."""
+"""Invisible, and not part of any special token's name."""
 
 DISTINCT_CONVERSATIONS = 4096
-"""Tokenized conversations that are kept: the n candidates of a prompt follow one another."""
+"""Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
 
 
 def stop_token_ids(folder: Path) -> tuple[int, ...]:
     """Return the end tokens that the model's configuration files name, sorted.
 
-    `generation_config.json` is read for this alone: some families (Gemma) name the end of a turn
-    nowhere else. Its sampling fields are never used.
+    `generation_config.json` is read for this alone: some families (Gemma) name their end-of-turn
+    token only there. Its sampling fields are never used.
     """
     found: set[int] = set()
     for name in ("config.json", "generation_config.json"):
@@ -54,7 +54,7 @@ class ChatTokenizer:
         self._prompt = lru_cache(maxsize=DISTINCT_CONVERSATIONS)(self._encode_prompt)
 
     def prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        """Return the token ids of a conversation that waits for the model's turn."""
+        """Return the token ids of a conversation that ends where the model's turn begins."""
         return self._prompt(messages)
 
     def whole(self, messages: tuple[Message, ...]) -> list[int]:
@@ -65,9 +65,9 @@ class ChatTokenizer:
         """Return the token ids of the prompt, and of the answer that is the last turn.
 
         Trainers and engines measure answers by this one division. The answer ends with its end
-        token: what a template writes after it (a line feed) is no model's to say. Where a template
-        renders a finished turn in another way than it began, the answer starts at the first
-        difference.
+        token: what a template writes after it (a line feed) is not the model's choice. If a
+        template renders a finished turn differently from its beginning, the answer starts at the
+        first difference.
         """
         prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
         both = enumerate(zip(prompt, whole, strict=False))
@@ -79,7 +79,7 @@ class ChatTokenizer:
     def judged(self, messages: tuple[Message, ...], *, sees_end: bool) -> list[int]:
         """Return the token ids of a finished conversation as a reward model reads them.
 
-        Without `sees_end` the answer's end token, and what a template writes after it, is left out.
+        Without `sees_end`, the end token and what the template writes after it are left out.
         """
         if sees_end:
             return self.whole(messages)
@@ -87,10 +87,10 @@ class ChatTokenizer:
         return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]
 
     def biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> dict[int, float]:
-        """Return what to add to which token's logit.
+        """Return what to add to each token's logit, by token id.
 
         Raises:
-            EngineError: if a text is not one token of the vocabulary, or no token has an id.
+            EngineError: if a text is not exactly one token, or an id is not in the vocabulary.
         """
         return {self._token(token): added for token, added in logit_bias}
 
@@ -107,7 +107,7 @@ class ChatTokenizer:
                 )
             return token
         found = self._vocabulary.get(token)
-        # A vocabulary can spell its entries otherwise: a leading space, letters beyond ASCII.
+        # Vocabularies spell entries in their own way (a leading space, letters beyond ASCII).
         ids = self.tokenizer.encode(token, add_special_tokens=False) if found is None else [found]
         if len(ids) != 1:
             raise EngineError(
@@ -117,12 +117,12 @@ class ChatTokenizer:
         return int(ids[0])
 
     def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
-        """Decode a completion; the token that ended it is not part of the text."""
+        """Decode a completion; the end token is not part of the text."""
         kept = token_ids[:-1] if finish_reason == "stop" else token_ids
         return self.tokenizer.decode(list(kept), skip_special_tokens=True)
 
     def _defused(self, text: str) -> str:
-        """Break the names of special tokens in somebody's text, so that it can not forge a turn."""
+        """Break up names of special tokens in a text, so that it can not forge a turn."""
         for name in self._special:
             text = text.replace(name, f"{name[0]}{WORD_JOINER}{name[1:]}")
         return text

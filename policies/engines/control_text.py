@@ -1,4 +1,4 @@
-"""Control texts: what stands before a prompt to say how good the answer is to be."""
+"""Control texts: written before a prompt to say how good the answer shall be."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ USER = "user"
 
 
 def conditioned(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
-    """Put a control text before what the user says last; without one nothing changes."""
+    """Put a control text before the user's last message; an empty one changes nothing."""
     turns = tuple(messages)
     if not control:
         return turns

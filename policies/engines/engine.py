@@ -1,8 +1,8 @@
-"""The sampling protocol: what every engine takes and gives, whatever runs behind it.
+"""The sampling protocol: what every engine accepts and returns.
 
 Requests travel in batches that the caller can commit one by one; engines may work on several at
-once and give each back as soon as it is whole. A request has its own seed, so a batch's neighbours,
-its order and the engine's concurrency change nothing. This module imports no engine.
+once and return each as soon as it is whole. Each request has its own seed, so results do not depend
+on a batch's neighbours, its order or the engine's concurrency. This module imports no engine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +17,10 @@ from ...stores.records import FinishReason, Message
 class Sampling:
     """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion.
 
-    `token_ids` asks for the drawn tokens beside their text, as a trainer needs them: text that is
-    tokenized again can be others. `logit_bias` adds to the logits of tokens, -100 to 100 each,
-    before the temperature divides them; a token is named by its id, or by its text where the engine
-    holds the tokenizer.
+    `token_ids` asks for the drawn tokens beside their text, for trainers: tokenizing the text again
+    can give other tokens. `logit_bias` is added to the logits of tokens, -100 to 100 each, before
+    division by the temperature; a token is named by its id, or by its text if the engine holds the
+    tokenizer.
     """
 
     temperature: float
@@ -44,10 +44,10 @@ class Completion:
     """One drawn completion.
 
     `finish_reason` is `stop` (the model ended), `length` (max_tokens reached), `overlong` (the
-    prompt does not fit the context: nothing was drawn) or `failed` (this request alone can not be
-    answered, and `error` says why: others go on). `logprob` sums over the completion's tokens, in
-    nats, under the unscaled model distribution; None where the engine can not say. `token_ids` are
-    the drawn tokens, the one that ended the answer among them, where the sampling asked for them.
+    prompt does not fit the context: nothing was drawn) or `failed` (this one request can not be
+    answered, and `error` says why). `logprob` sums over the completion's tokens, in nats, under the
+    unscaled model distribution; None if the engine does not report it. `token_ids` are the drawn
+    tokens, including the end token, if the sampling asked for them.
     """
 
     request_id: str
@@ -64,8 +64,8 @@ class Completion:
 class Batch:
     """Requests that are wanted together, drawn in one way, under the caller's key.
 
-    Keep it small, 64 requests or fewer: it comes back as a whole, so it is what a stall clock
-    waits for, what a drain finishes and what a restarted worker draws again.
+    Keep it small, 64 requests or fewer: it comes back as a whole, so it is the unit that a stall
+    clock waits for, a drain finishes and a restarted worker draws again.
     """
 
     key: str
@@ -83,7 +83,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLogprob:
-    """How probable an answer is to a model.
+    """The probability of an answer under a model.
 
     `logprob` is the sum over the answer's tokens, its end token among them, in nats at
     temperature 1; `tokens` says how many there are.
@@ -94,14 +94,14 @@ class AnswerLogprob:
 
 
 class EngineError(RuntimeError):
-    """An engine that can not start or has died; the message says what to do."""
+    """An engine that can not start or go on; the message says what to do."""
 
 
 class Engine(Protocol):
-    """Anything that draws completions."""
+    """Draws completions."""
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole, in any order.
+        """Draw every request of `batches`; yield each batch when it is whole, in any order.
 
         Batches in flight together may differ in how they are drawn.
         """
@@ -110,12 +110,12 @@ class Engine(Protocol):
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn, the assistant's, of each conversation.
 
-        None where the engine can not say, or the conversation does not fit its context.
+        None if the engine can not measure, or the conversation does not fit its context.
         """
         ...
 
     def configure(self, config: EngineConfig) -> None:
-        """Take over the live settings of `config` from now on; the others are left alone."""
+        """Use the live settings of `config` from now on; ignore the others."""
         ...
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class ScoreBatch:
 class ScoreResult:
     """r(x, y) of each request in order; None where the model can not read the conversation.
 
-    It is too long, or ends the worker that reads it every time.
+    It is too long, or kills every worker that reads it.
     """
 
     key: str
@@ -152,7 +152,7 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureResult:
-    """What an engine says of a batch's answers, in order; None where it can not say."""
+    """The measurements of a batch's answers, in order; None where there is none."""
 
     key: str
     logprobs: tuple[AnswerLogprob | None, ...]
@@ -167,7 +167,7 @@ class EmbedResult:
 
 
 class Embedder(Protocol):
-    """Anything that gives texts vectors: near where the texts mean much the same."""
+    """Maps texts to vectors; similar meanings give vectors that are close."""
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return one vector a text, in order, as the bytes of 32-bit floats."""
@@ -179,10 +179,10 @@ class Embedder(Protocol):
 
 
 class Scorer(Protocol):
-    """Anything that gives conversations a scalar reward."""
+    """Gives conversations a scalar reward."""
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score every batch; give each back when whole, in any order."""
+        """Score every batch; yield each when it is whole, in any order."""
         ...
 
     def close(self) -> None:

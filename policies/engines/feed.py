@@ -1,7 +1,7 @@
-"""A queue of batches that an engine may ask whether the next one has arrived.
+"""A queue of batches that can tell without blocking whether the next one has arrived.
 
-An engine that steps many requests at once must not stand still while its caller prepares the next
-batch: it takes what has arrived and goes on. Any other iterable counts as always ready.
+An engine that steps many requests at once must not stall while its caller prepares the next batch:
+it takes what has arrived and goes on. Any other iterable counts as always ready.
 """
 
 import queue
@@ -16,12 +16,12 @@ class Pollable(Protocol):
     """An iterator that knows whether its next item is there."""
 
     def ready(self) -> bool:
-        """Whether `next` would answer (or stop) without waiting."""
+        """Whether `next` would return (or stop) without waiting."""
         ...
 
 
 def arrived(items: Iterable[object]) -> bool:
-    """Whether the next item of `items` can be taken without waiting, as far as one can know."""
+    """Whether the next item of `items` can be taken without waiting; assumed of other iterables."""
     return items.ready() if isinstance(items, Pollable) else True
 
 
@@ -35,7 +35,7 @@ class Feed(Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the results are no longer wanted."""
+        """Whether `cancel` was called."""
         return self._cancelled
 
     def put(self, item: T) -> None:
@@ -43,16 +43,16 @@ class Feed(Generic[T]):
         self._items.put(item)
 
     def finish(self) -> None:
-        """Say that no item follows."""
+        """Mark the end: no item follows."""
         self._items.put(None)
 
     def cancel(self) -> None:
-        """Say that nothing more is wanted."""
+        """Drop what is queued: the results are no longer wanted."""
         self._cancelled = True
         self._items.put(None)
 
     def ready(self) -> bool:
-        """Whether `next` would answer (or stop) without waiting."""
+        """Whether `next` would return (or stop) without waiting."""
         return self._ended or not self._items.empty()
 
     def __iter__(self) -> Iterator[T]:

@@ -41,7 +41,7 @@ class RewardScorer:
         self.window = 4 * config.batch_size
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score batch after batch; a conversation that does not fit has no score."""
+        """Score batch after batch; a conversation that does not fit the context gets None."""
         for batch in batches:
             rows = [
                 self._chat.judged(request.messages, sees_end=self._sees_end)
@@ -71,7 +71,7 @@ class RewardScorer:
         for place, row in enumerate(rows):
             ids[place, : len(row)] = torch.tensor(row)
             mask[place, : len(row)] = 1
-        # The head reads the last token that is not the configured padding.
+        # transformers reads the score at the last token that is not the configured padding.
         self._model.config.pad_token_id = pad
         with torch.inference_mode():
             output = self._model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
@@ -82,7 +82,7 @@ class RewardScorer:
 
 
 def padding(endings: set[int], own: int | None) -> int:
-    """Return a padding id that no row ends with, the tokenizer's own if it will do."""
+    """Return a padding id with which no row ends; the tokenizer's own if possible."""
     if own is not None and own not in endings:
         return own
     return next(i for i in range(len(endings) + 1) if i not in endings)

@@ -1,4 +1,4 @@
-"""An engine without a model: a function of the request writes the answer.
+"""An engine without a model: a function computes the answer from the request.
 
 For dry runs and tests: everything around it is real, and the same requests give the same texts.
 Tokens are counted as words between white space.
@@ -27,7 +27,7 @@ OPENERS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "
 
 
 def echo(request: Request, sampling: Sampling) -> str:
-    """Repeat the last message behind a word and a number from the seed (0 when greedy)."""
+    """Repeat the last message after a word and a number from the seed (0 when greedy)."""
     seed = request.seed if sampling.temperature > 0 else 0
     last = request.messages[-1].content if request.messages else ""
     return f"{OPENERS[seed % len(OPENERS)]} {seed % 1000}: {last}"
@@ -47,7 +47,7 @@ def load_script(path: str) -> Script:
     except (ImportError, AttributeError) as error:
         raise EngineError(f"engine.script {path!r} can not be loaded: {error}") from error
     if not callable(script):
-        raise EngineError(f"engine.script {path!r} is no function")
+        raise EngineError(f"engine.script {path!r} is not a function")
     return cast("Script", script)
 
 
@@ -69,14 +69,14 @@ class ScriptedEngine:
             yield BatchResult(key=batch.key, completions=completions)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Say nothing: a script has no probabilities."""
+        """Return None for each: a script has no probabilities."""
         return [None] * len(conversations)
 
     def configure(self, config: EngineConfig) -> None:
-        """Nothing of a script changes while it runs."""
+        """Do nothing: a script has no live settings."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a script holds no resources."""
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         prompt_tokens = sum(len(message.content.split()) for message in request.messages)

@@ -1,8 +1,8 @@
 # pyright: basic
 """Vectors of texts, inside a worker process.
 
-The policy's own: the mean, over a text's tokens, of the last hidden state. Or those of a model that
-was made for this, by sentence-transformers.
+Either the policy's own: the mean, over a text's tokens, of the last hidden state. Or those of an
+embedding model, by sentence-transformers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ class TextEmbedder:
     window: int
 
     def embed(self, batches: Iterable[ScoreBatch]) -> Iterator[EmbedResult]:
-        """Give the vectors of batch after batch."""
+        """Yield the vectors of one batch after another."""
         import torch
 
         for batch in batches:
@@ -77,12 +77,12 @@ class HiddenStateEmbedder(TextEmbedder):
         return (states.last_hidden_state.float() * weights).sum(1) / weights.sum(1)
 
     def _ids(self, text: str) -> list[int]:
-        """Return a text's first tokens; one without any counts as a token of its own."""
+        """Return a text's first tokens; an empty text gets one token."""
         return self._tokenizer(text, add_special_tokens=False)["input_ids"][: self._longest] or [0]
 
 
 class SentenceEmbedder(TextEmbedder):
-    """A model of sentence-transformers, from a folder alone."""
+    """A model of sentence-transformers, loaded from a local folder only."""
 
     name = "sentence-transformers"
 

@@ -7,8 +7,8 @@ random numbers: one uniform number a token, from Python's generator under the re
 looked up in the distribution's cumulative sum in vocabulary order.
 
 Requests of different batches never share a forward pass, and a batch is cut into the same groups
-every time, so a batch is a function of itself. Beside other neighbours the logits may differ in
-their last bits: a token changes only if its number falls within about 1e-7 of a boundary.
+every time, so its results depend on nothing else. In other groups the logits could differ in their
+last bits: a token would change only if its number falls within about 1e-7 of a boundary.
 """
 
 # pyright: basic
@@ -40,13 +40,13 @@ GROUP = 64
 """Requests of one batch drawn side by side; fixed, so that results never depend on a setting."""
 
 WINDOW = 2 * GROUP
-"""Requests worth having at hand: one group runs while the next one waits."""
+"""Requests worth sending ahead: one group runs while the next one waits."""
 
 
 def load_model(
     auto_class: Any, folder: str, dtype: str, device: "torch.device", **options: Any
 ) -> Any:
-    """Load weights from a folder alone: no network, no pickles, no code from the folder.
+    """Load weights from a local folder: no network, no pickles, no code from the folder.
 
     "auto" is float32 on a CPU and the checkpoint's own type elsewhere.
     """
@@ -71,7 +71,7 @@ def pick_device() -> "torch.device":
 
 @dataclass(slots=True)
 class _Row:
-    """A request while it is drawn."""
+    """A request that is being drawn."""
 
     index: int
     request: Request
@@ -134,7 +134,7 @@ class TransformersEngine:
         ]
 
     def reload(self, folder: Path) -> None:
-        """Take over the weights of another folder with the same architecture and tokenizer."""
+        """Load the weights of another folder with the same architecture and tokenizer."""
         from transformers import AutoModelForCausalLM
 
         device = self._model.device
@@ -142,7 +142,7 @@ class TransformersEngine:
         self._model = load_model(AutoModelForCausalLM, str(folder), self._dtype, device)
 
     def configure(self, config: EngineConfig) -> None:
-        """Nothing of a loaded model changes while it runs."""
+        """Do nothing: a loaded model has no live settings."""
 
     def close(self) -> None:
         """Release the model."""
@@ -214,7 +214,7 @@ class TransformersEngine:
         for row, token, logprob in zip(rows, chosen.tolist(), gained, strict=True):
             if not math.isfinite(logprob):
                 raise EngineError(
-                    f"the model gives no finite probabilities (request {row.request.request_id})"
+                    f"the model's probabilities are not finite (request {row.request.request_id})"
                 )
             row.drawn.append(token)
             row.logprob += logprob
@@ -224,9 +224,9 @@ class TransformersEngine:
 def measure(
     model: Any, prompt: Sequence[int], answer: Sequence[int], *, context: int
 ) -> AnswerLogprob | None:
-    """Return how probable the tokens `answer` are after `prompt`, by one forward pass.
+    """Return the log-probability of the tokens `answer` after `prompt`, by one forward pass.
 
-    None where there is nothing to measure, or more than `context` tokens.
+    None if there is nothing to measure, or there are more than `context` tokens.
     """
     import torch
 
@@ -240,7 +240,7 @@ def measure(
 
 
 def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
-    """Return the logits with what is added to those of some tokens, in every row."""
+    """Return the logits with `biases` added, by token id, in every row."""
     import torch
 
     if not biases:
@@ -268,7 +268,7 @@ def pick(
     sums = weights.cumsum(-1)
     points = uniform[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, points, right=True)[:, 0]
-    # A point that rounds up to the whole mass belongs to the last token that has any.
+    # A point that rounds up to the whole mass belongs to the last token with any mass.
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(-1)
     return torch.minimum(found, last)
 
@@ -276,7 +276,7 @@ def pick(
 def _left_padded(
     prompts: list[tuple[int, ...]], device: "torch.device"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return token ids and attention mask; the padding's own id is masked, so any will do."""
+    """Return token ids and attention mask; padding is masked, so its id does not matter."""
     import torch
 
     width = max(len(prompt) for prompt in prompts)

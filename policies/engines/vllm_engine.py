@@ -1,7 +1,7 @@
 """Sampling with vLLM's offline engine, inside a worker process.
 
-The engine is stepped continuously: batches are admitted while there is room and given back one by
-one as soon as they are whole, so the caller can commit while the rest is drawn. Every request
+The engine is stepped continuously: batches are admitted while there is room and returned as soon as
+they are whole, so the caller can commit while the rest is drawn. Every request
 carries its own seed. On a CPU its noise comes from the lower 32 bits of that seed (PyTorch's CPU
 generator reads no more).
 
@@ -33,13 +33,13 @@ from .engine import (
 from .feed import arrived
 
 AHEAD = 2
-"""Requests admitted, as a multiple of those that run at once: enough to refill without a pause."""
+"""Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
 
 
 def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
     """Return the arguments of `vllm.LLM` for a model under a configuration.
 
-    A CPU runs eagerly, in float32 unless told otherwise, and prefills every prompt whole: the CPU
+    On a CPU: eager mode, float32 unless configured, and no chunked prefill: the CPU
     build's seeded sampler fails on prompts that are prefilled in pieces.
     """
     arguments: dict[str, Any] = {
@@ -59,7 +59,7 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
 
 @dataclass(slots=True)
 class _Open:
-    """A batch of which some requests are still in flight."""
+    """A batch with requests still in flight."""
 
     batch: Batch
     bias: dict[int, float]
@@ -80,7 +80,7 @@ class _Open:
 
 
 class VLLMEngine:
-    """`vllm.LLM` in this process; `window` is the number of requests it likes to have at hand."""
+    """`vllm.LLM` in this process; `window` is how many requests to send ahead."""
 
     name = "vllm"
 
@@ -97,7 +97,7 @@ class VLLMEngine:
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole."""
+        """Draw every request of `batches`; yield each batch when it is whole."""
         drawing = _Drawing(self._llm.llm_engine, self._chat, self._context)
         source = iter(batches)
         more = True
@@ -119,7 +119,7 @@ class VLLMEngine:
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation as part of a prompt.
 
-        vLLM reads no cached prefix for such a prompt: every number comes from the weights.
+        vLLM uses no cached prefix for such a prompt: every number comes from the present weights.
         """
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
@@ -130,7 +130,7 @@ class VLLMEngine:
         found: list[AnswerLogprob | None] = []
         for messages in conversations:
             prompt, answer = self._chat.parted(messages)
-            # One more token is drawn, which must fit, too.
+            # vLLM must draw at least one token, which must fit, too.
             if not prompt or not answer or len(prompt) + len(answer) >= self._context:
                 found.append(None)
                 continue
@@ -143,14 +143,14 @@ class VLLMEngine:
         return found
 
     def reload(self, folder: Path) -> None:
-        """Take over the weights of another folder with the same architecture and tokenizer."""
+        """Load the weights of another folder with the same architecture and tokenizer."""
         self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         if self.device == "cpu":
             self._llm.apply_model(_repack_heads)
         self._llm.reset_prefix_cache()
 
     def configure(self, config: EngineConfig) -> None:
-        """Nothing of a loaded model changes while it runs."""
+        """Do nothing: a loaded model has no live settings."""
 
     def close(self) -> None:
         """Release the model."""
@@ -158,10 +158,10 @@ class VLLMEngine:
 
 
 def _repack_heads(model: Any) -> None:
-    """Pack the weights of output layers anew for the CPU's matrix product.
+    """Repack the weights of output layers for the CPU's matrix product.
 
-    vLLM's reload does so for the layers whose weights it reads. One that is tied to the embedding
-    reads none, and would go on with what it packed before.
+    vLLM's reload does so for layers whose weights it loads. A head that is tied to the embedding
+    loads none, and would keep using its old packed weights.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
@@ -171,7 +171,7 @@ def _repack_heads(model: Any) -> None:
 
 
 class _Drawing:
-    """One pass over a caller's batches: what is in flight, and which batch waits for it."""
+    """One pass over a caller's batches: the requests in flight, and the batch of each."""
 
     def __init__(self, engine: Any, chat: ChatTokenizer, context: int) -> None:
         self._engine = engine
@@ -183,7 +183,7 @@ class _Drawing:
 
     @property
     def pending(self) -> int:
-        """Requests in flight."""
+        """How many requests are in flight."""
         return len(self._places)
 
     def admit(self, batch: Batch) -> Iterator[BatchResult]:
@@ -223,7 +223,7 @@ class _Drawing:
         self._internal[number] = internal
 
     def step(self) -> Iterator[BatchResult]:
-        """Advance every running request by a token; give back the batches that became whole."""
+        """Advance every running request by a token; yield the batches that became whole."""
         if not self._places:
             return
         for output in self._engine.step():
@@ -251,6 +251,6 @@ class _Drawing:
         )
 
     def abort(self) -> None:
-        """Drop what is still in flight."""
+        """Abort what is still in flight."""
         if self._internal:
             self._engine.abort_request(list(self._internal.values()), internal=True)

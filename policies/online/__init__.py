@@ -1,1 +1,1 @@
-"""Methods that sample while they train: their numerics, their trainers, what a step leaves."""
+"""Methods that sample while they train: numerics, trainers, and the rows of their steps."""

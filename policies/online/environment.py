@@ -1,8 +1,8 @@
 # pyright: basic
 """What an online method acts on: the prompts, the engine that samples, the reward model.
 
-A step asks its prompts, draws one answer to each, and has it scored. What can not be trained on, an
-answer that failed or that the reward model can not read, is kept as rows and left out of training.
+A step takes its prompts, draws one answer to each, and scores it. What can not be trained on (an
+answer that failed, or that the reward model can not read) is kept as rows and left out of training.
 """
 
 import time
@@ -41,7 +41,7 @@ NOTHING = ReferenceReward(score=0.0, ended=True)
 
 
 class Clock:
-    """Seconds of a step by what they were spent on."""
+    """Seconds of a step by use."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -49,7 +49,7 @@ class Clock:
 
     @contextmanager
     def spent_on(self, name: str) -> Generator[None]:
-        """Count the time of a block; a GPU has finished by then what it was given."""
+        """Count a block's time, including the GPU work that it started."""
         started = time.perf_counter()
         yield
         if torch.cuda.is_available():
@@ -65,7 +65,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A rollout with its answer, its tokens and its score; None where there is none."""
+    """A rollout with its answer, its tokens and its score; None where it has none."""
 
     drawn: Drawn
     completion: Completion
@@ -79,12 +79,12 @@ class Scored:
 
     @property
     def reference(self) -> ReferenceReward:
-        """The reward that the answer's is compared with; 0 where there is none."""
+        """The reward that the answer's is compared with; 0 without a reference."""
         return self.drawn.asked.reference or NOTHING
 
 
 class Environment:
-    """Prompts, sampler and reward model of a job; `folder` is where the policy's weights lie."""
+    """Prompts, sampler and reward model of a job; `folder` holds the policy's weights."""
 
     def __init__(
         self,
@@ -109,18 +109,18 @@ class Environment:
         if not self.asked:
             raise TrainingError(
                 "refused",
-                f"none of the {len(asked)} prompts leaves room for an answer of "
+                f"not one of the {len(asked)} prompts leaves room for an answer of "
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
             )
         self._sampler: RolloutSampler | None = None
         self._scorer = RewardScorer(_reward_folder(job), online.reward)
 
     def refresh(self) -> None:
-        """Let the sampler take over the weights that lie in the folder now."""
+        """Have the sampler load the folder's present weights."""
         if self._sampler is None:
             log = self.job.folder("sampler.log")
             pulse = self.job.folder(PULSE)
-            # An engine that has the GPU to itself elsewhere shares it with the trainer here.
+            # Elsewhere an engine has the GPU to itself; here it shares it with the trainer.
             share = {"memory_utilization": self.settings.sampler_memory}
             engine = self.online.engine.model_copy(update=share)
             self._sampler = RolloutSampler(self.folder, engine, log=log, alive=pulse.touch)
@@ -130,12 +130,12 @@ class Environment:
     def rollouts(
         self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
     ) -> list[Scored]:
-        """Draw and score a step's rollouts from the weights that `refresh` showed the sampler.
+        """Draw and score a step's rollouts with the weights of the last `refresh`.
 
         The policy alone sees `control`, a text before the prompt; rows and reward do not. The
         tokens in `unsaid` are never drawn.
         """
-        assert self._sampler is not None  # noqa: S101 -- the driver's order
+        assert self._sampler is not None  # noqa: S101 -- `refresh` comes first
         count, seed = self.settings.rollouts, self.job.seed
         places = visited(len(self.asked), seed, step=step, rollouts=count)
         rollouts = drawn(self.online, step, [self.asked[place] for place in places])
@@ -162,7 +162,7 @@ class Environment:
         self._scorer.close()
 
     def _fits(self, messages: tuple[Message, ...]) -> bool:
-        """Tell whether a prompt leaves room for the longest answer."""
+        """Return whether a prompt leaves room for the longest answer."""
         context = self.online.engine.max_model_len or self.settings.max_length
         longest = min(self.settings.max_length, context)
         return len(self.chat.prompt(messages)) + self.online.sampling.max_tokens <= longest
@@ -174,7 +174,7 @@ class Environment:
     def _scores(
         self, rollouts: Sequence[Drawn], completions: Sequence[Completion]
     ) -> list[float | None]:
-        """Score the answers as the loop's own reward verb does: the text, tokenized again."""
+        """Score the answers as the reward stage does: by their text, tokenized again."""
         requests = tuple(
             ScoreRequest(
                 request_id=r.candidate_id,
@@ -190,7 +190,7 @@ class Environment:
 
 
 def behind(rollout: Drawn, control: str) -> Drawn:
-    """Return a rollout as it is asked behind a control text."""
+    """Return a rollout whose prompt begins with a control text."""
     messages = conditioned(rollout.asked.messages, control)
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
 

@@ -15,9 +15,9 @@ from ..trainers.trl_trainer import LARGE, load_model, weight_bytes
 
 
 class ValueModel(nn.Module):
-    """V(s_t): a reward model's backbone under a new head of one output, which begins at zero.
+    """V(s_t): a reward model's backbone under a new head with one output, initialised to zero.
 
-    AlpacaFarm's Appendix B: begun from the policy instead, it was worse.
+    AlpacaFarm's Appendix B found a start from the policy worse.
     """
 
     def __init__(self, backbone: nn.Module, width: int) -> None:
@@ -40,12 +40,12 @@ class ValueModel(nn.Module):
 
 
 def trained_policy(job: TrainJob, device: torch.device) -> Any:
-    """Load the policy that is trained."""
+    """Load the policy to be trained."""
     return trainable(load_model(job, job.model), job.model, device)
 
 
 def frozen_reference(job: TrainJob, device: torch.device) -> Any:
-    """Load the reference policy, which no gradient reaches."""
+    """Load the reference policy, without gradients."""
     folder = job.reference or job.model
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model: Any = load_model(job, folder)
@@ -56,7 +56,7 @@ def value_model(job: TrainJob, reward: Path, device: torch.device) -> ValueModel
     """Build the value model of a reward model's folder.
 
     Raises:
-        TrainingError: of kind `refused`, when that reads other tokens than the policy's.
+        TrainingError: of kind `refused`, when the reward model's tokenizer is not the policy's.
     """
     own, other = (
         AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
@@ -78,9 +78,9 @@ def value_model(job: TrainJob, reward: Path, device: torch.device) -> ValueModel
 
 
 def trainable(model: Any, folder: Path, device: torch.device) -> Any:
-    """Prepare a network for gradients, without dropout: the ratio at the first step must be 1.
+    """Prepare a network for gradients, without dropout: PPO's ratio must be 1 at the first step.
 
-    A large one recomputes its activations, which transformers does in training mode only.
+    A large one recomputes activations, which transformers supports in training mode only.
     """
     model.to(device).eval()
     if weight_bytes(folder) > 2 * LARGE:

@@ -1,8 +1,8 @@
 # pyright: basic
 """The formulas of online methods, as functions of tensors: no models, no files, no state.
 
-Shapes: B rollouts of T response positions; `mask` (B, T) is 1 at the tokens that the policy said,
-its end token among them, and 0 behind them. Sections and numbers are those of Schulman et al.:
+Shapes: B rollouts of T response positions; `mask` (B, T) is 1 at the answer's tokens, its end token
+among them, and 0 after them. Sections and numbers are those of Schulman et al.:
 GAE 2016 (arXiv 1506.02438), PPO 2017 (1707.06347); and of AlpacaFarm's Appendix B.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 KLEstimator = Literal["k1", "k1_clamped", "k3"]
 EPSILON = 1e-8
-"""Added to a variance before its root divides."""
+"""Added to a variance before the division by its root."""
 
 CLIPPED_ERROR = 0.2
 K_BETA = 0.1
@@ -26,7 +26,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
-    """Return `values` with standard deviation 1, and mean 0 unless the mean is to stay as it is.
+    """Return `values` with standard deviation 1, and mean 0 unless `shift_mean` is False.
 
     Mean and (population) variance are those of the positions where `mask` is 1; all positions are
     transformed.
@@ -38,7 +38,7 @@ def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
 
 
 def whiten_groups(values: Tensor, mask: Tensor, size: int, *, shift_mean: bool = True) -> Tensor:
-    """Whiten each group of `size` consecutive rollouts by itself, as devices without a sum do."""
+    """Whiten each group of `size` consecutive rollouts by itself, as AlpacaFarm's devices do."""
     groups = zip(values.split(size), mask.split(size), strict=True)
     return torch.cat([whiten(rows, weights, shift_mean=shift_mean) for rows, weights in groups])
 
@@ -63,7 +63,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> 
 def without_end(
     scores: Tensor, ended: Tensor, rule: Literal["none", "replace", "subtract"], penalty: float
 ) -> Tensor:
-    """Return the rewards of answers (B,) after the rule for those that have no end token."""
+    """Return the rewards of answers (B,) after the rule for answers without an end."""
     match rule:
         case "none":
             return scores
@@ -76,7 +76,7 @@ def without_end(
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
     """Return the reward of each token: -kl_coef · KL, and at the last token the answer's score.
 
-    `scores` is (B,); an answer without a token keeps none of it.
+    `scores` is (B,); an answer without tokens gets none of its score.
     """
     rewards = -kl_coef * kl * mask
     last = mask.sum(dim=1).long() - 1
@@ -91,8 +91,8 @@ def advantages(
     """Return generalised advantage estimates and the returns that the value model learns.
 
     A_t = d_t + gamma lam A_{t+1} with d_t = r_t + gamma V_{t+1} - V_t, and V behind the last
-    position 0 (GAE, Eq. 16); returns are A + V. Positions behind an answer's end must have reward
-    and value 0, if they shall not count.
+    position 0 (GAE, Eq. 16); returns are A + V. Positions after an answer's end must have reward
+    and value 0 so that they do not count.
     """
     result = torch.zeros_like(rewards)
     following = torch.zeros_like(rewards[:, 0])
@@ -106,13 +106,13 @@ def advantages(
 
 
 def policy_losses(logprobs: Tensor, old: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """Return the clipped surrogate loss at each token (PPO, Eq. 7), to be made small."""
+    """Return the clipped surrogate loss at each token: PPO's Eq. 7, negated."""
     ratio = (logprobs - old).exp()
     return torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip, 1 + clip))
 
 
 def value_losses(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Return half the squared error at each token, the worse of the clipped value's and its own."""
+    """Return half the squared error at each token, the larger of clipped and unclipped."""
     clipped = torch.clamp(values, min=old - clip, max=old + clip)
     return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Runs an online method from its start, or its newest whole checkpoint, to a saved model.
+"""Runs an online method from its start, or from the newest whole checkpoint, to a saved model.
 
 A step's rows are durable before its line is in `metrics.jsonl`, which is what the parent follows.
-Times stand in that line and in the log alone: rows are what any machine gives again.
+Times are only in that line and in the log: rows must be the same on every machine.
 """
 
 import logging
@@ -34,10 +34,10 @@ from .state import History, OnlineMethod, load_state, save_state
 logger = logging.getLogger(__name__)
 
 TAIL = 10
-"""Steps whose mean a result reports."""
+"""The last steps, whose mean a result reports."""
 
 MAIN_WORK = ("generation", "scoring", "logprobs", "optimisation")
-"""What a step's time should go to; everything else is `other`."""
+"""The named uses of a step's time; everything else is `other`."""
 
 ROLLOUT_MODEL = "rollout"
 """The folder of the weights that the sampler reads."""
@@ -51,7 +51,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     """
     online, settings = job.online, job.settings
     if online is None or not isinstance(settings, PPOTraining | QuarkTraining):
-        raise TrainingError("refused", f"{job.method} is no method that samples while it trains")
+        raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
     if job.processes != 1:
         message = f"{job.method} samples and trains in one process: set training.processes to 1"
         raise TrainingError("refused", message)
@@ -94,7 +94,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
 def make_method(
     job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
 ) -> OnlineMethod:
-    """Build the job's method, which will make so many steps."""
+    """Build the job's method, planned for `steps` steps."""
     if job.method == "quark":
         return Quark(job, environment, accelerator, steps)
     return PPO(job, environment, accelerator, steps)
@@ -107,10 +107,10 @@ def make_step(
     history: History,
     steps: int,
 ) -> None:
-    """Make the next step, leave its rows, then say so.
+    """Make the next step, write its rows, then report it.
 
     Raises:
-        TrainingError: of kind `diverged`, when a number of it is not finite.
+        TrainingError: of kind `diverged`, when one of its numbers is not finite.
     """
     number = history.step + 1
     if number == steps and publishes_before(job):
@@ -121,7 +121,7 @@ def make_step(
     outcome = method.step(number, clock)
     for name, value in outcome.metrics.items():
         if not math.isfinite(value):
-            raise TrainingError("diverged", f"{name} was no finite number at step {number}")
+            raise TrainingError("diverged", f"{name} was not finite at step {number}")
     write_step(job.output, number, outcome.rows)
     reach("trainer.step.written")
     history.step = number
@@ -136,7 +136,7 @@ def make_step(
 
 
 def publishes_before(job: TrainJob) -> bool:
-    """Tell whether the model is that of before the last step, as in AlpacaFarm's code."""
+    """Return whether to publish the model from before the last step, as AlpacaFarm's code does."""
     return isinstance(job.settings, PPOTraining) and job.settings.publish_before_last_step
 
 
@@ -149,7 +149,7 @@ def save_for_sampling(policy: Any, folder: Path) -> None:
 
 
 def final_means(history: History) -> dict[str, float]:
-    """Return the means of the last steps' numbers."""
+    """Return the last steps' metrics, averaged."""
     tail = history.metrics[-TAIL:]
     names = sorted(set.intersection(*(set(metrics) for metrics in tail)))
     return {name: statistics.fmean(metrics[name] for metrics in tail) for name in names}

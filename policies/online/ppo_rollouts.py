@@ -1,5 +1,5 @@
 # pyright: basic
-"""A PPO step's rollouts as the models see them before the update, and the rows that say so."""
+"""A PPO step's rollouts measured under the models before the update, and their rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Measured:
     """B rollouts of T positions: (B, T) each, but for (B,) `whole` and `rewards`.
 
     `whole` sums the unscaled log-probabilities of an answer's tokens, as engines report them;
-    `rewards` are the answers' scores after the rule for those without an end; where rewards are
-    relative, less the `baseline`: the reference answers' scores after the same rule. `kl` is the
+    `rewards` are the answers' scores after the rule for those without an end, less the `baseline`
+    where rewards are relative: the reference answers' scores after the same rule. `kl` is the
     estimate at each token. `counted` weighs the positions in means.
     """
 
@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
-    """What a PPO step learns from: the tokens, what was measured, and what follows from it."""
+    """What a PPO step learns from: tokens, measurements, and advantages."""
 
     spoken: list[Spoken]
     measured: Measured
@@ -49,10 +49,10 @@ class Experience:
 def rewards_of(
     rollouts: Sequence[Scored], settings: PPOTraining, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Return R(x, y), or R(x, y) - R(x, y_ref) and what was taken off (ChatGLM-RLHF, Eq. 5).
+    """Return R(x, y), or R(x, y) - R(x, y_ref) and the baseline (ChatGLM-RLHF, Eq. 5).
 
-    R is the score after the rule for answers without an end, which both answers follow: so the
-    rewards of a policy that still is M_0 have mean 0.
+    R is the score after the rule for answers without an end, which applies to both answers: while
+    the policy still is M_0, its rewards have mean 0.
     """
 
     def ruled(scores: Sequence[float | None], ended: Sequence[bool]) -> Tensor:
@@ -75,7 +75,7 @@ def rollout_rows(
     measured: Measured,
     advantages: Tensor,
 ) -> list[Rollout]:
-    """Return what became of each rollout; sums and moments are over its answer's tokens."""
+    """Return a row for each rollout; sums and moments are over its answer's tokens."""
     mask, tokens = measured.mask, measured.mask.sum(dim=1)
     mean = (advantages * mask).sum(dim=1) / tokens
     spread = (((advantages - mean[:, None]) ** 2 * mask).sum(dim=1) / tokens).sqrt()
@@ -112,7 +112,7 @@ def rollout_rows(
 
 
 def relative(rewards: Tensor, baseline: Tensor) -> dict[str, float]:
-    """Return the numbers that tell of rewards (B,) which are differences to a baseline (B,)."""
+    """Return metrics of rewards (B,) that are relative to a baseline (B,)."""
     return {
         "reward/raw": float((rewards + baseline).mean()),
         "reward/reference": float(baseline.mean()),
@@ -123,7 +123,7 @@ def relative(rewards: Tensor, baseline: Tensor) -> dict[str, float]:
 def describe(
     drawn: Sequence[Scored], measured: Measured, advantages: Tensor, returns: Tensor
 ) -> dict[str, float]:
-    """Return the numbers of a step that tell of its rollouts: means an answer or a token."""
+    """Return metrics of a step's rollouts: means by answer or by token."""
     scores = [r.score for r in drawn if r.score is not None]
     tokens = [len(r.spoken.answer) for r in drawn]
     error = masked_mean((returns - measured.values) ** 2, measured.mask)

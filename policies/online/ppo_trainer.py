@@ -1,10 +1,10 @@
 # pyright: basic
 """Proximal policy optimisation against a reward model (Schulman et al., 2017; AlpacaFarm, App. B).
 
-A step draws and scores rollouts, measures them under policy, reference and value model, makes
-advantages of rewards, KL penalty and values, and passes over them `inner_epochs` times. Policy and
-value model are separate networks under one optimizer; their gradients are clipped together. Dropout
-is off throughout.
+A step draws and scores rollouts, measures them under policy, reference and value model, computes
+advantages from rewards, KL penalty and values, and passes over them `inner_epochs` times. Policy
+and value model are separate networks under one optimizer; their gradients are clipped together.
+Dropout is off throughout.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ MEASURED_TOGETHER = 4
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
-"""What is averaged over the positions of an optimizer step."""
+"""The metrics that are averaged over the positions of an optimizer step."""
 
 
 class PPO:
@@ -75,7 +75,7 @@ class PPO:
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
     def step(self, number: int, clock: Clock) -> Outcome:
-        """Make one PPO step; steps count from 1."""
+        """Make one PPO step; `number` counts from 1."""
         drawn = self.environment.rollouts(number, clock)
         rollouts = [r for r in drawn if r.trainable]
         if not rollouts:
@@ -126,7 +126,7 @@ class PPO:
             spread(chosen_logprobs(other, tokens, sampling.temperature), reference, work)
             spread(chosen_logprobs(logits, tokens, 1.0), whole, work)
             spread(numerics.entropy(logits / sampling.temperature), entropy, work)
-        # Behind an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
+        # After an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
         mask = answer_mask(spoken, shape[1], device)
         logprobs, reference = logprobs * mask, reference * mask
         rewards, baseline = rewards_of(rollouts, s, device)
@@ -144,7 +144,7 @@ class PPO:
         )
 
     def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
-        """Compare the engine's log-probabilities with the policy's own; return how far off."""
+        """Compare the engine's log-probabilities with the policy's own; return the difference."""
         return refuse_stale(
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
@@ -198,7 +198,7 @@ class PPO:
         return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
 
     def order(self, number: int, epoch: int, rollouts: int) -> Tensor:
-        """Return the order in which an inner epoch takes the rollouts."""
+        """Return the order in which an inner epoch visits the rollouts."""
         seed = derive_seed(self.seed, "inner", number, epoch)
         return torch.randperm(rollouts, generator=torch.Generator().manual_seed(seed))
 
@@ -218,7 +218,7 @@ class PPO:
         return sums
 
     def policy_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
-        """Return policy loss, KL to before the update, clipping and entropy at each position."""
+        """Return policy loss, KL to the policy before, clipping and entropy by position."""
         s, measured = self.settings, told.measured
         with self.accelerator.autocast():
             logits = answer_logits(self.policy, work)
@@ -234,7 +234,7 @@ class PPO:
         return losses, numerics.approximate_kl(logprobs, old), clipped.float(), entropy
 
     def value_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
-        """Return value loss and clipping at each position."""
+        """Return value loss and clipping by position."""
         with self.accelerator.autocast():
             values = self.value(work)
         old, returns = picked(told.measured.values, work), picked(told.returns, work)
@@ -242,7 +242,7 @@ class PPO:
         return losses, ((values - old).abs() > self.settings.value_clip).float()
 
     def steer(self, kl: float) -> None:
-        """Let the KL coefficient follow its target, if it has one."""
+        """Adapt the KL coefficient to its target, if there is one."""
         target = self.settings.adaptive_kl
         if target is not None:
             coefficient = numerics.adapted(self.numbers["kl_coef"], kl, target=target)

@@ -17,11 +17,11 @@ from ..trainers.trl_trainer import load_model
 from .quantiles import quantile_token
 
 EXTENDED = "extended"
-"""The folder of the model that has the tokens, in the work folder."""
+"""The folder, within the work folder, of the model with the added tokens."""
 
 
 def with_tokens(job: TrainJob) -> TrainJob:
-    """Return the job as it trains: on a model with quantile tokens where the settings use them.
+    """Return the job on a model with quantile tokens, if the settings use them.
 
     The reference stays as it was: it never sees the tokens.
     """
@@ -35,7 +35,7 @@ def with_tokens(job: TrainJob) -> TrainJob:
 
 
 def _extend(job: TrainJob, tokens: list[str]) -> None:
-    """Save the job's model with more tokens; a token that it has already stays as it is."""
+    """Save the job's model with the tokens added; one that it already has stays as it is."""
     draft = job.output / f"{TEMPORARY}{EXTENDED}"
     if draft.exists():
         remove(draft)
@@ -43,7 +43,7 @@ def _extend(job: TrainJob, tokens: list[str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
     model: Any = load_model(job, job.model)
     first = len(tokenizer)
-    # Not special: a special token's name is taken apart where it stands in somebody's text.
+    # Not special: the names of special tokens are broken up in prompts (`chat.ChatTokenizer`).
     added = [AddedToken(token, special=False, normalized=False) for token in tokens]
     count = tokenizer.add_tokens(added)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
@@ -58,7 +58,7 @@ def _extend(job: TrainJob, tokens: list[str]) -> None:
 
 
 def begin(weight: torch.Tensor, first: int, count: int, generator: torch.Generator) -> None:
-    """Begin the rows of new tokens: the mean of those before them, plus noise of their spread.
+    """Initialise new tokens' rows: the mean of the rows before, plus noise of the same spread.
 
     `weight` is (vocabulary, width); the rows `first` to `first + count` change.
     """

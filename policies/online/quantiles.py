@@ -1,4 +1,4 @@
-"""Quark's quantiles: which sample is of which, the token that names each. No model library.
+"""Quark's quantiles: which sample is in which, and the token of each. Imports no model library.
 
 Quantile 0 is the best. Samples of equal reward keep the order in which they were drawn.
 """
@@ -15,12 +15,12 @@ POOL = "pool"
 
 
 def quantile_token(quantile: int) -> str:
-    """Return the token that conditions on a quantile; it stands before the prompt's text."""
+    """Return the token that conditions on a quantile; it is written before the prompt's text."""
     return f"<|quantile-{quantile}|>"
 
 
 def quantiles_of(scores: Sequence[float], count: int) -> list[int]:
-    """Return the quantile of each sample: the scores, highest first, in `count` equal parts."""
+    """Return the quantile of each sample: highest scores first, in `count` equal parts."""
     order = sorted(range(len(scores)), key=lambda place: -scores[place])
     found = [0] * len(scores)
     for rank, place in enumerate(order):
@@ -30,7 +30,7 @@ def quantiles_of(scores: Sequence[float], count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """An answer that was drawn and scored; `answer` are its tokens, `ended` says if one ends it."""
+    """A scored answer; `answer` are its tokens, `ended`: the last is an end token."""
 
     prompt_id: str
     answer: tuple[int, ...]
@@ -39,10 +39,10 @@ class Sample:
 
 
 class Pool:
-    """The samples to learn from: those of a step alone, or of all steps up to it.
+    """The samples to learn from: those of one step, or of all steps so far.
 
-    A growing pool lies in the work folder, a file a step, so that a training that is resumed has
-    those of the steps before.
+    A growing pool is kept in the work folder, a file a step, so that a resumed training has the
+    samples of earlier steps.
     """
 
     def __init__(self, work: Path, *, growing: bool) -> None:
@@ -51,7 +51,7 @@ class Pool:
         self._steps: list[list[Sample]] = []
 
     def after(self, step: int, samples: Sequence[Sample]) -> list[Sample]:
-        """Return the samples to learn from in a step that has drawn `samples`, these at the end."""
+        """Return the samples to learn from in a step that drew `samples`; these come last."""
         if not self._growing:
             return list(samples)
         self._steps += [self._read(k) for k in range(len(self._steps) + 1, step)]

@@ -1,7 +1,7 @@
 """Quark's loss as functions of tensors (Lu et al., 2022, Eq. 2, with AlpacaFarm's exact KL).
 
 Shapes: b samples of W response positions; V the vocabulary of the policy, U <= V that of the
-reference, whose tokens come first: what is behind them are tokens that only the policy has.
+reference, whose tokens come first; the rest are tokens that only the policy has.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def terms(logits: Tensor, reference: Tensor, tokens: Tensor, *, vocabulary: int)
     """Return the terms of the loss: logits are (b, W, V) and (b, W, U), `tokens` (b, W).
 
     KL and entropy are over the first `vocabulary` tokens, which both models have. The likelihood is
-    over all, as the policy samples: so it learns not to say the tokens that only it has.
+    over all, as in sampling: so the policy learns not to say the tokens that only it has.
     """
     chosen = logits.gather(-1, tokens[..., None])[..., 0]
     shared = logits[..., :vocabulary]

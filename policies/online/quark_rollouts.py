@@ -1,5 +1,5 @@
 # pyright: basic
-"""A Quark step's samples as the models see them before the update, and the rows that say so."""
+"""A Quark step's samples measured under the models before the update, and their rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def sample_of(rollout: Scored) -> Sample:
 
 
 def described(drawn: Sequence[Scored], measured: Measured) -> dict[str, float]:
-    """Return the numbers of a step that tell of its samples: means an answer or a token."""
+    """Return metrics of a step's samples: means by answer or by token."""
     scores = [r.score for r in drawn if r.score is not None]
     rewards = [r.score - r.reference.score for r in drawn if r.score is not None]
     tokens = sum(len(r.spoken.answer) for r in drawn)
@@ -60,7 +60,7 @@ def rollout_rows(
     measured: Measured,
     quantiles: Sequence[int],
 ) -> list[Rollout]:
-    """Return what became of each sample."""
+    """Return a row for each sample."""
     sums = zip(
         measured.kl.tolist(),
         measured.logprob.tolist(),

@@ -1,9 +1,9 @@
 # pyright: basic
 """Quark: fine-tuning on the best of one's own samples (Lu et al., 2022; AlpacaFarm, App. B).
 
-A step draws and scores samples, sorts them into quantiles by reward, and learns the best one by
-likelihood, held to the reference by an exact KL. With all quantiles each sample is learned behind
-its quantile's token, and from the second step on samples are drawn behind that of the best.
+A step draws and scores samples, sorts them into quantiles by reward, and learns the best quantile
+by likelihood, held to the reference by an exact KL. With all quantiles each sample is learned after
+its quantile's token, and from the second step on samples are drawn after that of the best.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ MEASURED_TOGETHER = 4
 """Samples of a pass without gradients, as a multiple of one with them."""
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
-"""What is averaged over the positions of an optimizer step."""
+"""The metrics that are averaged over the positions of an optimizer step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +80,9 @@ class Quark:
         self.vocabulary = min([shared, *self.unsaid])
 
     def step(self, number: int, clock: Clock) -> Outcome:
-        """Make one step; steps count from 1."""
+        """Make one step; `number` counts from 1."""
         s = self.settings
-        # In the first step the tokens mean nothing yet.
+        # In the first step the tokens have no meaning yet.
         control = self.control(0) if number > 1 else ""
         drawn = self.environment.rollouts(number, clock, control=control, unsaid=self.unsaid)
         rollouts = [r for r in drawn if r.trainable]
@@ -113,11 +113,11 @@ class Quark:
         return Outcome(rows=rows, metrics=metrics)
 
     def control(self, quantile: int) -> str:
-        """Return what stands before a prompt whose answer is of a quantile."""
+        """Return the control text that asks for an answer of a quantile."""
         return quantile_token(quantile) if self.settings.train_on == "all" else ""
 
     def measure(self, rollouts: Sequence[Scored]) -> Measured:
-        """Measure the answers under policy and reference, each with the prompt that it sees."""
+        """Measure the answers under policy and reference, each with the prompt in its own form."""
         lessons = [
             Lesson(own=r.spoken, plain=self.spoken(sample_of(r), "", whole=True)) for r in rollouts
         ]
@@ -141,7 +141,7 @@ class Quark:
         return Measured(logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole)
 
     def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
-        """Compare the engine's log-probabilities with the policy's own; return how far off."""
+        """Compare the engine's log-probabilities with the policy's own; return the difference."""
         return refuse_stale(
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
@@ -154,7 +154,7 @@ class Quark:
     ) -> dict[str, float]:
         """Pass over the samples to be learned; return the optimizer steps' mean statistics.
 
-        A pass takes as many as the `drawn` samples of a step give, however large the pool is.
+        A pass takes as many samples as a step that drew `drawn` gives, however large the pool.
         """
         s = self.settings
         best = s.train_on == "best"
@@ -191,7 +191,7 @@ class Quark:
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
     def gradients(self, lessons: Sequence[Lesson]) -> Tensor:
-        """Add up the gradients of a batch; return its means of what `TERMS` names."""
+        """Add up the gradients of a batch; return its means of `TERMS`."""
         s = self.settings
         sampling = self.environment.online.sampling
         own = [lesson.own for lesson in lessons]
@@ -208,7 +208,7 @@ class Quark:
                 work.answers,
                 vocabulary=self.vocabulary,
             )
-            # Behind an answer's end there is nothing to be likely.
+            # After an answer's end there is no token to learn.
             found = Terms(nll=found.nll * said, kl=found.kl, entropy=found.entropy)
             loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef) * counted
             (loss.sum() / positions).backward()
@@ -229,7 +229,7 @@ class Quark:
             return answer_logits(self.policy, work), other
 
     def spoken(self, sample: Sample, control: str, *, whole: bool = False) -> Spoken:
-        """Return a sample behind a control text, without its end where that is not trained."""
+        """Return a sample after a control text, without its end token if that is not trained."""
         messages = conditioned(self.messages[sample.prompt_id], control)
         cut = sample.ended and not (self.settings.train_eos or whole)
         answer = sample.answer[:-1] if cut else sample.answer
@@ -237,5 +237,5 @@ class Quark:
 
 
 def learned(settings: QuarkTraining, drawn: int) -> int:
-    """Return how many samples a pass takes in a step that has drawn so many."""
+    """Return how many samples a pass takes in a step that drew `drawn`."""
     return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn

@@ -1,7 +1,7 @@
-"""The policy as it samples: an engine in a worker process that is given new weights at each step.
+"""The policy's sampler: an engine in a worker process that reloads the weights at each step.
 
-The weights lie in one folder, which the worker was opened on: a worker that dies and is started
-again begins with the present ones. Whether an engine runs them, its own log-probabilities tell.
+The weights lie in one folder, on which the worker was opened: a worker that is restarted loads the
+present ones. Whether an engine runs them is checked by its log-probabilities.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ NEVER = -100.0
 """What is added to the logit of a token that is not to be drawn."""
 
 TOGETHER = 64
-"""Rollouts that come back together: a sign of life during a long step."""
+"""Rollouts that come back together: each is a sign of life during a long step."""
 
 FLOAT32_AGREEMENT = 5e-5
-"""Nats a token by which a right engine may differ from the trainer where both compute in float32.
+"""Nats a token by which a right engine may differ from the trainer if both use float32.
 
 Kernels of two libraries differ by less than 1e-6; an update moves a policy by far more than this.
 """
@@ -31,10 +31,10 @@ LOCAL = ("vllm", "transformers")
 
 
 class Alive(Protocol):
-    """Whoever wants to know that sampling goes on."""
+    """A callback on each sign of life."""
 
     def __call__(self) -> None:
-        """Take a sign of life."""
+        """Note that sampling goes on."""
         ...
 
 
@@ -58,7 +58,7 @@ class RolloutSampler:
         return self._engine.pid
 
     def reload(self) -> None:
-        """Take over the weights that lie in the folder now."""
+        """Load the folder's present weights."""
         self._engine.reload(self._folder)
         self._alive()
 
@@ -96,20 +96,20 @@ class RolloutSampler:
 
 
 def agreement(*, float32: bool) -> float:
-    """Return by how many nats a token a right engine may differ from the trainer, on average."""
+    """Return the allowed mean difference from the trainer, in nats a token."""
     return FLOAT32_AGREEMENT if float32 else AGREEMENT
 
 
 def refuse_stale(
     engine: Sequence[float], trainer: Sequence[float], tokens: Sequence[int], *, allowed: float
 ) -> float:
-    """Return how far, in nats a token, two measurements of the same answers are from each other.
+    """Return the difference, in nats a token, of two measurements of the same answers.
 
     Raises:
-        StaleWeightsError: if that is too far for the same weights.
+        StaleWeightsError: if it is too large for the same weights.
     """
     apart = sum(abs(a - b) for a, b in zip(engine, trainer, strict=True)) / max(sum(tokens), 1)
-    # Written so that a number that is none (NaN) fails, too.
+    # Written so that NaN fails, too.
     if not apart <= allowed:
         raise StaleWeightsError(
             f"the engine does not sample from the weights of this step: its log-probabilities are "

@@ -1,9 +1,9 @@
 # pyright: basic
-"""The state of an online training between two steps: all that the next step depends on.
+"""The state of an online training between two steps: all that later steps depend on.
 
 A checkpoint holds every trained network, the optimizer, the schedule, the method's own numbers, the
-random number generators and what the steps so far said. Rollouts, seeds and orders are functions of
-the step's number and need none.
+random number generators and the metrics so far. Rollouts, seeds and orders are functions of the
+step's number and need not be stored.
 """
 
 import json
@@ -30,7 +30,7 @@ ARGUMENTS = "job.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a step gives: its rows, and the numbers about it; one of them is `loss`."""
+    """A step's result: its rows, and its metrics, `loss` among them."""
 
     rows: StepRows
     metrics: Mapping[str, float]
@@ -50,13 +50,13 @@ class OnlineMethod(Protocol):
     numbers: dict[str, float]
 
     def step(self, number: int, clock: Clock) -> Outcome:
-        """Make one step; steps count from 1."""
+        """Make one step; `number` counts from 1."""
         ...
 
 
 @dataclass(slots=True)
 class History:
-    """How far a training came, and what its steps said."""
+    """A training's progress, and the metrics of its steps."""
 
     step: int = 0
     metrics: list[Mapping[str, float]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: b
 
 
 def load_state(method: OnlineMethod, checkpoint: Path) -> History:
-    """Take over the state of a checkpoint whose seal was verified; return how far it came."""
+    """Load the state of a checkpoint whose seal was verified; return its progress."""
     for name, network in method.trained.items():
         load_model(network, str(checkpoint / f"{name}.safetensors"))
     device = next(method.trained.parameters()).device

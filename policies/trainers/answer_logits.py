@@ -1,5 +1,5 @@
 # pyright: basic
-"""What a causal language model says of given answers: logits, and log-probabilities in nats."""
+"""A causal language model's logits for existing answers, and log-probabilities in nats."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""How much a reward model cares for length: pairs by difference in length, and what is measured.
+"""A reward model's bias for length, measured on pairs by their difference in length.
 
 Pairs are put into buckets by the absolute difference in length of their two answers (ChatGLM-RLHF,
-Section 3.3: d = | |y_w| - |y_l| |). In a bucket of two answers of about the same difference, the
-correlation of score with length is that with which answer is the longer one.
+Section 3.3: d = | |y_w| - |y_l| |). Within a bucket, where
+these are about equal, the correlation of score with length is that with being the longer answer.
 """
 
 import math
@@ -22,7 +22,7 @@ class Bucket:
     most: int
 
     def __str__(self) -> str:
-        """Return the span, as it stands in names."""
+        """Return the span, as used in names of metrics."""
         return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
 
 
@@ -55,16 +55,16 @@ def length_correlations(pairs: Iterable[Ranked], width: int) -> dict[Bucket, flo
 
 
 def length_correlation(pairs: Sequence[Ranked]) -> float | None:
-    """Return the correlation of the difference in score with which answer is longer.
+    """Return the correlation of the score's difference with which answer is longer.
 
-    It is Pearson's, over both orders of each pair: with D = r(longer) - r(shorter), whose sign in
-    the other order is turned like that of the length, it is mean(D) / sqrt(mean(D^2)). The means
-    are taken as if there were as many pairs whose longer answer was preferred as there are of the
-    others, each half weighing the same. So that preferences which favour length do not count as a
-    bias of the model: one that scores what was preferred higher by the same margin, longer or
-    shorter, has 0. One whose scores go by length alone has 1, or -1 if shorter is better.
+    It is Pearson's, over both orders of each pair: with D = r(longer) - r(shorter), whose sign
+    changes with the order as that of the length does, it is mean(D) / sqrt(mean(D^2)). Pairs whose
+    longer answer was preferred and the others each weigh one half in the means, so that preferences
+    which favour length do not count as the model's bias: a model that scores the preferred answer
+    higher by the same margin, longer or shorter, has 0. One that scores by length alone has 1, or
+    -1 if shorter is better.
 
-    None where one of the halves is empty, or all scores are equal; pairs of equal length are left
+    None if one of the halves is empty, or all scores are equal; pairs of equal length are left
     out. Its standard error is about 1 / sqrt(len(pairs)) around 0.
     """
     won = [pair.margin for pair in pairs if pair.longer > 0]
@@ -89,10 +89,10 @@ def accuracy(pairs: Sequence[Ranked]) -> float | None:
 
 
 def measured(pairs: Sequence[Ranked], width: int) -> Mapping[str, float]:
-    """Return what is told of pairs: the accuracy, also on neutral ones, and the correlations.
+    """Return metrics of pairs: the accuracy, also on neutral ones, and the correlations.
 
     `length_correlation` is that of all pairs together, `length_correlation/1-32` that of a bucket.
-    What has too few pairs to be a number is left out.
+    A metric with too few pairs is left out.
     """
     similar = neutral(pairs, width)
     buckets = length_correlations(pairs, width)

@@ -4,8 +4,8 @@
 An optimizer step adds beta times the mean negative log-likelihood, over the answers' tokens, of a
 batch of the supervised set D_S, where the paper has the sum over D_S: beta does not depend on the
 sizes of set and answers. The batches follow one another through orders of D_S that the seed
-decides, so which one a step takes is a function of the step's number: a training that is resumed
-needs no memory of it.
+decides, so which one a step takes is a function of the step's number: a resumed training needs no
+stored position.
 """
 
 import logging
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 COLUMNS = ("prompt", "completion")
 METRIC = "loss/next_token"
-"""The mean negative log-likelihood of a step's batch, in nats a token, before it is weighed."""
+"""The mean negative log-likelihood of a step's batch, in nats a token, before the weight."""
 
 
 class NextTokenLoss:
-    """The loss of a job's supervised set, and which of its batches an optimizer step takes."""
+    """The loss of a job's supervised set, and the batch of each optimizer step."""
 
     def __init__(
         self,
@@ -58,16 +58,15 @@ class NextTokenLoss:
         return cls(job, job.supervised, chat, accelerator)
 
     def batch(self, update: int) -> list[Spoken]:
-        """Return the demonstrations that an optimizer step learns; steps count from 1."""
+        """Return the demonstrations that an optimizer step learns; `update` counts from 1."""
         rows = visited(len(self._spoken), self._seed, step=update, rollouts=self._size)
         return [self._spoken[row] for row in rows]
 
     def add_gradients(self, model: torch.nn.Module, update: int) -> Tensor:
         """Add the gradients of an optimizer step's batch; return its mean NLL, a scalar in nats.
 
-        Each of several processes takes its share of the batch, for gradients
-        that are averaged over the processes afterwards; the scalar is that share's part of the
-        mean, times the number of processes.
+        Each of several processes takes its share of the batch; gradients are averaged over them
+        afterwards. The scalar is that share's part of the mean, times the number of processes.
         """
         accelerator = self._accelerator
         batch = self.batch(update)

@@ -16,10 +16,10 @@ from .trainer_job import SupervisedSet, TrainJob
 
 
 class WithNextToken(Trainer):
-    """A trainer whose last forward pass of each optimizer step adds the loss once.
+    """A trainer that adds the loss once per optimizer step, in its last forward pass.
 
-    So the loss has its weight whatever the number of passes that gradients are added up over, and
-    however the method itself divides by that number.
+    So the loss has its weight whatever the number of accumulation passes, and however the method
+    itself divides by that number.
     """
 
     _metrics: dict[str, Any]

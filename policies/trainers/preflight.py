@@ -17,11 +17,11 @@ from .trainer_job import SETTINGS, TrainJob
 
 BYTES = {"float32": 4, "bfloat16": 2}
 STATES = 3
-"""A checkpoint's size in weights: the weights and the two moments that AdamW keeps of each."""
+"""A checkpoint's size in weights: each weight, and AdamW's two moments of it."""
 
 
 def refuse_unfit(job: TrainJob) -> None:
-    """Refuse what can not be trained as asked.
+    """Refuse a job that can not be trained as configured.
 
     Raises:
         TrainingError: of kind `refused`.
@@ -54,7 +54,7 @@ def refuse_full_disk(job: TrainJob) -> None:
     """Refuse a training whose files do not fit beside what its work folder already holds.
 
     Raises:
-        TrainingError: of kind `refused`, with the bytes that are needed and that are free.
+        TrainingError: of kind `refused`, with the bytes needed and those free.
     """
     held = sum(p.stat().st_size for p in job.output.rglob("*") if p.is_file())
     missing = needed_bytes(job) - held - shutil.disk_usage(job.output).free
@@ -67,7 +67,7 @@ def refuse_full_disk(job: TrainJob) -> None:
 
 
 def needed_bytes(job: TrainJob) -> int:
-    """Return the most bytes that a training's files take: the model and its checkpoints."""
+    """Return the peak bytes of a training's files: the model and its checkpoints."""
     model = parameters(job.model) * BYTES[job.dtype]
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
     s = job.settings
@@ -79,7 +79,7 @@ def needed_bytes(job: TrainJob) -> int:
     if isinstance(s, PPOTraining) and job.reward is not None:
         trained += parameters(job.reward) * BYTES[job.dtype]
     checkpoints = max(0, math.ceil(steps / job.checkpoint_steps) - 1)
-    # A new checkpoint is whole before an old one goes.
+    # A new checkpoint is complete before an old one is removed.
     return copies * model + STATES * trained * min(checkpoints, KEPT + 1)
 
 

@@ -3,9 +3,9 @@
 
 The classifier begins with the body of a language model and a fresh head, one number read at the
 last token, and minimises the Bradley-Terry loss -log sigma(r(x, y+) - r(x, y-)) (AlpacaFarm,
-Section 2.2; ChatGLM-RLHF, Eq. 1). Only differences of scores count there, so that their mean may
-drift: `l2_weight` adds r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are kept aside: on these the
-saved model, read again from the disk, is measured.
+Section 2.2; ChatGLM-RLHF, Eq. 1). The loss depends only on differences of scores, so their mean may
+drift: `l2_weight` adds r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are held out: on these the
+saved model, reloaded from disk, is measured.
 """
 
 import logging
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("pair_id", "prompt", "chosen", "rejected")
 SIDES = ("chosen", "rejected")
 HELD_OUT_SHARE = 10
-"""At most one pair in so many is kept aside."""
+"""At most one pair in this many is held out."""
 
 _Row = Mapping[str, Any]
 
@@ -58,8 +58,8 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id
-    # The tokenizer's own may be the end token, which the head would not read. The trainer's is
-    # changed, not the model's config: that follows the tokenizer when training begins.
+    # The tokenizer's padding may be the end token, which the head would then skip. It is set on the
+    # trainer: the model's config is overwritten from the tokenizer when training begins.
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding(endings, own))
     return ScoreTrainer(
         l2_weight=_settings(job).l2_weight,
@@ -71,10 +71,10 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
 
 
 class ScoreTrainer(RewardTrainer):
-    """TRL's trainer with the L2 term of ChatGLM-RLHF's Eq. 2, which tells how scores drift.
+    """TRL's trainer with the L2 term of ChatGLM-RLHF's Eq. 2, which also logs how scores drift.
 
-    Every log has the mean and the standard deviation of the scores of either side since the last
-    one, as `chosen/mean`, `chosen/sd`, `rejected/mean`, `rejected/sd`.
+    Every log has mean and standard deviation of both sides' scores since the last log, as
+    `chosen/mean`, `chosen/sd`, `rejected/mean`, `rejected/sd`.
     """
 
     def __init__(self, *, l2_weight: float, **arguments: Any) -> None:
@@ -90,7 +90,7 @@ class ScoreTrainer(RewardTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """Return Eq. 1 + `l2_weight` * Eq. 2, as means over the pairs of the batch."""
-        # TRL's center_rewards_coefficient would be another term: (r(x, y+) + r(x, y-))^2.
+        # TRL's center_rewards_coefficient is a different term: (r(x, y+) + r(x, y-))^2.
         both: Any = super().compute_loss(
             model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
         )
@@ -104,10 +104,10 @@ class ScoreTrainer(RewardTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the moments of the scores that were seen since the last log."""
+        """Add the moments of the scores since the last log."""
         for side, scores in self.seen.items():
             if scores:
-                # Scores of a training that diverges are no numbers, at which `statistics` fails.
+                # When training diverges, scores are NaN, on which `statistics` fails.
                 sd, mean = torch.std_mean(torch.tensor(scores, dtype=torch.float64), correction=0)
                 logs |= {f"{side}/mean": mean.item(), f"{side}/sd": sd.item()}
                 scores.clear()
@@ -115,7 +115,7 @@ class ScoreTrainer(RewardTrainer):
 
 
 def load_classifier(job: TrainJob) -> Any:
-    """Load the body of the job's model under a fresh head, which the job's seed decides."""
+    """Load the body of the job's model under a fresh head, initialised by the job's seed."""
     torch.manual_seed(job.seed % 2**32)
     model = AutoModelForSequenceClassification.from_pretrained(
         job.model,
@@ -130,11 +130,11 @@ def load_classifier(job: TrainJob) -> Any:
 
 
 def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
-    """Return the pairs to train on, in the data's order, and those that are kept aside.
+    """Return the pairs to train on, in the data's order, and those held out.
 
     All pairs of a prompt are on the same side: a model is not measured on answers that it has seen
-    in another pair. Prompts are drawn until no other has few enough pairs; which they are depends
-    on the seed and the prompts alone.
+    in another pair. Prompts are drawn until no other has few enough pairs; the draw depends on the
+    seed and the prompts alone.
     """
     rows: list[_Row] = [
         row for path in job.data for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
@@ -147,7 +147,7 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
             aside.add(prompt)
             room -= sizes[prompt]
     if most and not aside:
-        logger.warning("no prompt has at most %d pairs: none is kept aside", most)
+        logger.warning("no prompt has at most %d pairs: none is held out", most)
     kept = [row for row in rows if _asked(row) not in aside]
     return kept, [row for row in rows if _asked(row) in aside]
 
@@ -182,7 +182,7 @@ def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
 
 
 def measured_scores(job: TrainJob) -> dict[str, float]:
-    """Measure the saved model: its scores while it trained, and the pairs that were kept aside.
+    """Measure the saved model: its scores in training, and on the held-out pairs.
 
     `spread` is the standard deviation, over the steps, of the mean score of a step's answers.
     """
@@ -194,7 +194,7 @@ def _spread(steps: Sequence[Progress]) -> float:
 
 
 def _held_out(job: TrainJob) -> dict[str, float]:
-    """Measure the pairs that were kept aside, scored as the loop scores; nothing without any."""
+    """Measure the held-out pairs, scored as the loop scores; {} if there are none."""
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
@@ -210,7 +210,7 @@ def _held_out(job: TrainJob) -> dict[str, float]:
 
 
 def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[float, float]]]:
-    """Give the pairs that fit, each with r(x, y+) and r(x, y-)."""
+    """Yield the pairs that fit, each with r(x, y+) and r(x, y-)."""
     config = RewardConfig(
         batch_size=len(SIDES), max_length=job.settings.max_length, sees_end=job.sees_end
     )

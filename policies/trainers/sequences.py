@@ -1,7 +1,7 @@
 # pyright: basic
 """Rollouts as tensors: prompts padded on the left, answers on the right, similar lengths together.
 
-A pass over rollouts gives its results back in the rollouts' own order, so that neither grouping nor
+A pass over rollouts returns results in the rollouts' own order, so that neither grouping nor
 padding shows. Positions of an answer count from 0 at its first token; b is a pass's rollouts, W its
 answers' width, V the vocabulary.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 PADDING = 0
-"""The id of padding: masked wherever it stands, so any will do."""
+"""The id of padding: it is always masked, so its value does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What goes through a model at once: ids, attention mask and positions, (b, queries + W) each.
+    """One forward pass's inputs: ids, attention mask and positions, (b, queries + W) each.
 
-    `rows` are the places of the rollouts among those that the passes were made of.
+    `rows` are the rollouts' indices among those from which the passes were made.
     """
 
     rows: list[int]
@@ -51,7 +51,7 @@ def passes(
     *,
     width: int | None = None,
 ) -> list[Pass]:
-    """Cut the rollouts at `rows` into passes of at most `size`, each as wide as it needs.
+    """Cut the rollouts at `rows` into passes of at most `size`, each as wide as needed.
 
     With `width` every answer is padded to that many tokens instead.
     """
@@ -83,13 +83,13 @@ def _padded(
 
 
 def answer_mask(spoken: Sequence[Spoken], width: int, device: torch.device) -> Tensor:
-    """Return 1 at every answer's tokens and 0 behind them, (rollouts, width)."""
+    """Return 1 at every answer's tokens and 0 after them, (rollouts, width)."""
     lengths = torch.tensor([len(s.answer) for s in spoken])
     return (torch.arange(width)[None, :] < lengths[:, None]).float().to(device)
 
 
 def spread(values: Tensor, into: Tensor, work: Pass) -> None:
-    """Put a pass's values (b, W) into the rows of `into` (rollouts, T) that they belong to."""
+    """Write a pass's values (b, W) into its rows of `into` (rollouts, T)."""
     into[work.rows, : values.shape[1]] = values.to(into.dtype)
 
 
@@ -99,4 +99,4 @@ def picked(values: Tensor, work: Pass) -> Tensor:
 
 
 Measure = Callable[[Pass], tuple[Tensor, ...]]
-"""What is asked of each pass: any number of values a position, (b, W) each."""
+"""Computed on each pass: any number of values by position, (b, W) each."""

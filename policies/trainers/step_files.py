@@ -1,11 +1,11 @@
 # pyright: basic
-"""What the steps of an online method work on, and what each leaves behind. No model library.
+"""The inputs of an online method's steps, and the rows of each. Imports no model library.
 
-Which prompts a step asks, and the ids and seeds of its rollouts, are functions of the job and the
-step's number alone: a training that is resumed needs no memory of them. The rows of a step lie in
-`steps/000k` of the work folder, whole or not there. They are durable before the step's line is in
-`metrics.jsonl`, and before a checkpoint of the step. So when progress tells of step k, or the end
-of a training of its last one, the rows of all steps up to there are the job's own, to be committed.
+A step's prompts, and the ids and seeds of its rollouts, are functions of the job and the step's
+number alone, so a resumed training needs no stored state for them. The rows of a step lie in
+`steps/000k` of the work folder, whole or absent. They are durable before the step's line is in
+`metrics.jsonl`, and before a checkpoint of the step. So once progress reports step k, or the
+training its end, the rows of all steps up to there can be committed.
 """
 
 import math
@@ -40,16 +40,16 @@ from .trainer_job import OnlineJob
 
 STEP_FOLDERS = "steps"
 UNSCORED = "overlong"
-"""The status of a reward that the model could not give: the conversation is too long for it."""
+"""The status of a missing reward: the conversation is too long for the model."""
 
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
-"""The columns of a prompts' file in which a `ReferenceReward` stands."""
+"""The columns of a prompts file that hold a `ReferenceReward`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceReward:
-    """r(x, y_ref) of M_0's answer to a prompt (ChatGLM-RLHF, Eq. 5), and whether it has an end."""
+    """r(x, y_ref) of M_0's answer to a prompt (ChatGLM-RLHF, Eq. 5); `ended`: by an end token."""
 
     score: float
     ended: bool
@@ -59,7 +59,7 @@ class ReferenceReward:
 class Asked:
     """A prompt as an online method asks it; `prompt_id` is the lake's.
 
-    With a `reference` an answer's reward counts as the difference to that answer's.
+    With a `reference`, rewards are relative to the reference answer's.
     """
 
     prompt_id: str
@@ -69,7 +69,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A rollout before it is drawn: what it is asked, its id in the lake, its seed."""
+    """A rollout before it is drawn: its prompt, its id in the lake, its seed."""
 
     candidate_id: str
     seed: int
@@ -90,9 +90,9 @@ class StepRows:
 
 
 def planned_steps(prompts: int, settings: PPOTraining | QuarkTraining) -> int:
-    """Return how many steps a training on so many prompts makes; at least one.
+    """Return how many steps a training on `prompts` prompts makes; at least one.
 
-    What an epoch leaves over for a whole step's rollouts begins the next step.
+    Prompts that are left at the end of an epoch begin the next epoch's first step.
     """
     if settings.max_steps is not None:
         return settings.max_steps
@@ -100,7 +100,7 @@ def planned_steps(prompts: int, settings: PPOTraining | QuarkTraining) -> int:
 
 
 def visited(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
-    """Return which of the prompts a step asks: each epoch visits all, in an order of its own.
+    """Return the indices of a step's prompts: each epoch visits all, in an order of its own.
 
     Steps count from 1; the epochs follow one another without a gap.
     """
@@ -118,7 +118,7 @@ def epoch_order(prompts: int, seed: int, epoch: int) -> tuple[int, ...]:
 
 
 def drawn(job: OnlineJob, step: int, asked: Sequence[Asked]) -> list[Drawn]:
-    """Return a step's rollouts to be drawn, one for each prompt it asks, repeated ones numbered."""
+    """Return a step's rollouts to be drawn, one for each prompt, repeated prompts numbered."""
     seen = Counter[str]()
     rows: list[Drawn] = []
     for prompt in asked:
@@ -133,7 +133,7 @@ def drawn(job: OnlineJob, step: int, asked: Sequence[Asked]) -> list[Drawn]:
 def read_prompts(parts: Sequence[Path]) -> list[Asked]:
     """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
 
-    They may have those of a reference answer's reward, too.
+    They may also have those of a reference answer's reward.
     """
     wanted = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
     return [
@@ -160,7 +160,7 @@ def step_folder(work: Path, step: int) -> Path:
 
 
 def write_step(work: Path, step: int, rows: StepRows) -> None:
-    """Leave the rows of a step durably, in place of those of an attempt that was interrupted."""
+    """Write a step's rows durably, replacing those of an interrupted attempt."""
     folder = step_folder(work, step)
     sweep(make_folder(folder.parent))
     draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
@@ -179,14 +179,14 @@ def write_step(work: Path, step: int, rows: StepRows) -> None:
 
 
 def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
-    """Return the tables of a step, by noun: candidates, rewards, rollouts, statistics.
+    """Return the tables of a step, by row type: candidates, rewards, rollouts, statistics.
 
     Raises:
-        FileNotFoundError: if the step is not (wholly) there.
+        FileNotFoundError: if the step is absent or incomplete.
     """
     folder = step_folder(work, step)
     if not (folder / MANIFEST).is_file():
-        raise FileNotFoundError(f"{folder} holds no whole step")
+        raise FileNotFoundError(f"{folder} does not hold a whole step")
     nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic)
     return {noun: pq.read_table(folder / f"{TABLES[noun]}.parquet") for noun in nouns}
 
@@ -214,7 +214,7 @@ def candidate_row(job: OnlineJob, rollout: Drawn, completion: Completion) -> Can
 
 
 def reward_row(job: OnlineJob, rollout: Drawn, score: float | None) -> Reward:
-    """Return the row of what the reward model gave a rollout."""
+    """Return the row of a rollout's reward."""
     return Reward(
         candidate_id=rollout.candidate_id,
         prompt_id=rollout.asked.prompt_id,
@@ -226,7 +226,7 @@ def reward_row(job: OnlineJob, rollout: Drawn, score: float | None) -> Reward:
 
 
 def last_rollouts(work: Path, parts: Sequence[Path]) -> Iterator[tuple[Message, ...]]:
-    """Yield the prompts of the last step with its whole answers, in its order, a prompt once."""
+    """Yield the last step's prompts with their complete answers, in order, each prompt once."""
     last = max((int(p.name) for p in (work / STEP_FOLDERS).glob("[0-9]*")), default=None)
     if last is None:
         return

@@ -1,11 +1,11 @@
-"""Training in a child process: started, followed, started again if need be, its result checked.
+"""Training in a child process: start, follow, restart if needed, and check the result.
 
 The parent (this module and its `trainer_` siblings, no torch) writes `job.json` into the job's work
 folder, starts `train_worker` by `accelerate launch` in a session of its own, follows
 `metrics.jsonl`, and accepts the outcome only if `result.json`, which the child writes last, names
 every file of the finished model with its hash.
-Nothing in a work folder is trusted for being there: a checkpoint counts if its manifest says so and
-every byte agrees, so an interrupted job either continues bit-exactly or starts again.
+No file in a work folder is trusted just for being there: a checkpoint counts if its manifest says
+so and every byte agrees, so an interrupted job either continues bit-exactly or starts again.
 """
 
 import logging
@@ -56,13 +56,13 @@ def train(
 ) -> TrainResult:
     """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
 
-    A job that has already finished in its work folder is not run again. A child that was killed,
-    failed, hung (`stall_s` seconds without a sign of life) or ended without a model is started
-    again up to `retries` times. `on_progress` is told of every step, `on_poll` is called several
-    times a second; what either raises ends the child.
+    A job that has finished in its work folder is not run again. A child that was killed, failed,
+    hung (`stall_s` seconds without a sign of life) or ended without a model is restarted up to
+    `retries` times. `on_progress` is called for every step, `on_poll` several times a second; an
+    exception from either ends the child.
 
     Raises:
-        TrainingError: if no finished model came out; the message names the cause and the log.
+        TrainingError: if there is no finished model; the message names the cause and the log.
     """
     started = time.monotonic()
     watch = Watch(log=log, stall_s=stall_s, on_progress=on_progress, on_poll=on_poll)
@@ -107,7 +107,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
 
 
 def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
-    """Check the job, write its `job.json`, clear what can not be used; return its identity."""
+    """Check the job, write its `job.json`, remove what can not be used; return its identity."""
     refuse_unfit(job)
     identity = write_job(job)
     with alone(job, patience_s=patience_s):
@@ -120,7 +120,7 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
 
 
 def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
-    """Return `result.json` if it is this job's, its steps are done and the model's files agree."""
+    """Return `result.json` if it is this job's, complete, and the model's files agree."""
     result = read_json(job.folder(RESULT))
     if result is None or result.get("identity") != identity:
         return None

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The model that a training ends with: saved, read again, checked, and measured on its canary."""
+"""The trained model: saved, read back, checked, and measured on its canary."""
 
 import gc
 import math
@@ -31,7 +31,7 @@ ANSWER = {"dpo": "chosen", "sft": "completion"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a training tells of itself when it has ended."""
+    """What a finished training reports."""
 
     steps: int
     max_steps: int
@@ -41,9 +41,9 @@ class Trained:
 
 
 def assemble_model(job: TrainJob, saved: Path) -> None:
-    """Make the model's folder of what the trainer saved: its weights and its config.
+    """Build the model's folder from the weights and config that the trainer saved.
 
-    Tokenizer, template and generation files are those of the model that was trained, unchanged.
+    Tokenizer, template and generation files are copied unchanged from the starting model.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
@@ -63,7 +63,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def check_weights(job: TrainJob) -> None:
-    """Read the saved weights again: they must be finite, and not those that training began with."""
+    """Read the saved weights back: they must be finite and changed by training."""
     before, after = tensors_of(job.model), tensors_of(job.folder("model"))
     changed = False
     for name, file in after.items():
@@ -97,19 +97,19 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
     """Measure answers of the first training examples before and after, both read from the disk.
 
     Raises:
-        TrainingError: when the trained weights give no finite numbers.
+        TrainingError: when the trained weights' numbers are not finite.
     """
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(job.model), job.model)
     longest = job.settings.max_length
     found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
     examples = list(islice(found, CANARY_ROWS))
     parts = [tokenizer.parted(c) for c in examples]
-    # With ZeRO-3 a model would be loaded in shards, over processes that have ended.
+    # With ZeRO-3 models are loaded in shards, over processes that have ended by now.
     unset_hf_deepspeed_config()
     before = answer_logprobs(job, job.model, parts)
     after = answer_logprobs(job, job.folder("model"), parts)
     if not all(math.isfinite(x) for x in after):
-        raise TrainingError("diverged", "the trained model gives no finite log-probabilities")
+        raise TrainingError("diverged", "the trained model's log-probabilities are not finite")
     return [
         CanaryRow(
             messages=example[:-1],
@@ -123,7 +123,7 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
 
 
 def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
-    """Yield the examples' prompts with their answers, in the data's order, a prompt once.
+    """Yield the examples' prompts with their answers, in the data's order, each prompt once.
 
     An online method's are its last rollouts.
     """
@@ -144,7 +144,7 @@ def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
 def measurable(
     tokenizer: ChatTokenizer, conversation: tuple[Message, ...], max_length: int
 ) -> bool:
-    """Tell whether an answer has tokens, after a prompt, within the length of the training."""
+    """Return whether a conversation fits the training's length and its answer has tokens."""
     prompt, answer = tokenizer.parted(conversation)
     return bool(prompt and answer) and len(prompt) + len(answer) <= max_length
 
@@ -169,6 +169,6 @@ def answer_logprobs(
 
 
 def release_memory() -> None:
-    """Give the device back what nothing refers to any more."""
+    """Free device memory that nothing refers to any more."""
     gc.collect()
     torch.cuda.empty_cache()

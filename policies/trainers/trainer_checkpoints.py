@@ -1,8 +1,8 @@
 """Checkpoints in the middle of a training: sealed when complete, trusted only while unchanged.
 
-A trainer's own files are written in place, in no safe order, and its library resumes from half of
-them without a word, to other weights. So a checkpoint counts only if it holds everything a resume
-reads and its manifest, which is written last and names the job, the step and the hash of every
+A trainer writes its own files in place, in no safe order, and its library resumes from half of them
+silently, with other weights. So a checkpoint counts only if it holds everything that a resume
+reads, and its manifest, which is written last and names the job, the step and the hash of every
 file, agrees with every byte. Its pickles are opened only after that check.
 """
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
 KEPT = 2
-"""Whole checkpoints that are kept: a damaged newest one still leaves one to resume from."""
+"""Whole checkpoints that are kept: if the newest is damaged, one is left to resume from."""
 
 NAME = re.compile(rf"{PREFIX}(\d+)")
 
@@ -39,17 +39,17 @@ REQUIRED: Mapping[str, Sequence[str]] = {
     "the trainer's state": ("trainer_state.json",),
     "the arguments": ("training_args.bin", "job.json"),
 }
-"""What a resume reads, with the files that can hold it: plain, sharded by DeepSpeed or by FSDP."""
+"""What a resume reads, and the files that may hold it: plain, sharded by DeepSpeed or by FSDP."""
 
 
 class UnfitCheckpointError(RuntimeError):
-    """A checkpoint that lacks something that a resume reads, so that it can not be sealed."""
+    """A checkpoint that lacks something a resume needs."""
 
 
 def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
     """Make a finished checkpoint durable, then write its manifest, the file that makes it whole.
 
-    `processes` is the number of training processes: each keeps a state of its random numbers.
+    `processes` is the number of training processes: each keeps its own random state.
 
     Raises:
         UnfitCheckpointError: naming what is missing; nothing is sealed.
@@ -75,13 +75,13 @@ def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> N
 def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
     """Seal a checkpoint; one that can not be resumed from is removed, and training goes on.
 
-    With it the oldest of those before go.
+    Older checkpoints than the newest `KEPT` are removed.
     """
     reach("trainer.checkpoint.saved")
     try:
         seal_checkpoint(checkpoint, identity, processes=processes)
     except UnfitCheckpointError as error:
-        logger.warning("%s; it is removed", error)
+        logger.warning("%s; removing it", error)
         remove(checkpoint)
         return
     reach("trainer.checkpoint.sealed")
@@ -89,7 +89,7 @@ def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
 
 
 def lacking(names: Sequence[str], processes: int) -> str:
-    """Return what of a checkpoint the files `names` do not hold, for a sentence; empty if none."""
+    """Return, for a message, which state the files `names` lack; empty if none."""
     missing = [
         what
         for what, patterns in REQUIRED.items()
@@ -103,7 +103,7 @@ def lacking(names: Sequence[str], processes: int) -> str:
 
 
 def is_whole(checkpoint: Path, identity: str) -> bool:
-    """Tell whether a checkpoint was sealed by the same job, under its name, and is unchanged."""
+    """Return whether a checkpoint was sealed by the same job, under its name, and is unchanged."""
     manifest = read_json(checkpoint / MANIFEST)
     return (
         manifest is not None
@@ -114,14 +114,14 @@ def is_whole(checkpoint: Path, identity: str) -> bool:
 
 
 def newest_whole(checkpoints: Path, identity: str) -> Path | None:
-    """Return the newest whole checkpoint of this job; None is a fresh start."""
+    """Return the newest whole checkpoint of this job, or None for a fresh start."""
     return next((c for c in newest_first(checkpoints) if is_whole(c, identity)), None)
 
 
 def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
     """Remove the checkpoints that are not whole or not of this job, and return them.
 
-    A trainer that comes to the same step again writes into a folder that it finds.
+    A trainer that reaches the same step again would write into the old folder.
     """
     unfit = [c for c in newest_first(checkpoints) if not is_whole(c, identity)]
     for checkpoint in unfit:
@@ -130,10 +130,10 @@ def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
 
 
 def retain(checkpoints: Path, identity: str) -> list[Path]:
-    """Remove what is older than the newest `KEPT` whole checkpoints of this job; return what went.
+    """Remove what is older than the newest `KEPT` whole checkpoints of this job; return those.
 
-    Each kept one is read again, byte for byte, before anything goes. Nothing else is touched: not
-    the checkpoints of another job, nor what is no checkpoint or not (yet) sealed.
+    Each kept one is read again, byte for byte, before anything is removed. Other jobs' checkpoints,
+    and folders that are not checkpoints or not (yet) sealed, are not touched.
     """
     kept = 0
     removed: list[Path] = []
@@ -147,13 +147,13 @@ def retain(checkpoints: Path, identity: str) -> list[Path]:
 
 
 def claims(checkpoint: Path, identity: str) -> bool:
-    """Tell whether a checkpoint says that it was sealed by this job; its bytes are not read."""
+    """Return whether a checkpoint's manifest names this job; its bytes are not read."""
     manifest = read_json(checkpoint / MANIFEST)
     return manifest is not None and manifest.get("identity") == identity
 
 
 def newest_first(checkpoints: Path) -> list[Path]:
-    """Return the folders that are named like checkpoints, by step; links are none."""
+    """Return the folders that are named like checkpoints, by step; links are skipped."""
     found = [p for p in checkpoints.glob(f"{PREFIX}*") if NAME.fullmatch(p.name)]
     folders = [p for p in found if p.is_dir() and not p.is_symlink()]
     return sorted(folders, key=checkpoint_step, reverse=True)
@@ -165,7 +165,7 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def describe_files(folder: Path) -> dict[str, Any]:
-    """Return size and hash of every file under `folder`, by relative name; no manifest."""
+    """Return size and hash of every file under `folder`, by relative name, without the manifest."""
     return {
         name: {"size": path.stat().st_size, "sha256": file_sha256(path)}
         for name, path in files_of(folder)
@@ -173,12 +173,12 @@ def describe_files(folder: Path) -> dict[str, Any]:
 
 
 def agrees(folder: Path, files: object) -> bool:
-    """Tell whether `folder` holds exactly the `files` described, byte for byte."""
+    """Return whether `folder` holds exactly the `files` described, byte for byte."""
     return bool(files) and describe_files(folder) == files
 
 
 def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield relative name and path of every file under `folder`; no manifest of its own."""
+    """Yield relative name and path of every file under `folder`, without its manifest."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / MANIFEST:
             yield path.relative_to(folder).as_posix(), path

@@ -1,4 +1,4 @@
-"""Why a training gave no model: by what its child said, its signal, its exit code, its log."""
+"""Why a training failed, from the child's own report, its signal, its exit code, its log."""
 
 import re
 import signal
@@ -11,7 +11,7 @@ from .trainer_steps import STEPS, new_lines, read_steps
 FaultKind = Literal["refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged"]
 
 TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomplete"})
-"""What may go well the next time; the same job would be refused, or diverge, again."""
+"""Kinds that may succeed on a retry; others would be refused, or diverge, again."""
 
 FAULT = "fault.json"
 
@@ -23,7 +23,7 @@ LAUNCHER_TALK = re.compile(
 
 
 class TrainingError(RuntimeError):
-    """A training that gave no model: `kind` says how it failed, the message why, with the log."""
+    """A training that failed: `kind` says how, the message why, with the log's path."""
 
     def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
@@ -31,9 +31,9 @@ class TrainingError(RuntimeError):
 
 
 def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingError | None:
-    """Return why the child failed: what it said itself, else its signal, else its exit code.
+    """Return why the child failed: its own report, else its signal, else its exit code.
 
-    `offset` is the length of the log, in bytes, when the child began.
+    `offset` is the length of the log, in bytes, when the child started.
     """
     if code == 0:
         return None
@@ -53,13 +53,13 @@ def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingErro
 
 
 def hung(job: TrainJob, silent_s: float, log: Path) -> TrainingError:
-    """Return the fault of a child that was ended because it gave no sign of life for so long."""
+    """Return the error of a child that was killed after `silent_s` without a sign of life."""
     message = f"the trainer made no step for {silent_s:.0f} s {place(job)}: it hangs; log: {log}"
     return TrainingError("hung", message)
 
 
 def place(job: TrainJob) -> str:
-    """Return how far a training came, for a sentence."""
+    """Return a training's progress, for a message."""
     steps = read_steps(job.folder(STEPS))
     if not steps:
         return "before its first step"
@@ -67,7 +67,7 @@ def place(job: TrainJob) -> str:
 
 
 def killed_by(code: int, lines: list[str]) -> str | None:
-    """Return the name of the signal that ended the launcher, or the worker as the log tells it."""
+    """Return the name of the signal that ended the launcher, or by the log the worker."""
     if code < 0:
         return signal.Signals(-code).name
     matches = [m for m in map(SIGNALLED.search, reversed(lines)) if m]
@@ -75,7 +75,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
 
 
 def last_meaningful(lines: list[str]) -> str:
-    """Return the last line of a log that tells of the child's trouble, not of its launcher's."""
+    """Return the log's last line about the child's failure, not the launcher's."""
     telling = [line for line in lines if line and not LAUNCHER_TALK.search(line)]
     telling = [line for line in telling if EXCEPTION.search(line)] or telling
     return telling[-1].strip()[:300] if telling else "it wrote nothing"

@@ -1,4 +1,4 @@
-"""What one training is: everything that its weights depend on, and the folder that is its own."""
+"""A training job: everything that its weights depend on, and its own work folder."""
 
 import hashlib
 import json
@@ -35,24 +35,24 @@ ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
 """Methods that sample while they train: they need a reward model and an `OnlineJob`."""
 
 ONLINE_CHECKPOINT_STEPS = 10
-"""Steps of an online method between checkpoints: each takes minutes in earnest."""
+"""Steps of an online method between checkpoints: at full scale each takes minutes."""
 
 BUCKET_WIDTH = 32
-"""Tokens of difference in length that a reward model is measured by, where nobody says."""
+"""The default width, in tokens, of the buckets by which length bias is measured."""
 
 CHECKPOINT_STEPS = 200
-"""Optimizer steps between checkpoints: the tiny world makes none, a day's job loses minutes."""
+"""Optimizer steps between checkpoints: short trainings make none, long ones lose minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineJob:
-    """What an online method needs besides its models: how it samples, and what its rows say.
+    """What an online method needs besides its models: how it samples, what it writes into rows.
 
-    `identity` is what the rollouts' ids depend on besides step, prompt and number; every seed
-    derives from `root_seed` and such an id. `policy`, `model` and `reward_id` are what the rows
-    name as their policy (M_{t-1}: a rollout's step says how often it has been updated since), its
-    place, and the reward model. `engine` runs the policy while it samples, `reward` says how the
-    reward model reads.
+    The rollouts' ids depend on `identity`, step, prompt and number; every seed derives from
+    `root_seed` and such an id. `policy`, `model` and `reward_id` are what the rows name as their
+    policy (M_{t-1}: a rollout's step says how often it has been updated since), its path, and the
+    reward model. `engine` runs the policy while it samples, `reward` says how the reward model
+    reads.
     """
 
     iteration: int
@@ -68,7 +68,7 @@ class OnlineJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedSet:
-    """D_S: what people answered, learned beside the method's own loss (ChatGLM-RLHF, Eq. 6).
+    """D_S: people's answers, learned beside the method's own loss (ChatGLM-RLHF, Eq. 6).
 
     `data` are files of demonstrations (`prompt`, `completion`); `weight` is the equation's beta,
     and `batch_size` counts the demonstrations of an optimizer step.
@@ -83,15 +83,14 @@ class SupervisedSet:
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
-    `reference` is DPO's and the online methods' reference policy; None is the model itself as it is
-    before training. `data` are the files that are trained on; an online method's hold its prompts
-    (`prompt_id`, `messages`), and `reward` is the folder of its reward model.
-    `dtype` is the type in which the weights are updated and saved: float32 keeps the small steps of
-    preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
-    `checkpoint_steps` counts the steps that progress tells of: for an online method its own.
-    `sees_end` says whether a reward model in training reads the answers' end tokens, `bucket_width`
-    how many tokens of difference in length it is measured by; `supervised` is what a policy learns
-    besides.
+    `reference` is the reference policy of DPO and the online methods; None is the model itself
+    before training. `data` are the files to train on; for an online method its prompts
+    (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `dtype` is the type
+    in which the weights are updated and saved: float32 keeps the small steps of preference
+    training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
+    `checkpoint_steps` counts the steps that progress reports: an online method's own. `sees_end`: a
+    reward model in training reads the answers' end tokens; `bucket_width`: the width, in tokens, of
+    its buckets of length; `supervised`: what a policy learns besides.
     """
 
     method: Method
@@ -113,12 +112,12 @@ class TrainJob:
 
     @property
     def accumulation(self) -> int:
-        """Forward passes of a process an optimizer step, so that `batch_size` holds exactly."""
+        """Forward passes per process and optimizer step, so that `batch_size` holds exactly."""
         return self.settings.batch_size // (self.settings.micro_batch_size * self.processes)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of rows that the training reads."""
+        """The data files that the training reads."""
         return self.data if self.supervised is None else (*self.data, *self.supervised.data)
 
     @property
@@ -140,7 +139,7 @@ def write_job(job: TrainJob) -> str:
 
 
 def job_json(job: TrainJob) -> str:
-    """Return `job.json`: the job and the hash of each file it reads; equal text is an equal job."""
+    """Return `job.json`: the job and the hash of each file it reads; equal texts are equal jobs."""
     inputs = [*job.files, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
     fields: dict[str, Any] = {
         "method": job.method,
@@ -215,7 +214,7 @@ def _online_fields(online: OnlineJob) -> dict[str, Any]:
         "model": online.model,
         "reward_id": online.reward_id,
         "sampling": online.sampling.model_dump(mode="json"),
-        # A local engine needs no key, and none may stand in a file.
+        # A local engine needs no key, and keys are never written to files.
         "engine": online.engine.model_dump(mode="json", exclude={"api_key"}),
         "reward": online.reward.model_dump(mode="json"),
     }

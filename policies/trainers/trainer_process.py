@@ -21,7 +21,7 @@ from .trainer_steps import STEPS, Progress, new_lines, parse_row, progress_of
 
 POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
-"""What one look at the child can add to its silence: a parent that slept itself blames nobody."""
+"""The most that one look adds to a silence: time that the parent was suspended must not count."""
 
 PULSE = "alive"
 """The file that the child touches while it computes, also between steps and before the first."""
@@ -32,10 +32,10 @@ SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How a child is followed.
+    """How a child is monitored.
 
-    `on_progress` is told of every step, `on_poll` is called several times a second; what either
-    raises ends the child. After `stall_s` seconds without a sign of life the child is ended.
+    `on_progress` is called for every step, `on_poll` several times a second; an exception from
+    either ends the child. After `stall_s` seconds without a sign of life the child is killed.
     """
 
     log: Path
@@ -46,14 +46,14 @@ class Watch:
 
 @dataclass(slots=True)
 class Silence:
-    """For how long, in seconds, a sign of life has stayed the same."""
+    """How long, in seconds, a sign of life has stayed the same."""
 
     looked: float
     sign: object = None
     since_s: float = 0.0
 
     def look(self, sign: object, now: float) -> float:
-        """Note what is to be seen at the time `now`; return the silence."""
+        """Note the sign of life seen at `now`; return the silence in seconds."""
         passed = min(now - self.looked, LONGEST_LOOK_S)
         self.since_s = self.since_s + passed if sign == self.sign else 0.0
         self.sign, self.looked = sign, now
@@ -64,7 +64,7 @@ def run_worker(job: TrainJob, watch: Watch) -> int:
     """Run the child to its end and return its exit code.
 
     Raises:
-        TrainingError: of kind `hung`, when the child was ended because it gave no sign of life.
+        TrainingError: of kind `hung`, when the child was killed for giving no sign of life.
     """
     steps = job.folder(STEPS)
     offset = steps.stat().st_size if steps.exists() else 0
@@ -87,7 +87,7 @@ def run_worker(job: TrainJob, watch: Watch) -> int:
 
 
 def modified(path: Path) -> int:
-    """Return when a file was last touched, in nanoseconds; 0 if it is not there."""
+    """Return when a file was last touched, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -96,10 +96,10 @@ def modified(path: Path) -> int:
 
 @contextmanager
 def launched(job: TrainJob, log: Path) -> Generator[subprocess.Popen[bytes]]:
-    """Start the child in its own session, and leave no process of it behind, whatever happens here.
+    """Start the child in its own session; kill its whole session on the way out.
 
-    Its standard input is a pipe that this process holds open: the workers end at its end, so they
-    can not outlive a parent that was killed, nor a launcher that died before them.
+    Its standard input is a pipe that this process holds open: the workers end when it is closed, so
+    they outlive neither a parent that was killed nor a launcher that died before them.
     """
     with log.open("ab") as out:
         child = subprocess.Popen(
@@ -121,7 +121,7 @@ def launched(job: TrainJob, log: Path) -> Generator[subprocess.Popen[bytes]]:
 
 
 def launch_argv(job: TrainJob) -> list[str]:
-    """Return the command: `accelerate launch`, out of reach of the user's default configuration."""
+    """Return the command: `accelerate launch`, independent of the user's default configuration."""
     config = job.accelerate_config
     if config is None:
         config = job.folder("accelerate.json")
@@ -162,16 +162,16 @@ def child_environment(job: TrainJob) -> dict[str, str]:
         "TQDM_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        # Spinning threads made training seven times slower on cores that others use too.
+        # Spinning threads made training seven times slower on shared cores.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
     }
 
 
 @contextmanager
 def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
-    """Hold the work folder, which a child of a parent that was killed may still be leaving.
+    """Lock the work folder, which the child of a killed parent may still hold for a moment.
 
-    The kernel frees it when its holder dies, however it dies.
+    The kernel releases the lock however its holder dies.
 
     Raises:
         TrainingError: of kind `hung`, when another trainer keeps it for longer than `patience_s`.

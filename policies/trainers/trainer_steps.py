@@ -1,4 +1,4 @@
-"""The steps of a training as its child writes them down: `metrics.jsonl`, a row a line."""
+"""A training's steps, as the child writes them to `metrics.jsonl`, one row a line."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ STEPS = "metrics.jsonl"
 class Progress:
     """One step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more.
 
-    Of an online method it is one of its own steps, with the seconds that it took by their use.
+    For an online method it is one of its own steps, with the seconds by use.
     """
 
     step: int
@@ -23,7 +23,7 @@ class Progress:
 
 
 def append_row(work: Path, row: Mapping[str, Any]) -> None:
-    """Append one row to `metrics.jsonl`; the empty line closes one that a kill has cut."""
+    """Append one row to `metrics.jsonl`; the leading newline ends a line that a kill cut short."""
     with (work / STEPS).open("a") as f:
         f.write(f"\n{json.dumps(row)}\n")
 
@@ -49,7 +49,7 @@ def parse_row(line: str) -> dict[str, Any] | None:
 
 
 def progress_of(row: Mapping[str, Any]) -> Progress:
-    """Return the step that a row of `metrics.jsonl` tells of."""
+    """Return the step of a row of `metrics.jsonl`."""
     metrics: dict[str, float] = row["metrics"]
     return Progress(
         step=row["step"], max_steps=row["max_steps"], loss=metrics["loss"], metrics=metrics
@@ -57,7 +57,7 @@ def progress_of(row: Mapping[str, Any]) -> Progress:
 
 
 def read_steps(path: Path) -> list[Progress]:
-    """Return the steps in `metrics.jsonl`, once each: a resume undoes those after its point."""
+    """Return the steps in `metrics.jsonl`, once each: a resume repeats those after its point."""
     steps: list[Progress] = []
     for row in map(parse_row, new_lines(path, 0)[0]):
         if row and row["event"] == "start":

@@ -1,5 +1,5 @@
 # pyright: basic
-"""TRL's trainer of a job: its arguments, its models, its data. All that decides the weights."""
+"""TRL's trainer of a job: its arguments, its models, its data. All of it decides the weights."""
 
 import time
 from pathlib import Path
@@ -28,15 +28,15 @@ from .trainer_process import PULSE
 
 COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
 LARGE = 500_000_000
-"""Parameters from which activations are recomputed: below, memory is not what runs out."""
+"""From this many parameters on, activations are recomputed; below, memory suffices."""
 
 PULSE_S = 1.0
-"""Seconds between two touches of the file that says that the trainer still computes."""
+"""Seconds between touches of the file that shows that the trainer still computes."""
 
 
 def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of the job's method."""
-    # The arguments come first: with ZeRO-3 their existence changes how models are loaded.
+    # The arguments come first: with ZeRO-3 creating them changes how models are loaded.
     s = job.settings
     trainer: Any
     if isinstance(s, DPOTraining):
@@ -65,7 +65,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
 
 
 def other_reference(job: TrainJob) -> Path | None:
-    """Return DPO's reference if it is another model than the one that is trained."""
+    """Return DPO's reference if it is not the trained model itself."""
     same = job.reference is None or job.reference.resolve() == job.model.resolve()
     return None if same else job.reference
 
@@ -74,9 +74,9 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
     """Return the training arguments that TRL's methods share."""
     s = job.settings
     if isinstance(s, PPOTraining | QuarkTraining):
-        raise TrainingError("refused", f"{job.method} is no method of TRL's")
+        raise TrainingError("refused", f"{job.method} is not one of TRL's methods")
     cuda = torch.cuda.is_available()
-    # Transformers' "constant" ignores the warm-up.
+    # transformers' "constant" schedule ignores the warm-up.
     constant = "constant_with_warmup" if s.warmup_ratio else "constant"
     seed = job.seed % 2**32
     return {
@@ -88,7 +88,7 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "num_train_epochs": s.epochs,
         "learning_rate": s.learning_rate,
         "lr_scheduler_type": constant if s.scheduler == "constant" else s.scheduler,
-        "warmup_steps": s.warmup_ratio,  # below 1 it is a share of all steps
+        "warmup_steps": s.warmup_ratio,  # below 1 means a share of all steps
         "max_length": s.max_length,
         "use_cpu": not cuda,
         "bf16": cuda,
@@ -96,7 +96,7 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "dataloader_pin_memory": cuda,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # the journal asks for checkpoints, and lets them go
+        "save_strategy": "no",  # `Journal` requests checkpoints and removes them
         "report_to": "none",
         "disable_tqdm": True,
     }
@@ -120,7 +120,7 @@ def sft_arguments(job: TrainJob) -> SFTConfig:
 
 
 def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
-    """Refuse another number of processes than the job's: the batch size would silently change."""
+    """Refuse a number of processes other than the job's: it would change the batch size."""
     if args.world_size != job.processes:
         message = (
             f"the job asks for {job.processes} processes, the launcher started {args.world_size}"
@@ -129,12 +129,12 @@ def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
 
 
 def weight_bytes(model: Path) -> int:
-    """Return the size of a model's weight files."""
+    """Return the size of a model's weight files in bytes."""
     return sum(p.stat().st_size for p in model.glob("*.safetensors"))
 
 
 def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
-    """Load a model in the type in which it is trained; never code, never pickles."""
+    """Load a model in the type in which it is trained, without remote code or pickles."""
     model = AutoModelForCausalLM.from_pretrained(
         path, dtype=job.dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
     )
@@ -143,7 +143,7 @@ def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
 
 
 class Pulse:
-    """Touches a file when a model is called: a sign of life also while no step is made."""
+    """Touches a file when a model is called: a sign of life also during long steps."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -158,7 +158,7 @@ class Pulse:
 
 
 def load_data(job: TrainJob) -> Dataset:
-    """Return the rows of the parts in the job's order, with the columns that TRL trains on only."""
+    """Return the parts' rows in the job's order, with only the columns that TRL uses."""
     data = Dataset.from_parquet(
         [str(p) for p in job.data],
         columns=list(COLUMNS[job.method]),

@@ -1,1 +1,1 @@
-"""Models in processes of their own, and how each kind of model is opened."""
+"""Models in worker processes, and how each kind of model is opened."""

@@ -1,7 +1,7 @@
-"""Which weights a model is: a digest of the files that decide what it says, wherever they lie.
+"""A model's identity: a digest of the files that decide what it says, wherever they lie.
 
-Paths, times and `generation_config.json` (but for the end tokens) are no part of it. A folder is
-refused when loading it could run code: pickled weights, or modules named by `auto_map`.
+Paths, times and `generation_config.json` (except its end tokens) are not part of it. A folder is
+refused if loading it could run code: pickled weights, or modules named by `auto_map`.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ TOKENIZER_FILES = (
 )
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
-"""Pickles that a trainer leaves beside the weights, and that no loader of models opens."""
+"""Pickles that a trainer leaves beside the weights; loaders of models do not open them."""
 
 
 def is_url(model: str) -> bool:
-    """Whether a model is named by an endpoint's address."""
+    """Whether a model is named by the URL of an endpoint."""
     return model.startswith(("http://", "https://"))
 
 
 def model_digest(model: str, config: EngineConfig) -> str:
     """Return the identity of a model, for keys: hex for a folder, the served name for an endpoint.
 
-    Raises: EngineError: for a folder that holds no model, or one that is not safe to load; for an
+    Raises: EngineError: for a folder without a model, or one that is not safe to load; for an
     endpoint that does not answer.
     """
     if config.kind == "scripted":
@@ -57,7 +57,7 @@ def folder_digest(folder: Path) -> str:
     """Return the digest of a model folder: weights, configuration, tokenizer, template, end tokens.
 
     Raises:
-        EngineError: when the folder is no model, or not safe to load.
+        EngineError: when the folder does not hold a model, or is not safe to load.
     """
     weights = check_folder(folder)
     others = [folder / "config.json", *(folder / name for name in TOKENIZER_FILES)]
@@ -68,10 +68,10 @@ def folder_digest(folder: Path) -> str:
 
 
 def check_folder(folder: Path) -> list[Path]:
-    """Return the weight files of a folder that holds a whole model and runs no code of its own.
+    """Return the weight files of a folder, once it is known to be complete and free of code.
 
     Raises:
-        EngineError: saying what is missing or refused.
+        EngineError: naming what is missing or refused.
     """
     if not folder.is_dir():
         raise EngineError(
@@ -80,15 +80,15 @@ def check_folder(folder: Path) -> list[Path]:
         )
     config_path = folder / "config.json"
     if not config_path.is_file():
-        raise EngineError(f"{folder}: no model, config.json is missing")
+        raise EngineError(f"{folder}: not a model: config.json is missing")
     try:
         config: Any = json.loads(config_path.read_bytes())
     except ValueError as error:
-        raise EngineError(f"{config_path}: no JSON ({error})") from error
+        raise EngineError(f"{config_path}: not valid JSON ({error})") from error
     if not isinstance(config, dict):
-        raise EngineError(f"{config_path}: no JSON object")
+        raise EngineError(f"{config_path}: not a JSON object")
     if "auto_map" in cast("dict[str, Any]", config):
-        raise EngineError(f"{folder}: config.json names code to run (auto_map); refused")
+        raise EngineError(f"{folder}: config.json names code to run (auto_map), which is refused")
     pickles = sorted(
         p.name for glob in PICKLES for p in folder.glob(glob) if p.name not in TRAINING_STATE
     )
@@ -98,21 +98,21 @@ def check_folder(folder: Path) -> list[Path]:
         )
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
-        raise EngineError(f"{folder}: no model, *.safetensors is missing")
+        raise EngineError(f"{folder}: not a model: *.safetensors is missing")
     _check_index(folder)
     return weights
 
 
 def _check_index(folder: Path) -> None:
-    """Refuse a sharded model of which a shard is missing."""
+    """Refuse a sharded model with a missing shard."""
     for index in folder.glob("*.safetensors.index.json"):
         try:
             named = set(json.loads(index.read_bytes())["weight_map"].values())
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise EngineError(f"{index}: no index of weights ({error})") from error
+            raise EngineError(f"{index}: not an index of weights ({error})") from error
         missing = sorted(name for name in named if not (folder / str(name)).is_file())
         if missing:
-            raise EngineError(f"{folder}: a half model, {missing[0]} is missing")
+            raise EngineError(f"{folder}: an incomplete model: {missing[0]} is missing")
 
 
 def _sha256(path: Path) -> str:

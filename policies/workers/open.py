@@ -1,7 +1,7 @@
 """Opens the engine, scorer or embedder that is configured, in the process where it belongs.
 
-Models run in worker processes. Endpoints and scripts need no model in memory and run in the
-caller's.
+Models run in worker processes. Endpoints and scripts hold no model in memory and run in the calling
+process.
 """
 
 from importlib.util import find_spec
@@ -34,7 +34,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
     Raises:
-        EngineError: when the model is no model, or an address is none.
+        EngineError: when the folder does not hold a model, or an address is not a URL.
     """
     kind = engine_kind(model, config)
     if kind == "openai":
@@ -55,7 +55,7 @@ def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
     """Open a reward model in a worker that prints to `log`.
 
     Raises:
-        EngineError: when the folder holds no model.
+        EngineError: when the folder does not hold a model.
     """
     check_folder(model)
     from .supervised import WorkerScorer
@@ -64,10 +64,11 @@ def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
-    """Open what makes vectors of texts: an endpoint, or a model in a worker that prints to `log`.
+    """Open an embedder: an endpoint, or a model in a worker that prints to `log`.
 
     Raises:
-        EngineError: when the folder holds no model, an address is none, or a library is missing.
+        EngineError: when the folder holds no model, an address is not a URL, or a library is
+        missing.
     """
     if config.kind == "endpoint":
         from ..endpoint.endpoint_embedder import EndpointEmbedder

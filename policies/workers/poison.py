@@ -1,12 +1,12 @@
-"""Finds, among batches that were in flight when workers died, the requests that kill them.
+"""Finds, among batches in flight when workers died, the requests that kill them.
 
-`Search` starts no process: it says what to send next, alone, and is told what became of it. A batch
-that kills the worker alone twice is sent request by request; a request that kills it alone twice is
-given up, and all others are answered. Those with the fewest deaths go first, so that what is
-innocent is soon done.
+`Search` starts no process: it says what to send next, alone, and is told the result. A batch that
+kills the worker alone twice is sent request by request; a request that kills it alone twice is
+given up, and all others are answered. Those with the fewest deaths go first, so that innocent ones
+are soon done.
 
-A machine that is broken kills the worker, too. So nothing is given up before another request has
-been answered since: one of the search, or one that had been answered earlier, sent again to see.
+A broken machine kills workers, too. So nothing is given up before another request has been answered
+since: one of the search, or one answered earlier, which is sent again as a check.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ from typing import Any, Generic, Literal
 from .work import In, Out, Work
 
 CONVICTING = 2
-"""Deaths of a worker that worked on one thing alone, until that thing is held to be the cause."""
+"""Deaths with one item alone in the worker before that item is held to be the cause."""
 
 MOST_DEATHS = 64
-"""Deaths in one search, after which the worker counts as broken, whatever it answers in between."""
+"""Deaths in one search after which the worker counts as broken, even if it answers in between."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Suspect(Generic[In]):
-    """A batch, or one request of it: at which places of the batch it stands."""
+    """A batch, or one request of it; `places` are indices of requests in the batch."""
 
     batch: In
     places: tuple[int, ...]
@@ -37,7 +37,7 @@ class _Suspect(Generic[In]):
 
 
 class Search(Generic[In, Out]):
-    """One search among `batches`; `good` is a request that was answered before, if there is one."""
+    """One search among `batches`; `good` is a request that was answered before, or None."""
 
     def __init__(self, batches: Sequence[In], work: Work[In, Out], good: In | None) -> None:
         self._work = work
@@ -50,7 +50,7 @@ class Search(Generic[In, Out]):
         self._deaths = 0
         self.good = good
         if len(batches) == 1:
-            # It was alone already; a single request is still seen to kill before it is convicted.
+            # It has been alone already, but a single request must kill once more to be convicted.
             self._suspects[0].deaths = CONVICTING - 1
             self._divide(self._suspects[0])
 
@@ -60,9 +60,9 @@ class Search(Generic[In, Out]):
         return not self._suspects
 
     def ask(self, *, last_chance: bool) -> In | None:
-        """Return what to send next; None when the worker must be held to be broken.
+        """Return what to send next; None when the worker counts as broken.
 
-        With the last chance before the worker is given up, something good is sent if possible.
+        At the last chance before the worker is given up, a good request is sent if there is one.
         """
         if self._deaths > MOST_DEATHS:
             return None
@@ -74,7 +74,7 @@ class Search(Generic[In, Out]):
         return self.good
 
     def died(self, reason: str) -> None:
-        """Take that the worker died or hung; that it did while loading is nobody's fault."""
+        """Note that the worker died or hung; while it was loading, no request is blamed."""
         self._deaths += 1
         asked, self._asked = self._asked, None
         if isinstance(asked, _Suspect):
@@ -84,10 +84,11 @@ class Search(Generic[In, Out]):
                 self._divide(asked)
 
     def answered(self, result: Out) -> Iterator[Out]:
-        """Take the result of what was asked; give the batches that are whole by it."""
+        """Take the result of what was asked; yield the batches that are whole now."""
         asked, self._asked = self._asked, None
         answers = self._work.answers(result)
         if isinstance(asked, _Suspect):
+            # The worker works: so the convicted requests, and not a broken machine, killed it.
             self.good = good_request(asked.batch, result, self._work) or self.good
             yield from self._settle(asked, answers)
         if any(self._work.worked(answer) for answer in answers):
@@ -95,7 +96,7 @@ class Search(Generic[In, Out]):
                 yield from self._settle(suspect, self._refusals(suspect))
 
     def _divide(self, suspect: _Suspect[In]) -> None:
-        """Put the requests of a batch in its place, each a suspect of its own."""
+        """Replace a batch by its requests, each a suspect of its own."""
         if len(suspect.places) <= 1:
             return
         place = self._suspects.index(suspect)
@@ -121,7 +122,7 @@ class Search(Generic[In, Out]):
 
 
 def good_request(batch: In, result: Out, work: Work[In, Out]) -> In | None:
-    """Return a batch of one request that the model has answered, or None if there is none."""
+    """Return a batch of one request that the model has answered, or None."""
     pairs = zip(batch.requests, work.answers(result), strict=True)
     found = next((request for request, answer in pairs if work.worked(answer)), None)
     return None if found is None else replace(batch, requests=(found,))

@@ -1,11 +1,11 @@
-"""Engines and scorers in worker processes that are started again when they die or hang.
+"""Engines and scorers in worker processes that are restarted when they die or hang.
 
 A worker that dies, or gives no result for too long while something is in flight, is killed with its
-process group and started again after a pause that doubles. The batches in flight are sent again in
-their order with their own seeds; what was given back is never given twice. A batch that is in
-flight at a second death starts a search for the request that causes it (see `poison`): that request
-alone fails. A batch examined in single requests is drawn without its usual neighbours, which may
-move the last bits of its log-probabilities or scores.
+process group and restarted after a pause that doubles. The batches in flight are sent again in
+order with their own seeds; no result is given twice. A batch that is in flight at a second death
+starts a search for the request that causes it (see `poison`): only that request fails. A batch
+examined request by request is drawn without its usual neighbours, which may change the last bits of
+its log-probabilities or scores.
 """
 
 import logging
@@ -36,27 +36,27 @@ from .worker import Worker, WorkerDeathError, WorkerInfo
 logger = logging.getLogger("lpfloop.worker")
 
 POLL_S = 0.02
-"""How often a source that has nothing yet is asked again."""
+"""Seconds between looks at a source that has nothing yet."""
 
 WAIT_S = 0.5
-"""The longest wait for a frame, after which the time that a worker may take is looked at again."""
+"""The longest wait for a frame, in seconds, before the stall limit is checked again."""
 
 LOAD_S = 3600.0
-"""Deadline of loading a model: hundreds of gigabytes from a slow disk are no reason to give up."""
+"""Deadline for loading, in seconds: hundreds of gigabytes may come from a slow disk."""
 
 BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 8.0
 SUSPICIOUS = 2
-"""Deaths with the same batch in flight, after which the cause is searched for."""
+"""Deaths with the same batch in flight before a search for the cause starts."""
 
 SCORER_STALL_S = 900.0
 SCORER_RESTARTS = 3
 
 
 class Supervisor:
-    """Holds one worker, counts its deaths in a row, and starts the next one.
+    """Holds one worker, counts its deaths in a row, and restarts it.
 
-    After it has given up, the next call starts from zero.
+    After it has given up, the next call counts from zero again.
     """
 
     def __init__(self, start: Callable[[], Worker], *, restarts: int, stall_s: float) -> None:
@@ -69,7 +69,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the worker there is."""
+        """The present worker's process id, or None."""
         return None if self._worker is None else self._worker.pid
 
     @property
@@ -79,7 +79,7 @@ class Supervisor:
 
     @property
     def suspicious(self) -> int:
-        """Deaths with the same batch in flight, after which the cause is searched for."""
+        """Deaths with the same batch in flight before a search for the cause starts."""
         return min(SUSPICIOUS, self._restarts)
 
     def ready(self) -> tuple[Worker, WorkerInfo]:
@@ -99,7 +99,7 @@ class Supervisor:
                 raise
 
     def progressed(self) -> None:
-        """Take that the worker gave a result."""
+        """Note that the worker gave a result: its deaths are counted anew."""
         self._losses = 0
 
     def lost(self, death: WorkerDeathError) -> None:
@@ -117,12 +117,12 @@ class Supervisor:
         time.sleep(pause)
 
     def surrender(self, death: WorkerDeathError) -> EngineError:
-        """Return what to raise when the worker can not be kept alive."""
+        """Return the error for a worker that can not be kept alive."""
         times, self._losses = self._losses, 0
         return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
 
     def stream(self, items: Iterable[In], work: Work[In, Out]) -> Iterator[Out]:
-        """Send items as long as the worker has room, and give its results back as they come."""
+        """Send items while the worker has room, and yield its results as they come."""
         return _Stream(self, items, work).results()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Supervisor:
 
 
 class _Stream(Generic[In, Out]):
-    """One call: what is still to come, what is in flight, and the worker's line it goes through."""
+    """One call: its source of items, those in flight, and the line to the worker."""
 
     def __init__(self, supervisor: Supervisor, items: Iterable[In], work: Work[In, Out]) -> None:
         self._supervisor = supervisor
@@ -157,7 +157,7 @@ class _Stream(Generic[In, Out]):
         self._line: _Line | None = None
 
     def results(self) -> Iterator[Out]:
-        """Give every item's result, in the order in which the worker has them."""
+        """Yield every item's result, in the order in which the worker finishes them."""
         try:
             while self._more or self._flight:
                 try:
@@ -185,7 +185,7 @@ class _Stream(Generic[In, Out]):
         return ()
 
     def _examine(self, search: Search[In, Out]) -> Sequence[Out]:
-        """Send one suspect alone and wait for what becomes of it."""
+        """Send one suspect alone and wait for its result."""
         line = self._connected()
         asked = search.ask(last_chance=self._supervisor.last_chance)
         if asked is None:
@@ -203,7 +203,7 @@ class _Stream(Generic[In, Out]):
         return whole
 
     def _connected(self) -> "_Line":
-        """Return the line to a worker; a new one is told first what is in flight."""
+        """Return the line to a worker; to a new one, send again what is in flight."""
         if self._line is None:
             worker, info = self._supervisor.ready()
             self._line = _Line(worker, info.window, self._supervisor, self._work.task)
@@ -223,7 +223,7 @@ class _Stream(Generic[In, Out]):
         line.send({"op": "item", **self._work.encode(item)})
 
     def _settle(self, frame: wire.Frame) -> Out:
-        """Take an item off the list of those that are worked on."""
+        """Decode a result and remove its item from those in flight."""
         result = self._work.decode(frame)
         item = self._flight.pop(result.key)
         self._supervisor.progressed()
@@ -233,7 +233,7 @@ class _Stream(Generic[In, Out]):
         return result
 
     def _bury(self, death: WorkerDeathError) -> None:
-        """Count a death against those in flight; decide whether one of them must be the cause."""
+        """Count a death against those in flight; start a search if due."""
         self._line = None
         if self._search is not None:
             self._search.died(death.how)
@@ -248,7 +248,7 @@ class _Stream(Generic[In, Out]):
 
 
 class _Line:
-    """A stream that was begun with one worker: what is sent and received on it, and its clock."""
+    """A stream to one worker, and the clock of its stalls."""
 
     def __init__(self, worker: Worker, window: int, supervisor: Supervisor, task: str) -> None:
         self.worker = worker
@@ -259,7 +259,7 @@ class _Line:
         self._number = worker.begin(task, supervisor.stall_s)
 
     def send(self, frame: wire.Frame) -> None:
-        """Send an item; the clock starts when the worker had nothing to do before."""
+        """Send an item; the clock starts if the worker was idle."""
         if not self._waiting:
             self._since = time.monotonic()
         self._waiting += 1
@@ -269,7 +269,7 @@ class _Line:
         """Return the next result of this stream, or None when none came in time.
 
         Raises:
-            WorkerDeathError: when the worker has died, or has given nothing for too long.
+            WorkerDeathError: when the worker has died, or has sent nothing for too long.
         """
         frame = self.worker.receive(timeout_s)
         now = time.monotonic()
@@ -280,12 +280,13 @@ class _Line:
             return None
         self._since = now
         if frame.get("stream") != self._number:
+            # A result of an earlier, cancelled stream: it shows that the worker lives, no more.
             return None
         self._waiting -= 1
         return frame
 
     def leave(self) -> None:
-        """Tell the worker that nothing more is wanted; a dead one is noticed by the next call."""
+        """Cancel the stream; a dead worker is noticed by the next call."""
         with suppress(WorkerDeathError):
             self.worker.send({"op": "cancel", "stream": self._number}, self._supervisor.stall_s)
 
@@ -304,15 +305,15 @@ class WorkerEngine:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the worker there is."""
+        """The present worker's process id, or None."""
         return self._supervisor.pid
 
     def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded; say what runs it."""
+        """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches` in the worker; give each batch back when whole."""
+        """Draw every request of `batches` in the worker; yield each batch when it is whole."""
         return self._supervisor.stream(batches, GENERATE)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
@@ -328,14 +329,14 @@ class WorkerEngine:
     def reload(self, folder: Path) -> None:
         """Replace the model's weights by those of another folder, of the same architecture.
 
-        A worker that dies begins again with the folder it was opened on: give new weights there.
+        A restarted worker loads the folder it was opened on: put new weights there.
         """
         batch = ScoreBatch(key=str(folder), requests=())
         for _ in self._supervisor.stream([batch], RELOAD):
             pass
 
     def configure(self, config: EngineConfig) -> None:
-        """Take over how long the worker may take from now on."""
+        """Use the new stall limit from now on."""
         self._supervisor.stall_s = config.stall_s
 
     def close(self) -> None:
@@ -354,15 +355,15 @@ class WorkerScorer:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the worker there is."""
+        """The present worker's process id, or None."""
         return self._supervisor.pid
 
     def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded; say what runs it."""
+        """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score every batch in the worker; give each back when whole."""
+        """Score every batch in the worker; yield each when it is whole."""
         return self._supervisor.stream(batches, SCORE)
 
     def close(self) -> None:
@@ -371,6 +372,6 @@ class WorkerScorer:
 
 
 def _opening(role: str, kind: str, model: str, config: EngineConfig | RewardConfig) -> wire.Frame:
-    """Say what to load; the endpoint's key is no worker's business."""
+    """Return the frame that says what to load, without the endpoint's key."""
     fields: dict[str, Any] = config.model_dump(mode="json", exclude={"api_key"})
     return {"op": "open", "role": role, "kind": kind, "model": model, "config": fields}

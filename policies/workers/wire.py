@@ -1,7 +1,7 @@
-"""What a worker process and its parent say to each other: length-prefixed JSON frames over pipes.
+"""The messages between a worker process and its parent: length-prefixed JSON frames over pipes.
 
-A frame is four bytes of length, big-endian, and one JSON object. A conversation that many requests
-share travels once a batch, and so does how they are drawn.
+A frame is four bytes of length, big-endian, and one JSON object. A conversation shared by many
+requests travels once a batch, and so do the sampling settings.
 """
 
 import base64
@@ -39,13 +39,13 @@ def encode(frame: Frame) -> bytes:
 
 
 class Decoder:
-    """Cuts a stream of bytes into frames, whatever pieces it arrives in."""
+    """Splits a stream of bytes into frames, however it is chunked."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take the next bytes and give the frames that are whole."""
+        """Take the next bytes and yield the frames that are complete."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)

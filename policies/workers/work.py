@@ -1,4 +1,4 @@
-"""What workers are asked for, seen by those who send it on: batches in, one result for each.
+"""The kinds of work that supervision passes to workers: batches in, one result for each.
 
 A result holds one answer a request, in order: a completion, a score or a measurement.
 """
@@ -24,11 +24,11 @@ Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[In, Out]):
-    """How one kind of batches and results travels, comes apart and is put together.
+    """How batches and results of one kind are encoded, split and reassembled.
 
     `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
-    makes the answer of a request that can not be answered, from its id and the reason; None where
-    an answer that is missing means that the engine is at fault.
+    makes the answer of a request that can not be answered, from its id and the reason; it is None
+    where a missing answer means that the engine is at fault.
     """
 
     task: str
@@ -91,7 +91,7 @@ RELOAD: Work[ScoreBatch, MeasureResult] = Work(
     worked=lambda _said: True,
     refusal=None,
 )
-"""Replaces a loaded model's weights: a batch without a request, whose key is the folder."""
+"""Replaces a loaded model's weights: a batch without requests, whose key is the folder."""
 
 EMBED: Work[ScoreBatch, EmbedResult] = Work(
     task="embed",

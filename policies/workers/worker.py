@@ -1,11 +1,11 @@
-"""A child process that holds a model, and what is said to it: the transport, and no policy.
+"""A child process that holds a model, and the transport to it; no policy.
 
 The parent starts `worker_main` as a process in a session of its own, so that Ctrl-C
 reaches the daemon alone, and talks to it in frames (see `wire`). Whatever the child prints goes to
 a log file. The child ends when its input closes, so no child outlives its parent. A child that dies
-or hangs raises WorkerDeathError; what is done about it, `supervised` decides.
+or hangs raises WorkerDeathError; `supervised` decides what to do about it.
 
-One thread at a time may use a worker.
+A worker is not safe for use by several threads at once.
 """
 
 import os
@@ -40,10 +40,10 @@ ALLOWED_PREFIXES = (
     *("ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "ROCM", "TORCH", "TRITON", "VLLM", "XDG"),
 )
 NO_KEYS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Words in a variable's name that keep it from a worker in any case."""
+"""A variable whose name contains one of these never reaches a worker."""
 
 DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-"""Threads of several workers share the cores: spinning at barriers slows others up to tenfold."""
+"""Workers share the cores: threads that spin at barriers slow others up to tenfold."""
 
 FIXED = {
     "DO_NOT_TRACK": "1",
@@ -58,14 +58,14 @@ FIXED = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""No network, no statistics, and vLLM's engine in the worker itself, not one process further."""
+"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it."""
 
 
 def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:
-    """Return the environment of a worker: what libraries need, and no secrets.
+    """Return a worker's environment: what libraries need, without secrets.
 
-    Several threads share a matrix product in a way that depends on how many requests are in flight,
-    which moves the last bits of log-probabilities; one thread does not.
+    Several threads split a matrix product in a way that depends on the number of requests in
+    flight, which changes the last bits of log-probabilities; one thread does not.
     """
     kept = {
         name: value
@@ -80,7 +80,7 @@ def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What a ready worker says of itself; `window`: the requests it likes to have at hand."""
+    """What a ready worker reports; `window` is how many requests to send ahead."""
 
     engine: str
     device: str
@@ -89,7 +89,7 @@ class WorkerInfo:
 
 
 class WorkerDeathError(EngineError):
-    """A worker that died or hangs; `how` says so in a few words that hold no number of a process.
+    """A worker that died or hangs; `how` says so briefly, without a process id.
 
     The message also names the log, and the last line in it.
     """
@@ -100,7 +100,7 @@ class WorkerDeathError(EngineError):
 
 
 class Worker:
-    """A child process that holds a model; it loads at once, and is waited for when used."""
+    """A child process that starts to load its model at once; the first use waits for it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Worker:
         self._reader = threading.Thread(target=self._read, name="worker-reader", daemon=True)
         self._reader.start()
         self._gone = False
-        # A child that died at once is noticed by `ready`.
+        # `ready` reports a child that died at once.
         with suppress(WorkerDeathError):
             self.send(opening, CLOSE_S)
 
@@ -143,10 +143,10 @@ class Worker:
         return self._process.pid
 
     def ready(self, limit_s: float) -> WorkerInfo:
-        """Wait until the model is loaded, `limit_s` seconds from the start at most.
+        """Wait until the model is loaded, at most `limit_s` seconds from the start.
 
         Raises:
-            EngineError: when the child says that it can not be loaded.
+            EngineError: when the child reports that it can not be loaded.
             WorkerDeathError: when the child dies or takes too long.
         """
         while self._info is None:
@@ -168,17 +168,17 @@ class Worker:
         return self._streams
 
     def send(self, frame: wire.Frame, limit_s: float) -> None:
-        """Send one frame; a child that works still reads, so this does not wait for its work.
+        """Send one frame; a busy child still reads, so this does not wait for its work.
 
         Raises:
-            WorkerDeathError: when the child has died, or reads nothing for `limit_s` seconds.
+            WorkerDeathError: when the child has died, or has read nothing for `limit_s` seconds.
         """
         view = memoryview(wire.encode(frame))
         writable = select.poll()
         try:
             writable.register(self._input, select.POLLOUT)
             while view:
-                # A full pipe takes nothing and gives None.
+                # Writing to a full pipe returns None.
                 view = view[self._input.write(view) or 0 :]
                 if view and not writable.poll(limit_s * 1000):
                     raise self.hung(f"nothing read for {limit_s:.0f} s")
@@ -189,7 +189,7 @@ class Worker:
         """Return the next frame, or None when none came within `timeout_s` seconds.
 
         Raises:
-            WorkerDeathError: when the child has died, or says that it can not go on.
+            WorkerDeathError: when the child has died, or reports that it can not go on.
         """
         try:
             frame = self._frames.get(timeout=timeout_s)
@@ -197,6 +197,7 @@ class Worker:
             return None
         if frame is None:
             self._frames.put(None)
+            # Put the end mark back: later calls must see it, too.
             raise self._death()
         if frame["op"] == "failed" and self._info is not None:
             self.kill()
@@ -204,7 +205,7 @@ class Worker:
         return frame
 
     def hung(self, how: str) -> WorkerDeathError:
-        """Kill a child that does not do what it should; return what to raise."""
+        """Kill a child that hangs; return the error to raise."""
         self.kill()
         return self._told("hangs", how)
 
@@ -212,8 +213,8 @@ class Worker:
         """End the child and every process of its group at once."""
         if self._gone:
             return
-        # Once only: the number of a group that is gone may become another's. Some systems say
-        # PermissionError where only the collected leader is left.
+        # Once only: the id of a group that is gone may be reused. Some systems raise
+        # PermissionError if only the leader, already reaped, is left.
         self._gone = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -223,14 +224,14 @@ class Worker:
         self._output.close()
 
     def close(self) -> None:
-        """End the child, at the latest after a grace period by force."""
+        """End the child; after a grace period, kill it."""
         self._input.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
         self.kill()
 
     def _read(self) -> None:
-        """Take the child's frames off its pipe for as long as it lives (a thread's body)."""
+        """Read the child's frames from its pipe while it lives (the body of a thread)."""
         decoder = wire.Decoder()
         while data := self._output.read(READ_SIZE):
             for frame in decoder.feed(data):

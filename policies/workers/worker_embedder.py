@@ -15,7 +15,7 @@ RESTARTS = 3
 
 
 class WorkerEmbedder:
-    """Sends texts of similar length together, and puts their vectors in order again."""
+    """Sends texts of similar length together, and restores the order of their vectors."""
 
     def __init__(self, model: Path, config: EmbedderConfig, *, log: Path) -> None:
         opening = {

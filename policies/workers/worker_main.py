@@ -2,7 +2,7 @@
 
 One thread reads frames for as long as the process lives, so the parent never waits for a full pipe;
 the main thread works on one stream after another. An exception ends the process with its traceback
-in the log: the parent reads the last line from there. It also ends when its input closes.
+in the log, whose last line the parent reads. The process also ends when its input closes.
 """
 
 import os
@@ -43,7 +43,7 @@ class _Stream:
     feed: "Feed[Any]"
 
     def deliver(self, frame: wire.Frame) -> None:
-        """Take what the parent says about this stream."""
+        """Take a frame of this stream from the parent."""
         if frame["op"] == "cancel":
             self.feed.cancel()
         elif self.task == "generate":
@@ -64,7 +64,7 @@ class Inbox:
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def forget(self, number: int) -> None:
-        """Drop a stream that is served."""
+        """Drop a stream that is done."""
         del self._known[number]
 
     def _read(self) -> None:
@@ -100,11 +100,11 @@ def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
         case "scripted":
             return ScriptedEngine(config)
         case _:
-            raise EngineError(f"no engine of kind {kind!r} runs in a worker")
+            raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
 
 
 def serve(output: BinaryIO, inbox: Inbox) -> None:
-    """Load what the parent asks for, say so, and work on its streams for ever."""
+    """Load what the parent asks for, report it, and work on its streams until the process ends."""
     opening = inbox.opening.get()
     if opening["role"] == "scorer":
         model: LocalEngine | RewardScorer | TextEmbedder = RewardScorer(
@@ -167,7 +167,7 @@ def _reloaded(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[Mea
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what can change a result."""
+    """Return the versions of the libraries that can change a result."""
     installed = {d.name.lower(): d.version for d in metadata.distributions() if d.name}
     return {name: installed[name] for name in REPORTED if name in installed}
 
@@ -180,7 +180,7 @@ def _send(output: BinaryIO, frame: wire.Frame) -> None:
 def main() -> None:
     """Serve the parent over stdin and stdout; whatever libraries print goes to stderr, the log."""
     pipe = os.dup(1)
-    # The parent knows of this process's end by the pipe's: no process of its own may hold it open.
+    # The parent notices this process's end by the pipe's: children must not hold it open.
     os.register_at_fork(after_in_child=lambda: os.close(pipe))
     output = os.fdopen(pipe, "wb")
     os.dup2(2, 1)

@@ -59,7 +59,7 @@ def test_the_end_tokens_matter(folder: Path) -> None:
         (shutil.rmtree, "no such model folder"),
         (lambda f: (f / "config.json").unlink(), r"config\.json is missing"),
         (lambda f: (f / "config.json").write_text("{"), "no JSON"),
-        (lambda f: (f / "config.json").write_text("[]"), "no JSON object"),
+        (lambda f: (f / "config.json").write_text("[]"), "not a JSON object"),
         (lambda f: (f / "config.json").write_text('{"auto_map": {}}'), "auto_map"),
         (lambda f: (f / "model.safetensors").unlink(), r"\*\.safetensors is missing"),
         (lambda f: (f / "pytorch_model.bin").write_bytes(b""), "pickled weights"),

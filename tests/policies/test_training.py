@@ -195,7 +195,7 @@ def test_a_blow_up_is_an_error_and_gives_no_result(tmp_path: Path, world: Path):
     weights["model.layers.1.mlp.down_proj.weight"][3, 5] = torch.inf
     save_file(weights, model / "model.safetensors", {"format": "pt"})
     job = replace(dpo_job(world, tmp_path / "work"), model=model)
-    with pytest.raises(TrainingError, match=r"no finite number at step 1; log: .*train.log") as e:
+    with pytest.raises(TrainingError, match=r"was not finite at step 1; log: .*train.log") as e:
         train(job, log=tmp_path / "train.log")
     assert e.value.kind == "diverged"
     assert not (job.output / "result.json").exists()
@@ -208,7 +208,7 @@ def test_a_gradient_that_overflows_is_final_although_the_loss_is_finite(
     settings = DPO.model_copy(update={"sft_weight": 1e30, "epochs": 0.5})
     job = replace(dpo_job(world, tmp_path / "work"), settings=settings)
     with pytest.raises(
-        TrainingError, match=r"the gradient's norm was no finite number at step 1; log: "
+        TrainingError, match=r"the gradient's norm was not finite at step 1; log: "
     ) as e:
         train(job, log=tmp_path / "train.log", retries=2)
     assert e.value.kind == "diverged"

@@ -6,12 +6,10 @@ from ...configs.schema import SamplingConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, CandidateKind
-from ..run.draws import Draw
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Work
-from ..stages.draw_candidates import CandidateDrawing
-from ..stages.sample import SAMPLE
+from ..stages.sample import SAMPLE, CandidateDrawing, Draw, draws
 
 
 def answers(
@@ -28,7 +26,7 @@ def answers(
         return [
             draw
             for prompt in prompts.chunks[unit.chunk]
-            for draw in it.draws(prompt, prompt.messages, 1, unit.key)
+            for draw in draws(it, unit.key, prompt, count=1)
         ]
 
     owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)

@@ -12,11 +12,10 @@ import polars as pl
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Checkpoint, Message, Prompt
+from ...stores.records import Checkpoint
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import Part, part_of
-from .draws import Draw, draws
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
 from .run import Run, Verb, Work
@@ -89,16 +88,4 @@ class Iteration:
         return pl.concat(
             as_frame(store.table(rows.row_type, stage.key(store.journal, chunk))).select(columns)
             for stage in rows.stages
-        )
-
-    def draws(
-        self, prompt: Prompt, messages: tuple[Message, ...], count: int, identity: Json
-    ) -> list[Draw]:
-        """Return `count` draws for a conversation; `identity` is the key of the unit."""
-        return draws(
-            self.run.config.seed,
-            identity,
-            prompt_id=prompt.prompt_id,
-            messages=messages,
-            count=count,
         )

@@ -12,15 +12,14 @@ from ...configs.schema import SamplingConfig
 from ...stores.keys import Json
 from ...stores.records import Candidate, Prompt
 from ..run.completers import Completers
-from ..run.draws import Draw
 from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
 from ..run.needs import Needs
 from ..run.run import Verb, Work
-from .draw_candidates import CandidateDrawing
 from .model_assignment import principle_of, slots, told
+from .sample import CandidateDrawing, Draw, draws
 
 COMPLETE = Verb("complete")
 
@@ -96,7 +95,7 @@ def _draws(
     drawn = slots(completers.pool.weights, prompt.prompt_id, n, seed)
     own = [slot for slot in drawn if slot.model == model.name]
     principles = [None if mix is None else principle_of(mix, prompt, slot, seed) for slot in own]
-    ids = it.draws(prompt, prompt.messages, len(own), identity)
+    ids = draws(it, identity, prompt, count=len(own))
     return [
         replace(
             draw,

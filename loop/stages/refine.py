@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
-from ..run.draws import Draw, draws
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .draw_candidates import drawn
+from .sample import Draw, drawn, draws
 
 REFINE = Verb("refine")
 
@@ -79,9 +78,9 @@ def _refinements(
 ) -> list[Draw]:
     prompt = it.run.prompts[draft.prompt_id]
     return draws(
-        it.run.config.seed,
+        it,
         identity,
-        prompt_id=prompt.prompt_id,
+        prompt,
         messages=it.run.critic.reflect(prompt, draft.text, critique.text),
         count=count,
         parent_id=draft.candidate_id,

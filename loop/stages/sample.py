@@ -1,15 +1,37 @@
-"""Sampling the policy: y_i ~ pi(x), n candidates a prompt."""
+"""Sampling: y_i ~ pi(x), and whatever else is drawn of a policy, as requests and as rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from ...configs.load import semantic
-from ...stores.keys import Json
-from ...stores.records import Candidate
-from ..run.draws import Draw
+from ...configs.schema import SamplingConfig
+from ...policies.engines.engine import Completion, Request
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, canonical_json, derive_seed, row_id
+from ...stores.records import Candidate, CandidateKind, Message, Prompt, storable
+from ..run.conditioning import conditioned
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
-from ..run.run import Verb, Work
-from .draw_candidates import drawn
+from ..run.lines import EngineLine, engine_sampling
+from ..run.models import Served
+from ..run.pump import Pump
+from ..run.reporter import Advance
+from ..run.run import Run, Stage, Verb, Work
 
 SAMPLE = Verb("sample")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One candidate to be drawn: everything of its row that is known beforehand."""
+
+    candidate_id: str
+    prompt_id: str
+    messages: tuple[Message, ...]
+    seed: int
+    parent_id: str | None = None
+    critique_id: str | None = None
+    principle: str | None = None
 
 
 def sample(
@@ -35,7 +57,7 @@ def sample(
         return [
             draw
             for prompt in prompts.chunks[chunk]
-            for draw in it.draws(prompt, prompt.messages, n, identity)
+            for draw in draws(it, identity, prompt, count=n)
         ]
 
     params: dict[str, Json] = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
@@ -43,3 +65,131 @@ def sample(
         params["for"] = purpose
     owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     return drawn(it, label, "sample", config, owed, work)
+
+
+def drawn(
+    it: Iteration,
+    label: str,
+    kind: CandidateKind,
+    sampling: SamplingConfig,
+    owed: Work,
+    work: Callable[[int, Json], Sequence[Draw]],
+) -> Rows[Candidate]:
+    """Pay a stage that draws candidates of the policy; `work` gives the draws of a chunk."""
+    drawing = CandidateDrawing(
+        run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
+    )
+    with it.run.stage(it.number, label, owed) as stage:
+        drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
+    return Rows(row_type=Candidate, stages=(stage.planned,))
+
+
+def draws(
+    it: Iteration,
+    identity: Json,
+    prompt: Prompt,
+    *,
+    count: int,
+    messages: tuple[Message, ...] | None = None,
+    parent_id: str | None = None,
+    critique_id: str | None = None,
+) -> list[Draw]:
+    """Return `count` draws for a conversation, the prompt's own unless `messages` stand in for it.
+
+    `identity` says what else their ids depend on: the key of their unit.
+    """
+    ids = [
+        row_id("cand", [identity, prompt.prompt_id, parent_id, critique_id, number])
+        for number in range(count)
+    ]
+    return [
+        Draw(
+            candidate_id=candidate_id,
+            prompt_id=prompt.prompt_id,
+            messages=prompt.messages if messages is None else messages,
+            seed=derive_seed(it.run.config.seed, "draw", candidate_id),
+            parent_id=parent_id,
+            critique_id=critique_id,
+        )
+        for candidate_id in ids
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A draw, and what was drawn; `control` stands before what the user says."""
+
+    draw: Draw
+    control: str
+    completion: Completion | None = None
+    attempts: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was drawn: what failed is not drawn again."""
+        return self.completion is not None
+
+    def request(self) -> Request:
+        """Return the request, under the draw's id and seed."""
+        return Request(
+            request_id=self.draw.candidate_id,
+            messages=conditioned(self.draw.messages, self.control),
+            seed=self.draw.seed,
+        )
+
+    def heard(self, answer: Completion) -> "Sequence[_Drawn]":
+        """Return it with its completion."""
+        return [replace(self, completion=answer, attempts=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateDrawing:
+    """A stage that draws candidates from one policy under one sampling setting.
+
+    `model` is what its rows call the model; default: the configured policy.
+    """
+
+    run: Run
+    iteration: int
+    policy: Served
+    kind: CandidateKind
+    sampling: SamplingConfig
+    model: str | None = None
+
+    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
+        """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
+        sampling = engine_sampling(self.sampling)
+        line = EngineLine(
+            run=self.run, served=self.policy, first=sampling, again=sampling, judge=False
+        )
+
+        def commit(unit: Unit, drawn: Sequence[_Drawn], cost: Advance) -> None:
+            rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
+            stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
+
+        Pump(
+            run=self.run,
+            line=line,
+            work=lambda unit: [_Drawn(draw=d, control=self.policy.control) for d in work(unit)],
+            commit=commit,
+        ).pay(stage)
+
+    def _row(self, draw: Draw, completion: Completion) -> Candidate:
+        return Candidate(
+            candidate_id=draw.candidate_id,
+            prompt_id=draw.prompt_id,
+            iteration=self.iteration,
+            kind=self.kind,
+            parent_id=draw.parent_id,
+            critique_id=draw.critique_id,
+            policy=self.policy.identity,
+            model=self.model or self.run.config.policy.model,
+            principle=draw.principle,
+            text=storable(completion.text),
+            prompt_tokens=completion.prompt_tokens,
+            completion_tokens=completion.completion_tokens,
+            finish_reason=completion.finish_reason,
+            logprob=completion.logprob,
+            seed=draw.seed,
+            sampling=canonical_json(self.sampling.model_dump(mode="json")),
+        )

@@ -16,9 +16,8 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare, drawn_pairs
-from lpfloop.loop.stages.draw_candidates import drawn
 from lpfloop.loop.stages.prefer import prefer
-from lpfloop.loop.stages.sample import SAMPLE, sample
+from lpfloop.loop.stages.sample import SAMPLE, drawn, sample
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -168,7 +167,7 @@ def _references(it: Iteration):
     )
 
     def draws(chunk, identity):
-        return [d for p in prompts.chunks[chunk] for d in it.draws(p, p.messages, 1, identity)]
+        return [d for p in prompts.chunks[chunk] for d in draws(it, identity, p, count=1)]
 
     return drawn(greedy, "reference", "greedy", sampling, work, draws)
 

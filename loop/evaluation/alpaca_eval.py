@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.prompt_rows import kind_of
-from ..lake.statistics.win_rate import DRAWS, share_won
+from ..lake.statistics.win_rate import TIES, share_won
 
 LOST, WON = 1.0, 2.0
 ROUNDING = 1e-9
@@ -98,7 +98,7 @@ def _preference(row: Row) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise RowError(f"'preference' must be a number or null, and is {kind_of(value)}")
-    if not (value in DRAWS or LOST - ROUNDING <= value <= WON + ROUNDING):
+    if not (value in TIES or LOST - ROUNDING <= value <= WON + ROUNDING):
         raise RowError(
             f"'preference' is {value}; it must be from 1 (the reference wins) to 2 (the model "
             "wins), 0 or 1.5 for a draw, or null where no verdict could be read"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ...stores.keys import derive_seed
 from ..data.files import InputError
+from ..lake.statistics.bootstrap import Estimate, Numbers, Ratio, estimates
 from . import judge_statistics as statistics
-from .cluster_bootstrap import Estimate, estimates
 from .judge_check import Settings
-from .judge_statistics import FIRST, SECOND, TIE, Counts, Numbers, Ratio
+from .judge_statistics import FIRST, SECOND, TIE, Counts
 from .judgments import Judgments, Votes
 
 ALL = "all"

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...stores.keys import derive_seed
+from ..lake.statistics.bootstrap import Estimate, Ratio, estimates
 from . import judge_statistics as statistics
-from .cluster_bootstrap import Estimate, estimates
-from .judge_statistics import Counts, Ratio
+from .judge_statistics import Counts
 from .judgments import ORDERS, Judgments, Votes, together
 
 PEOPLE, JUDGE, POOL = "people", "judge", "pool"

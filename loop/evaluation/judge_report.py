@@ -11,8 +11,8 @@ from rich.table import Table
 
 from ...stores.keys import Json
 from ..data.sanitize import one_line
+from ..lake.statistics.bootstrap import Estimate
 from . import plots
-from .cluster_bootstrap import Estimate
 from .judge_agreement import Agreement
 from .judge_check import JUDGE, PEOPLE, Checked, Settings
 from .judgments import Judgments

@@ -2,8 +2,7 @@
 
 AlpacaFarm, Section 4.3 and Appendix C.2. Counts are arrays of shape (pairs, 3): for each pair of
 outputs, how many verdicts prefer the first, how many the second, and how many call it a tie. Each
-measure is a ratio of two sums over pairs, so that it can be resampled by instruction
-(`resampling.py`).
+measure is a ratio of two sums over pairs, so that it can be resampled by instruction.
 
 A majority is that of at most `panel` verdicts. Where there are more, the measure is its expectation
 over all ways to draw that many; modes that share the first place share the majority evenly. So
@@ -11,26 +10,18 @@ nothing is drawn at random, and the expectation is the same as that of a random 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lake.statistics.bootstrap import Numbers, Ratio
+
 Counts = NDArray[np.int64]
 """Shape (pairs, 3), or (pairs, 2) where ties are left out."""
-Numbers = NDArray[np.float64]
 
 FIRST, SECOND, TIE = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A measure: the sum of `numerator` over that of `denominator`; each has shape (pairs,)."""
-
-    numerator: Numbers
-    denominator: Numbers
 
 
 def majority(counts: Counts, panel: int) -> Numbers:

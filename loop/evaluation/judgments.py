@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...stores.records import Order, Preferred
-from .judge_statistics import Counts, Numbers
+from ..lake.statistics.bootstrap import Numbers
+from .judge_statistics import Counts
 
 LABELS: dict[Preferred, int] = {"first": 0, "second": 1, "tie": 2}
 ORDERS: dict[Order | None, int] = {"as_given": 0, "swapped": 1, None: 2}

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..lake.statistics.bootstrap import Array, Indices, resampled
+from ..lake.statistics.bootstrap import Indices, Numbers, numbered, resamples
 
 FOLDS = 5
 STRENGTHS = np.logspace(-4, 4, 10)
 """C: how much the data weigh against the penalty."""
-RESAMPLES = 200
+DRAWS = 200
+"""Bootstrap resamples."""
 NEWTON_STEPS, INNER_STEPS = 100, 200
 TOLERANCE = 1e-10
 RIDGE = 1e-9
@@ -68,19 +69,23 @@ def length_controlled(
     targets = np.asarray(won, dtype=float)
     strength = _chosen_strength(features, targets, folds)
 
-    def rate(drawn: Indices) -> float:
-        return 100 * float(_sigmoid(fit(features[drawn], targets[drawn], strength)[:1])[0])
+    def rate(times: Indices) -> float:
+        """Return the rate where each comparison is there so many times."""
+        held = np.repeat(features, times, axis=0), np.repeat(targets, times)
+        return 100 * float(_sigmoid(fit(*held, strength)[:1])[0])
 
     theta, phi = fit(features, targets, strength)
-    errors = resampled(prompts, rate, seed=seed, resamples=RESAMPLES)
+    about = numbered(prompts)
+    blocks = resamples(int(about.max()) + 1, draws=DRAWS, seed=seed)
+    rates = [rate(held[about]) for block in blocks for held in block]
     return LengthControlled(
         win_rate=100 * float(_sigmoid(np.array([theta]))[0]),
-        standard_error=errors.standard_error,
+        standard_error=float(np.std(rates, ddof=1)),
         length_effect=float(phi),
     )
 
 
-def fit(features: Array, targets: Array, strength: float) -> Array:
+def fit(features: Numbers, targets: Numbers, strength: float) -> Numbers:
     """Return w that minimises |w_1| + |w_2| .. + C * cross-entropy, by proximal Newton steps.
 
     Args:
@@ -112,7 +117,9 @@ def fit(features: Array, targets: Array, strength: float) -> Array:
     return weights
 
 
-def _proximal_step(weights: Array, gradient: Array, curvature: Array, penalty: Array) -> Array:
+def _proximal_step(
+    weights: Numbers, gradient: Numbers, curvature: Numbers, penalty: Numbers
+) -> Numbers:
     """Return the step that minimises the quadratic model plus penalty, by coordinate descent."""
     step = np.zeros_like(weights)
     for _ in range(INNER_STEPS):
@@ -129,16 +136,16 @@ def _proximal_step(weights: Array, gradient: Array, curvature: Array, penalty: A
     return step
 
 
-def _loss(features: Array, targets: Array, weights: Array, penalty: Array) -> float:
+def _loss(features: Numbers, targets: Numbers, weights: Numbers, penalty: Numbers) -> float:
     return float(penalty @ np.abs(weights)) + _cross_entropy(features, targets, weights)
 
 
-def _cross_entropy(features: Array, targets: Array, weights: Array) -> float:
+def _cross_entropy(features: Numbers, targets: Numbers, weights: Numbers) -> float:
     logits = features @ weights
     return float(np.sum(np.logaddexp(0, logits) - targets * logits))
 
 
-def _sigmoid(logits: Array) -> Array:
+def _sigmoid(logits: Numbers) -> Numbers:
     return np.exp(-np.logaddexp(0, -logits))
 
 
@@ -150,7 +157,7 @@ def _folds(prompts: Sequence[str]) -> Indices | None:
     return np.array([numbers[prompt] % FOLDS for prompt in prompts], dtype=np.int64)
 
 
-def _chosen_strength(features: Array, targets: Array, folds: Indices) -> float:
+def _chosen_strength(features: Numbers, targets: Numbers, folds: Indices) -> float:
     """Return the C under which held-out prompts are predicted best."""
 
     def missed(strength: float) -> float:

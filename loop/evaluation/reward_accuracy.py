@@ -11,8 +11,7 @@ from ...configs.schema import RewardConfig
 from ...policies.engines.engine import ScoreBatch, ScoreRequest
 from ...policies.workers.open import open_scorer
 from ...stores.keys import derive_seed
-from .cluster_bootstrap import Estimate, estimates
-from .judge_statistics import Ratio
+from ..lake.statistics.bootstrap import Estimate, Ratio, estimates, numbered
 from .preference_sets import Choice
 
 ALL = "all"
@@ -76,10 +75,7 @@ def accuracies(
     """
     tasks = [ALL, *sorted({choice.task for choice in choices})]
     margins = np.array([_margin(*sides) for sides in scores], dtype=np.float64)
-    numbers: dict[str, int] = {}
-    instructions = np.array(
-        [numbers.setdefault(choice.instruction, len(numbers)) for choice in choices], dtype=np.int64
-    )
+    instructions = numbered([choice.instruction for choice in choices])
     names = np.array([choice.task for choice in choices])
     read = ~np.isnan(margins)
     right = np.where(read, (margins > 0) + EQUAL * (margins == 0), 0.0)

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.evaluation.cluster_bootstrap import estimates
 from lpfloop.loop.evaluation.judge_statistics import (
-    Ratio,
     agreement,
     agreement_in_place,
     decided_agreement,
@@ -22,6 +20,8 @@ from lpfloop.loop.evaluation.judge_statistics import (
     preference_for,
     repeat_agreement,
 )
+from lpfloop.loop.lake.statistics import bootstrap
+from lpfloop.loop.lake.statistics.bootstrap import Ratio, estimates
 
 PANEL = 4
 
@@ -206,6 +206,16 @@ def test_the_same_seed_gives_the_same_interval():
     first, again, other = (estimates(*args, draws=500, seed=s)[0] for s in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+def test_every_resample_holds_as_many_clusters_and_blocks_do_not_change_them(monkeypatch):
+    whole = np.concatenate(list(bootstrap.resamples(7, draws=100, seed=1)))
+    monkeypatch.setattr(bootstrap, "BLOCK", 20)
+    blocks = list(bootstrap.resamples(7, draws=100, seed=1))
+    assert {len(block) for block in blocks} == {2}
+    assert (np.concatenate(blocks) == whole).all()
+    assert whole.shape == (100, 7)
+    assert set(whole.sum(axis=1)) == {7}
 
 
 def test_one_instruction_has_no_interval():

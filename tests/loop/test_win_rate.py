@@ -78,7 +78,7 @@ def test_an_interval_covers_its_mean_in_about_95_of_100_draws():
     covered = 0
     for number in range(200):
         values = rng.random(80)
-        found = mean_interval(list(values), [str(n) for n in range(80)], seed=number, resamples=500)
+        found = mean_interval(list(values), np.arange(80), draws=500, seed=number)
         covered += found.low <= 0.5 <= found.high
     assert 180 <= covered <= 198
 
@@ -86,9 +86,9 @@ def test_an_interval_covers_its_mean_in_about_95_of_100_draws():
 def test_answers_to_one_prompt_are_resampled_together():
     rng = np.random.default_rng(0)
     values = np.repeat(rng.integers(2, size=100).astype(float), 10)
-    prompts = [str(n // 10) for n in range(1000)]
-    together = mean_interval(list(values), prompts)
-    alone = mean_interval(list(values), [str(n) for n in range(1000)])
+    rows = np.arange(1000)
+    together = mean_interval(list(values), rows // 10, draws=10_000, seed=0)
+    alone = mean_interval(list(values), rows, draws=10_000, seed=0)
     assert together.standard_error > 2.5 * alone.standard_error
 
 

@@ -8,14 +8,15 @@ changed sides: without any effect each would be as likely to go one way as the o
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
+from statistics import fmean
 
-import polars as pl
+import numpy as np
 
-RESAMPLES = 2000
-LEVEL = 0.95
+from .bootstrap import mean_interval
+
+DRAWS = 2000
+"""Bootstrap resamples."""
 SEED = 0
-BATCH = 5_000_000
-"""How many values are drawn at once, so that memory stays small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,40 +39,24 @@ class Change:
 
 def change(before: Sequence[float], after: Sequence[float]) -> Change:
     """Compare two values each of at least one prompt, in the same order."""
-    old, new = pl.Series(before, dtype=pl.Float64), pl.Series(after, dtype=pl.Float64)
-    differences = new - old
-    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    low, high = interval(differences)
+    differences = [new - old for old, new in zip(before, after, strict=True)]
+    size = len(differences)
+    better, worse = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+    spread = None
+    if size > 1:
+        spread = mean_interval(differences, np.arange(size), draws=DRAWS, seed=SEED)
     binary = set(before) | set(after) <= {0.0, 1.0}
     return Change(
-        n=len(old),
-        before=_mean(old),
-        after=_mean(new),
-        difference=_mean(differences),
-        low=low,
-        high=high,
+        n=size,
+        before=fmean(before),
+        after=fmean(after),
+        difference=fmean(differences),
+        low=spread and spread.low,
+        high=spread and spread.high,
         better=better,
         worse=worse,
         p_value=mcnemar(better, worse) if binary else None,
     )
-
-
-def interval(differences: pl.Series) -> tuple[float | None, float | None]:
-    """Return the bootstrap interval of a mean; of a single value there is none."""
-    size = len(differences)
-    if size < 2:  # noqa: PLR2004 -- one value says nothing of how values differ
-        return None, None
-    at_once = max(1, min(RESAMPLES, BATCH // size))
-    means = pl.concat(
-        [
-            differences.sample(size * at_once, with_replacement=True, seed=SEED + start)
-            .reshape((at_once, size))
-            .arr.mean()
-            for start in range(0, RESAMPLES, at_once)
-        ]
-    )
-    tail = (1 - LEVEL) / 2
-    return means.quantile(tail, "linear"), means.quantile(1 - tail, "linear")
 
 
 def mcnemar(better: int, worse: int) -> float:
@@ -79,7 +64,3 @@ def mcnemar(better: int, worse: int) -> float:
     changed, fewer = better + worse, min(better, worse)
     tail = sum(comb(changed, k) for k in range(fewer + 1))
     return min(1.0, 2 * tail / 2**changed)
-
-
-def _mean(values: pl.Series) -> float:
-    return float(values.sum()) / len(values)

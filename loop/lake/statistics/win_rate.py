@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from .bootstrap import mean_interval
+import numpy as np
 
-DRAWS = (0.0, 1.5)
+from .bootstrap import mean_interval, numbered
+
+TIES = (0.0, 1.5)
+DRAWS = 10_000
+"""Bootstrap resamples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Difference:
 
 def share_won(preference: float) -> float:
     """Return what a preference is worth to the model: 0, 1, or between for a draw or in doubt."""
-    return 0.5 if preference in DRAWS else preference - 1
+    return 0.5 if preference in TIES else preference - 1
 
 
 def win_rate(
@@ -62,13 +66,14 @@ def win_rate(
     if not read:
         raise ValueError("no preference could be read, so there is no win-rate")
     won = [share_won(preference) for preference, _ in read]
-    spread = mean_interval(won, [prompt for _, prompt in read], seed=seed)
+    about = numbered([prompt for _, prompt in read])
+    spread = mean_interval(won, about, draws=DRAWS, seed=seed)
     error = standard_error(won)
     return WinRate(
         win_rate=100 * fmean(won),
         standard_error=None if error is None else 100 * error,
         n=len(won),
-        n_draws=sum(preference in DRAWS for preference, _ in read),
+        n_draws=sum(preference in TIES for preference, _ in read),
         n_unscored=len(preferences) - len(read),
         interval=(100 * spread.low, 100 * spread.high),
     )
@@ -87,7 +92,7 @@ def difference(
     if not common:
         return None
     apart = [second[prompt] - first[prompt] for prompt in common]
-    spread = mean_interval(apart, common, seed=seed)
+    spread = mean_interval(apart, np.arange(len(apart)), draws=DRAWS, seed=seed)
     return Difference(
         value=fmean(apart),
         standard_error=standard_error(apart),

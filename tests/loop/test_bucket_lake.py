@@ -157,5 +157,5 @@ def test_a_name_whose_objects_this_machine_does_not_know_is_refused(lake, s3_ser
     work = partial(in_bucket, endpoint=s3_server, config=config)
     assert Attempt(lake=lake, work=work).start() == 1
     said = (lake / "error").read_text()
-    assert f"BucketError: {address} holds 1 objects of a run {RUN}, whose journal is not" in said
+    assert f"BucketError: {address} holds 1 objects of a run {RUN} whose journal is not" in said
     assert not (run_folder(lake, RUN) / JOURNAL).exists()

@@ -212,7 +212,7 @@ def test_a_crash_while_indexing_repeats_a_batch_and_no_row(lake, monkeypatch):
 def test_a_run_goes_on_beside_an_index_that_is_no_index(tmp_path):
     lake = tmp_path / "lake"
     lake.mkdir()
-    (lake / "index").write_text("no folder")
+    (lake / "index").write_text("not a folder")
     with stand_ins(lake):
         loop(lake, config=small_config(write_prompts(tmp_path)))
 

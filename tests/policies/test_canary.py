@@ -147,7 +147,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / CANARY).write_text(content)
-    with pytest.raises(EngineError, match="no canary"):
+    with pytest.raises(EngineError, match="is not valid"):
         read_canary(tmp_path)
 
 

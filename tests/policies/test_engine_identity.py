@@ -58,7 +58,7 @@ def test_the_end_tokens_matter(folder: Path) -> None:
     [
         (shutil.rmtree, "no such model folder"),
         (lambda f: (f / "config.json").unlink(), r"config\.json is missing"),
-        (lambda f: (f / "config.json").write_text("{"), "no JSON"),
+        (lambda f: (f / "config.json").write_text("{"), "not valid JSON"),
         (lambda f: (f / "config.json").write_text("[]"), "not a JSON object"),
         (lambda f: (f / "config.json").write_text('{"auto_map": {}}'), "auto_map"),
         (lambda f: (f / "model.safetensors").unlink(), r"\*\.safetensors is missing"),
@@ -67,7 +67,7 @@ def test_the_end_tokens_matter(folder: Path) -> None:
             lambda f: (f / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}})
             ),
-            "a half model",
+            "an incomplete model",
         ),
     ],
 )

@@ -162,7 +162,7 @@ def test_vllm_gets_the_fields_that_its_models_files_could_set(endpoint: Endpoint
     ("models", "sentence"),
     [
         ((401, {}), "refuses the API key"),
-        ((404, {}), "nothing there"),
+        ((404, {}), "not found"),
         ((307, {}), "redirects"),
         ((500, {}), "HTTP 500"),
         ((200, "<html>welcome</html>"), "not that of an OpenAI-compatible endpoint"),
@@ -184,10 +184,10 @@ def test_a_probe_of_nobody() -> None:
 
 
 def test_no_endpoint_at_all() -> None:
-    with pytest.raises(EngineError, match="is no endpoint"):
+    with pytest.raises(EngineError, match="is not an endpoint"):
         addresses("model", EngineConfig())
     for wrong in ("http://h:port/", "http://[::1/", "http://", "ftp://h"):
-        with pytest.raises(EngineError, match="is no endpoint"):
+        with pytest.raises(EngineError, match="is not an endpoint"):
             addresses(wrong, EngineConfig())
     assert addresses("http://h:1/", EngineConfig()) == ("http://h:1/v1",)
     assert addresses("http://h/api/v2/", EngineConfig()) == ("http://h/api/v2",)

@@ -160,7 +160,7 @@ RETRY_AFTER = {
 FINAL = {
     "HTTP 401": (failure(401, f"Incorrect API key: {KEY}"), "refuses the API key"),
     "HTTP 403": (failure(403), "refuses the API key"),
-    "HTTP 404": (failure(404), "nothing there"),
+    "HTTP 404": (failure(404), "not found"),
     "HTTP 402": (failure(402), "HTTP 402"),
     "HTTP 405": (failure(405), "HTTP 405"),
     "spent": (failure(429, "pay", "insufficient_quota", Retry_After="1"), "quota"),

@@ -90,6 +90,6 @@ def test_a_step_is_read_as_it_was_left_and_replaces_an_earlier_attempt(tmp_path)
 
 
 def test_a_step_that_was_not_made_is_not_there(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match="no whole step"):
+    with pytest.raises(FileNotFoundError, match="does not hold a whole step"):
         read_step(tmp_path, 1)
     assert list(last_rollouts(tmp_path, [])) == []

@@ -1,4 +1,4 @@
-"""Who compares two answers in place of people, and how a policy is assessed by comparisons."""
+"""Simulated annotators that compare answers, and how a policy is assessed by comparisons."""
 
 from typing import Literal
 
@@ -6,13 +6,15 @@ from .engines import EngineConfig
 from .section import Place, Section, semantic
 
 Role = Literal["strong", "medium", "weak"]
-"""Which of three models an annotator of a pool is made of."""
+"""Which of three models an annotator of a pool uses."""
 
 
 class AnnotatorModel(Section):
-    """A model that pairwise annotators are made of."""
+    """A model that pairwise annotators use."""
 
-    model: Place | None = semantic(None, "folder or OpenAI-compatible URL; needed if the pool does")
+    model: Place | None = semantic(
+        None, "folder or OpenAI-compatible URL; needed if the pool has it"
+    )
     engine: EngineConfig = EngineConfig()
 
 
@@ -25,7 +27,7 @@ class AnnotationConfig(Section):
     weak: AnnotatorModel = AnnotatorModel()
     flip_probability: float = semantic(
         0.25,
-        "share of turned labels in training (p_ann); evaluation has none (p_eval)",
+        "share of labels flipped by noise in training (p_ann); evaluation has none (p_eval)",
         ge=0,
         le=0.5,
     )
@@ -33,22 +35,24 @@ class AnnotationConfig(Section):
         None, "only this annotator of the pool, at temperature 0 and without noise (p_single)"
     )
     keyed_on: Literal["pair", "instruction"] = semantic(
-        "pair", "what annotator, order and noise are drawn for: each pair, or all pairs of a prompt"
+        "pair", "draw annotator, order and noise for each pair, or once for all pairs of a prompt"
     )
     order: Literal["random", "both"] = semantic(
-        "random", "show the answers in a random order, or in both orders, reconciled"
+        "random", "show the answers in a random order, or in both orders and reconcile the two"
     )
-    attempts: int = semantic(2, "replies asked before a pair stays unscored", ge=1, le=10)
+    attempts: int = semantic(
+        2, "attempts to read a reply before a pair stays unscored", ge=1, le=10
+    )
     comparisons: Literal["one", "all"] = semantic(
-        "one", "compare one pair of each prompt's answers, or every two of them"
+        "one", "compare one pair of each prompt's answers, or all pairs"
     )
     drop_cycles: bool = semantic(
         default=False,
-        description="drop ties, and the fewest comparisons without which none contradict others",
+        description="drop ties, and the fewest comparisons so that no two contradict each other",
     )
 
     def model_of(self, role: Role) -> AnnotatorModel:
-        """Return the model that annotators of a role are made of."""
+        """Return the model that annotators of a role use."""
         return {"strong": self.strong, "medium": self.medium, "weak": self.weak}[role]
 
 
@@ -61,13 +65,14 @@ class AssessmentConfig(Section):
     annotators: Literal["pool", "single"] = semantic(
         "pool", "who compares: p_eval (the pool without noise), or p_single"
     )
-    reward: bool = semantic(default=False, description="the mean reward of the answers")
+    reward: bool = semantic(default=False, description="measure the mean reward of the answers")
     kl: bool = semantic(
-        default=False, description="the KL to M_0, in nats an answer, from one sample a prompt"
+        default=False,
+        description="measure the KL to M_0, in nats an answer, by one sample a prompt",
     )
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
     oracle: str | None = semantic(
-        None, "dotted path of a function (instruction, answer) -> score, where a world has one"
+        None, "dotted path of a function (instruction, answer) -> score: the true score, if known"
     )

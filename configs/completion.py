@@ -4,7 +4,7 @@ from .section import Section, semantic
 
 
 class CompletionConfig(Section):
-    """Which models answer, and which principle is put into whose system prompt."""
+    """Which models answer, and under which principle in the system prompt."""
 
     pool: str = semantic("policy", "name of a shipped pool of models, or a YAML file")
     principles: str = semantic(

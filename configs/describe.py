@@ -1,4 +1,4 @@
-"""The schema seen as a flat list of fields, and a configuration seen as plain data."""
+"""The schema as a flat list of fields, and a configuration as plain data."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def sections_of(info: FieldInfo) -> list[type[Section]]:
 
 
 def effect_of(info: FieldInfo) -> Effect:
-    """Return what a field declares that it changes.
+    """Return the effect that a field declares.
 
     Raises:
         TypeError: if it declares nothing.
@@ -73,13 +73,13 @@ def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
 def _fields() -> Mapping[str, ConfigField]:
     found = dict[str, ConfigField]()
     for field in _walk(RunConfig, ""):
-        # The recipes share names; the first recipe's default is shown.
+        # Recipes share names of settings; the first recipe's default is shown.
         found.setdefault(field.path, field)
     return found
 
 
 def fields() -> Iterator[ConfigField]:
-    """Give every field of the configuration, those of all recipes included."""
+    """Yield every field of the configuration, those of all recipes included."""
     yield from _fields().values()
 
 
@@ -89,7 +89,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 
 
 def semantic(section: Section) -> dict[str, Any]:
-    """Return the part of a section that can change a row: what unit keys and fingerprints cover."""
+    """Return the part of a section that can change a row; unit keys and fingerprints hash it."""
     return _dump(section, lambda info: bool(sections_of(info)) or effect_of(info) == "semantic")
 
 

@@ -8,7 +8,7 @@ from .section import Place, Section, cosmetic, live, semantic
 
 
 class SamplingConfig(Section):
-    """How completions are drawn."""
+    """Temperature, nucleus and length of completions."""
 
     temperature: float = semantic(1.0, "0 is greedy", ge=0, le=5)
     top_p: float = semantic(1.0, "nucleus mass", gt=0, le=1)
@@ -23,9 +23,9 @@ class EngineConfig(Section):
     )
     dtype: str = semantic("auto", "weights' type: auto, float32, bfloat16, float16")
     max_model_len: int | None = semantic(
-        None, "context, in tokens; default: the model's own", ge=16
+        None, "context length, in tokens; default: the model's own", ge=16
     )
-    model_name: str | None = semantic(None, "name the endpoint serves; default: its only model")
+    model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"
@@ -34,15 +34,15 @@ class EngineConfig(Section):
     concurrency: int = live(64, "requests in flight at endpoints", ge=1)
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
     patience_s: float = live(
-        86_400.0, "how long an endpoint may keep a request waiting in all, in seconds", gt=0
+        86_400.0, "how long endpoints may keep one request waiting in total, in seconds", gt=0
     )
     stall_s: float = live(
-        900.0, "a worker that gives no result for so long counts as hung, in seconds", gt=0
+        900.0, "seconds without a result after which a worker counts as hung", gt=0
     )
-    restarts: int = cosmetic(3, "times in a row that a worker is started again", ge=0)
+    restarts: int = cosmetic(3, "restarts of a worker in a row", ge=0)
     memory_utilization: float = cosmetic(0.9, "share of a GPU's memory that vLLM takes", gt=0, le=1)
     kv_cache_gib: int = cosmetic(1, "vLLM's cache on a CPU, in GiB", ge=1)
     cpu_threads: int | None = cosmetic(
-        None, "threads on a CPU; with 1, neighbours in flight change no bit", ge=1
+        None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)

@@ -1,4 +1,4 @@
-"""Saying what is wrong with a configuration: the source, the field, the mistake, the remedy."""
+"""Error messages about a configuration: source, field, mistake, remedy."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 SHOWN = 5
-"""So many mistakes are told at once; the rest is counted."""
+"""At most this many mistakes are listed; the rest is counted."""
 SHOWN_VALUE = 60
 USUAL_DEPTH = 3
 
@@ -43,7 +43,7 @@ def _line(item: "ErrorDetails", sources: Mapping[Path, str], settings: frozenset
 
 
 def _source(path: Path, sources: Mapping[Path, str]) -> str | None:
-    """Return who set the value, or the innermost section around it."""
+    """Return the source that set the value, or the innermost section around it."""
     for length in range(len(path), 0, -1):
         if path[:length] in sources:
             return sources[path[:length]]
@@ -75,16 +75,16 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     far = [".".join(other) for other in ending]
     dotted = ".".join(path)
     if leaf in beside:
-        hint = "another variant has it, this one has not"
+        hint = "another variant has it, this one does not"
     elif near:
         hint = f"did you mean {'.'.join([*section, near[0]])!r}?"
     elif far:
         hint = f"did you mean {' or '.join(repr(name) for name in far[:3])}?"
     else:
-        hint = f"known here: {', '.join(beside)}"
+        hint = f"the keys here are ~{', '.join(beside)}"
     return f"unknown key {dotted!r}; {hint}"
 
 
 def _deep(path: Path) -> bool:
-    """Whether a field lies so deep that another of its name is more likely meant."""
+    """Whether a field lies so deep that another of the same name is more likely meant."""
     return len(path) > USUAL_DEPTH

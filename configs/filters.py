@@ -1,4 +1,4 @@
-"""What is left out before it costs anything: prompts, comparisons and pairs (ChatGLM-RLHF)."""
+"""Filters that drop prompts, comparisons and pairs before they cost anything (ChatGLM-RLHF)."""
 
 from typing import Literal
 
@@ -12,34 +12,36 @@ class RuleFilters(Section):
     min_chars: int | None = semantic(None, "shorter prompts are dropped", ge=1)
     max_chars: int | None = semantic(None, "longer prompts are dropped", ge=1)
     duplicates: bool = semantic(
-        default=False, description="drop prompts that say what an earlier one says"
+        default=False, description="drop prompts that repeat an earlier one"
     )
     scripts: tuple[str, ...] = semantic(
-        (), "writing systems a prompt may be in, such as latin, han; default: any"
+        (), "scripts a prompt may be written in, such as latin, han; default: any"
     )
 
 
 class PromptQuality(Section):
     """Three-level judgments of a prompt: intention, semantics, answerability (Section 3.2)."""
 
-    judge: Literal["none", "model"] = semantic("none", "who judges prompts, if anybody")
+    judge: Literal["none", "model"] = semantic("none", "who judges prompts: none, or a model")
     model: Place | None = semantic(None, "folder or OpenAI-compatible URL; default: the critic's")
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
     templates: str = semantic("quality", "name of a shipped set of templates, or a folder")
     least: Literal[-1, 0, 1] = semantic(0, "the lowest rating with which a prompt is kept")
-    attempts: int = semantic(2, "replies asked before a prompt stays unjudged", ge=1, le=10)
+    attempts: int = semantic(
+        2, "attempts to read a reply before a prompt stays unjudged", ge=1, le=10
+    )
     retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
     intentions: str | None = semantic(
         None, "name of a shipped taxonomy of intentions, or a YAML file; default: none"
     )
     per_intention: int = semantic(
-        0, "prompts an iteration that each class should have at the least", ge=0
+        0, "the fewest prompts that each class should have in an iteration", ge=0
     )
 
 
 class VarianceFilter(Section):
-    """Prompts whose answers are all worth the same teach a policy nothing (Section 3.4)."""
+    """Drops prompts whose answers all have about the same reward (Section 3.4)."""
 
     margin: float | None = semantic(
         None, "epsilon: prompts with less variance of reward are dropped; default: none", gt=0
@@ -48,9 +50,10 @@ class VarianceFilter(Section):
 
 
 class PairsConfig(Section):
-    """What becomes of pairs before anything is trained on them."""
+    """How pairs are balanced before training."""
 
     balance_length: bool = semantic(
-        default=False, description="as many pairs whose longer answer wins as loses, by bucket"
+        default=False,
+        description="balance pairs: in each bucket longer answers win as often as they lose",
     )
-    bucket_width: int = semantic(32, "tokens of length difference that a bucket spans", ge=1)
+    bucket_width: int = semantic(32, "width of a bucket, in tokens of difference in length", ge=1)

@@ -1,4 +1,4 @@
-"""Who grades completions from 1 to 5 in four aspects (UltraFeedback, Section 2.4)."""
+"""Grading completions from 1 to 5 in four aspects (UltraFeedback, Section 2.4)."""
 
 from .engines import EngineConfig, SamplingConfig
 from .section import Place, Section, semantic
@@ -12,7 +12,9 @@ class GradingConfig(Section):
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, top_p=0.6, max_tokens=1024)
     templates: str = semantic("ultrafeedback", "name of a shipped set of templates, or a folder")
     use_reference: bool = semantic(
-        default=True, description="show the reference as world knowledge where there is one"
+        default=True, description="show the reference answer, if there is one, as world knowledge"
     )
-    attempts: int = semantic(3, "replies asked before completions stay unscored", ge=1, le=10)
+    attempts: int = semantic(
+        3, "attempts to read a reply before completions stay unscored", ge=1, le=10
+    )
     retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)

@@ -1,7 +1,7 @@
-"""From files, environment and options to one validated configuration.
+"""Merges files, environment and options into one validated configuration.
 
-A later source wins: the schema's defaults, the mode's, a file and what it extends, `LPFLOOP_*`, the
-options of the command. Whatever is wrong is said in a sentence that names its source and its field.
+Later sources win: the schema's defaults, the mode's, a file and what it extends, `LPFLOOP_*`, the
+options of the command. Errors name the source and the field.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +46,12 @@ DEFAULT_CONFIG = "tiny"
 PREFIX = "LPFLOOP_"
 API_KEY = "LPFLOOP_API_KEY"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
-"""Variables of that prefix that are no fields: the key, the lake's folder, the tests' data."""
+"""Variables with the prefix that are not fields: API key, lake, tests' data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One value set from outside the files; `source` is what a message calls it (`--seed`)."""
+    """One value set from outside the files; messages call it by its `source` (`--seed`)."""
 
     source: str
     path: str
@@ -59,12 +59,12 @@ class Override:
 
 
 def parse_set(text: str) -> Override:
-    """Read one `--set key=value`; the value is YAML, so that numbers, lists and null can be said.
+    """Read one `--set key=value`; the value is YAML, so numbers, lists and null are possible.
 
-    The key may be the end of a path, such as `ppo.kl_coef`, where no other path ends like it.
+    The key may be the end of a path, such as `ppo.kl_coef`, if it is unique.
 
     Raises:
-        ConfigError: if there is no `=`, or the value is no YAML.
+        ConfigError: if there is no `=`, or the value is not YAML.
     """
     path, equals, value = text.partition("=")
     path = path.strip()
@@ -77,7 +77,7 @@ def parse_set(text: str) -> Override:
 
 
 def _whole(path: str) -> str:
-    """Return the one path of a field that ends with two or more of its names, else `path`."""
+    """Expand the unique end of a field's path, of two or more names; else return `path`."""
     known = [field.path for field in fields()]
     section = f"{path.partition('.')[0]}."
     if "." not in path or any(name.startswith(section) for name in known):
@@ -112,7 +112,7 @@ class _Merged:
         self._sections = {path[:depth] for path in self._plain for depth in range(1, len(path))}
 
     def add(self, layer: Layer) -> None:
-        """Let a layer win over what is there."""
+        """Lay a layer over the present values."""
         self._merge(self.values, layer.values, (), layer.source)
 
     def has(self, path: str) -> bool:
@@ -120,7 +120,7 @@ class _Merged:
         return tuple(path.split(".")) in self.sources
 
     def put(self, override: Override) -> None:
-        """Let one value win over what is there."""
+        """Lay one value over the present ones."""
         path = tuple(override.path.split("."))
         values = self.values
         for depth, name in enumerate(path[:-1], start=1):
@@ -134,7 +134,7 @@ class _Merged:
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
 
     def _empty(self, path: tuple[str, ...]) -> object:
-        """Return what stands at `path` before anything is set: a section, or a field's default."""
+        """Return the value at `path` before anything is set: an empty section, or the default."""
         if path not in self._plain:
             return {}
         default = self._plain[path]
@@ -155,7 +155,7 @@ class _Merged:
 
 
 def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str | None:
-    """Return the variant that the command or the environment asks for, which must agree."""
+    """Return the variant that command and environment ask for; they must agree."""
     chosen = variant
     for override in overrides:
         if override.path != "recipe.name":
@@ -169,7 +169,7 @@ def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str |
 
 
 def _adapted(layer: Layer, variant: str) -> Layer:
-    """Drop the settings that a file makes for another recipe and the chosen one does not have."""
+    """Drop a file's settings for another recipe that the chosen one does not have."""
     other = named_variant(layer.values)
     if other is None or not (other in variants() or names_function(other)):
         return layer
@@ -214,7 +214,7 @@ def load_config(
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
 ) -> RunConfig:
-    """Load a preset or a file, let the environment and the options win, and validate.
+    """Load a preset or a file, lay the environment and the options over it, and validate.
 
     Args:
         name_or_path: a shipped preset (`tiny`), or a YAML file; default: the tiny world.
@@ -246,7 +246,7 @@ def stored_config(
     *,
     to_run: bool = True,
 ) -> RunConfig:
-    """Rebuild the configuration of a run from what `resolved` stored of it.
+    """Rebuild a run's configuration from what `resolved` stored.
 
     Of the environment it takes the endpoints' key alone: the rest was resolved at the beginning.
     Unless it is `to_run`, the file of a recipe of the user's own is not read.
@@ -266,7 +266,7 @@ def stored_config(
 
 
 def _validated(merged: _Merged, env: Mapping[str, str]) -> RunConfig:
-    """Fill in what may stay unsaid, the recipe's name and the endpoints' key, and validate."""
+    """Fill in defaults of the recipe's name and the endpoints' key, and validate."""
     recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
     if isinstance(recipe, dict):
         cast("Values", recipe).setdefault("name", DEFAULT_VARIANT)

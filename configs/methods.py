@@ -53,7 +53,7 @@ class RewardTraining(Section):
     l2_weight: float = semantic(
         0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
     )
-    held_out: int = semantic(500, "pairs kept aside to measure the accuracy; at most a tenth", ge=0)
+    held_out: int = semantic(500, "held-out pairs, to measure the accuracy; at most a tenth", ge=0)
 
 
 class PPOTraining(Section):
@@ -69,7 +69,7 @@ class PPOTraining(Section):
     micro_batch_size: int = semantic(8, "rollouts a forward pass on one device", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's rollouts", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
-    max_steps: int | None = semantic(None, "PPO steps; default: as `epochs` gives", ge=1)
+    max_steps: int | None = semantic(None, "PPO steps; default: what `epochs` gives", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
     adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
@@ -77,7 +77,7 @@ class PPOTraining(Section):
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     kl_coef: float = semantic(0.0067, "weight of the KL penalty at each token", ge=0)
     adaptive_kl: float | None = semantic(
-        None, "KL a token sequence that `kl_coef` is steered to; default: it is fixed", gt=0
+        None, "KL of an answer to which `kl_coef` is adapted; default: it is fixed", gt=0
     )
     kl_estimator: Literal["k1", "k1_clamped", "k3"] = semantic(
         "k1", "estimate of the KL at a token: log-ratio, log-ratio not below 0, or k3"
@@ -89,20 +89,20 @@ class PPOTraining(Section):
     vf_coef: float = semantic(0.1, "weight of the value loss", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
     whiten_rewards: Literal["none", "scale"] = semantic(
-        "none", "scale: divide the shaped rewards of all positions by their standard deviation"
+        "none", "scale: divide all shaped rewards by their standard deviation"
     )
     whiten_rewards_over: Literal["batch", "group"] = semantic(
-        "group", "over which rollouts that deviation is taken; the papers' code: a device's"
+        "group", "rollouts over which it is taken; the papers' code: those of a device"
     )
     whiten_advantages: Literal["batch", "group", "none"] = semantic(
-        "batch", "over which rollouts advantages get mean 0 and deviation 1"
+        "batch", "rollouts over which advantages get mean 0 and standard deviation 1"
     )
-    group: int = semantic(64, "rollouts of a device in the papers' code: what `group` means", ge=1)
+    group: int = semantic(64, "rollouts in a `group`: those of a device in the papers' code", ge=1)
     mask_padding: bool = semantic(
-        default=True, description="leave positions after the end out of every mean"
+        default=True, description="exclude positions after the end from every mean"
     )
     missing_eos: Literal["none", "replace", "subtract"] = semantic(
-        "replace", "what becomes of the reward of an answer without an end"
+        "replace", "what the penalty does to the reward of an answer without an end token"
     )
     missing_eos_penalty: float = semantic(1.0, "the size of that penalty", ge=0)
     sampler_memory: float = cosmetic(
@@ -115,7 +115,7 @@ class PPOTraining(Section):
     @model_validator(mode="before")
     @classmethod
     def _unwhitened(cls, values: Any) -> Any:
-        """Let advantages that nobody spoke of be as they are, where rewards are relative."""
+        """Default to no whitening of advantages if rewards are relative."""
         if not isinstance(values, Mapping):
             return values
         given = cast("Mapping[str, Any]", values)
@@ -124,7 +124,7 @@ class PPOTraining(Section):
 
     @model_validator(mode="after")
     def _either(self) -> "PPOTraining":
-        """Refuse two ways at once to take the level out of rewards (ChatGLM-RLHF, Section 4.1)."""
+        """Refuse to normalise rewards in two ways at once (ChatGLM-RLHF, Section 4.1)."""
         whitened = [
             n for n in ("whiten_rewards", "whiten_advantages") if getattr(self, n) != "none"
         ]
@@ -147,7 +147,7 @@ class QuarkTraining(Section):
     batch_size: int = semantic(128, "samples an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
-    max_steps: int | None = semantic(None, "steps; default: as `epochs` gives", ge=1)
+    max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
@@ -155,7 +155,7 @@ class QuarkTraining(Section):
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
     train_on: Literal["best", "all"] = semantic(
-        "best", "best: the best quantile, without a token; all: each behind its quantile's token"
+        "best", "best: the best quantile, without a token; all: each after its quantile's token"
     )
     pool: Literal["reset", "growing"] = semantic("reset", "samples of this step alone, or of all")
     kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
@@ -165,14 +165,14 @@ class QuarkTraining(Section):
     )
     train_eos: bool = semantic(default=True, description="train the end token, too")
     mask_padding: bool = semantic(
-        default=True, description="leave positions after the end out of every mean"
+        default=True, description="exclude positions after the end from every mean"
     )
 
 
 class NextToken(Section):
     """A next-token loss on people's answers beside a policy's own (ChatGLM-RLHF, Eq. 6)."""
 
-    weight: float = semantic(0.0, "beta of Eq. 6; 0 leaves the loss out", ge=0)
+    weight: float = semantic(0.0, "beta of Eq. 6; 0 turns the loss off", ge=0)
     source: Place | None = semantic(
         None, "JSONL file of prompts with `output`, or tiny; default: as `prompts.source`"
     )

@@ -1,4 +1,4 @@
-"""Modes: other defaults for all that AlpacaFarm's paper and its code do differently.
+"""Modes: defaults for everything that AlpacaFarm's paper and its code do differently.
 
 A mode ranks below every other source, so a preset or a file that sets one of its fields keeps it.
 """
@@ -21,7 +21,7 @@ def modes() -> list[str]:
 def mode_layer(layers: Sequence[Layer], settings: Collection[str]) -> Layer | None:
     """Return the values of the mode that the last of `layers` names; of the recipe's, `settings`.
 
-    None if no layer names one that there is: validation says what is wrong with another name.
+    None if no layer names a known one: validation reports an unknown name.
     """
     named = [layer.values[FIELD] for layer in layers if FIELD in layer.values]
     if not named or named[-1] not in modes():

@@ -1,7 +1,8 @@
-"""Pools: lists of named entries in YAML, shipped or one's own, which may extend a shipped one.
+"""Pools: lists of named entries in YAML, shipped, or your own, which may extend a shipped one.
 
-A file has one list, under the name of what it holds. With `extends: NAME` it starts from a shipped
-pool: an entry of a known name replaces only the fields that it states, a new name adds an entry.
+A file has one list, under the plural name of its entries. With `extends: NAME` it starts from a
+shipped pool: an entry of a known name replaces only the fields that it states, a new name adds an
+entry.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Pools:
 
     @property
     def items(self) -> str:
-        """What entries are called together, also in a file."""
+        """The plural word for entries, which is also the key in a file."""
         return f"{self.item}s"
 
     def shipped(self) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ class Pools:
         return tuple(sorted(path.stem for path in self.folder.glob("*.yaml")))
 
     def place(self, name_or_path: str) -> Path:
-        """Return the file of a shipped pool, or the path that is given."""
+        """Return the file of a shipped pool, or `name_or_path` as a path."""
         is_shipped = name_or_path in self.shipped()
         return self.folder / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
 
@@ -64,8 +65,8 @@ class Pools:
         """Return the entries of a file by name, laid over those of the pool that it extends.
 
         Raises:
-            ConfigError: if it can not be read, or is no list of named entries; names the file, and
-                the line or the entry.
+            ConfigError: if it can not be read, or is not a list of named entries; names the file,
+            and the line or the entry.
         """
         document = self._document(path)
         base = document.get(EXTENDS)
@@ -91,7 +92,7 @@ class Pools:
                     f"{where} must be a mapping with a name and what differs from others"
                 )
             if name in stated:
-                raise ConfigError(f"{where}: the name {name!r} stands there twice")
+                raise ConfigError(f"{where}: the name {name!r} appears twice")
             stated.add(name)
             merged[name] = self._overlaid(merged[name], entry) if name in inherited else entry
         return merged
@@ -125,7 +126,7 @@ def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = 
     """Return the data of a YAML file; `missing` says what can not be read where there is none.
 
     Raises:
-        ConfigError: naming the file, and the line where there is one.
+        ConfigError: naming the file, and the line if there is one.
     """
     try:
         return parse_yaml(path.read_text(encoding="utf-8"), integer_keys=integer_keys)
@@ -138,11 +139,11 @@ def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = 
 
 
 def fault(error: ValidationError, section: type[Section]) -> str:
-    """Return the first mistake: the field, what is wrong with it, what it is."""
+    """Return the first mistake: the field, what is wrong with it, its value."""
     item = error.errors()[0]
     field = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        known = f"; known are {', '.join(section.model_fields)}" if "." not in field else ""
+        known = f"; the fields are ~{', '.join(section.model_fields)}" if "." not in field else ""
         return f"unknown field {field!r}{known}"
     if item["type"] == "missing":
         return f"the field {field!r} is missing"

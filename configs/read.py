@@ -1,7 +1,7 @@
 """Reading YAML files of the configuration, and the presets that they extend.
 
-Only plain data is built from YAML, and a key that stands twice is refused: the second would win
-unseen. A file may say `extends: NAME`: a preset world (`tiny`), or another file beside it.
+Only plain data is built from YAML, and a duplicate key is refused: the second would win silently. A
+file may say `extends: NAME`: a preset world (`tiny`), or another file beside it.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from .variants import DEFAULT_VARIANT, recipe_class
 
 EXTENDS = "extends"
 LONGEST_CHAIN = 8
-"""A longer chain of files that extend each other is taken for a circle."""
+"""A longer chain of files that extend each other counts as a circle."""
 
 Values = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """The values of one source, and the name by which a message calls it."""
+    """The values of one source, and its name in messages."""
 
     source: str
     values: Values
@@ -40,7 +40,7 @@ class _Loader(yaml.SafeLoader):
         node: yaml.MappingNode,
         deep: bool = False,  # noqa: FBT001, FBT002
     ) -> dict[Hashable, object]:
-        """Build a mapping, or refuse it."""
+        """Build a mapping; refuse other than unique string keys."""
         seen = set[str]()
         for key_node, _ in node.value:
             key = cast("object", self.construct_object(key_node, deep=True))  # pyright: ignore[reportUnknownMemberType]
@@ -48,9 +48,9 @@ class _Loader(yaml.SafeLoader):
             if self.integer_keys and type(key) is int:
                 key = str(key)
             if not isinstance(key, str):
-                raise ConfigError(f"line {line}: the key {key} is no text; put it in quotes")
+                raise ConfigError(f"line {line}: the key {key} is not a string; put it in quotes")
             if key in seen:
-                raise ConfigError(f"line {line}: the key {key!r} stands twice; remove one")
+                raise ConfigError(f"line {line}: the key {key!r} appears twice; remove one")
             seen.add(key)
         return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
@@ -59,7 +59,7 @@ def parse_yaml(text: str, *, integer_keys: bool = False) -> object:
     """Return the data of one YAML document, in which keys are texts, or integers if they may be.
 
     Raises:
-        ConfigError: if it is no YAML, or holds a key twice; the message names the line.
+        ConfigError: if it is not YAML, or has a duplicate key; the message names the line.
     """
     try:
         loader = _Loader(text)
@@ -103,7 +103,7 @@ def preset_file(world: str, variant: str) -> Path:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether `name` means a file, not a preset: by its looks, or because there is one."""
+    """Whether `name` means a file, not a preset: by its form, or because the file exists."""
     return "/" in name or name.endswith((".yaml", ".yml")) or Path(name).is_file()
 
 
@@ -111,7 +111,7 @@ def read_file(path: Path) -> Layer:
     """Read one file, without what it extends.
 
     Raises:
-        ConfigError: if it can not be read, or is no mapping.
+        ConfigError: if it can not be read, or is not a mapping.
     """
     shipped = path.is_relative_to(PRESETS)
     source = f"preset {path.relative_to(PRESETS)}" if shipped else str(path)
@@ -127,14 +127,14 @@ def read_file(path: Path) -> Layer:
         values = {}
     if not isinstance(values, dict):
         kind = type(values).__name__
-        raise ConfigError(f"{source}: the file must hold `key: value` lines, and is a {kind}")
+        raise ConfigError(f"{source}: the file must hold `key: value` lines, but is a {kind}")
     return Layer(source=source, values=cast("Values", values))
 
 
 def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> list[Layer]:
     """Read a file and all that it extends, the most general first.
 
-    `variant` chooses the file of a preset; without one the recipe that the files name does.
+    `variant` chooses the file of a preset; without one, the recipe that the files name is used.
 
     Raises:
         ConfigError: as `read_file`, and for files that extend each other in a circle.
@@ -144,7 +144,7 @@ def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> li
     if base is None:
         return [layer]
     if not isinstance(base, str) or not base:
-        raise ConfigError(f"{layer.source}: extends: takes the name of a preset or of a file")
+        raise ConfigError(f"{layer.source}: extends: must be the name of a preset or of a file")
     if not left:
         raise ConfigError(f"{layer.source}: extends: the files extend each other in a circle")
     variant = variant or named_variant(layer.values)

@@ -1,7 +1,7 @@
 """The typed run configuration: every field has a meaning, a range and a default.
 
-The parts that a run is made of stand beside it: `engines`, `methods`, `annotation`, `recipes`. What
-a field may declare stands in `section`.
+Its parts are in `engines`, `methods`, `annotation`, `recipes` and others; `section` says what a
+field can declare.
 """
 
 from pathlib import Path
@@ -46,32 +46,32 @@ __all__ = [
 
 
 class PartsConfig(Section):
-    """How many of an iteration's prompts serve which purpose; fewer are cut in these proportions.
+    """How many of an iteration's prompts serve each purpose; fewer are split in proportion.
 
     The sizes are AlpacaFarm's (Section 4.1). Recipes that need no parts take all prompts.
     """
 
-    sft: int = semantic(10_000, "prompts whose demonstrations the policy is fine-tuned on", ge=0)
+    sft: int = semantic(10_000, "prompts with demonstrations, for fine-tuning the policy", ge=0)
     preference: int = semantic(10_000, "prompts whose answers are compared", ge=0)
-    unlabeled: int = semantic(20_000, "prompts that a policy is optimised on", ge=0)
+    unlabeled: int = semantic(20_000, "prompts on which a policy is optimised", ge=0)
 
 
 class PromptsConfig(Section):
-    """Which prompts an iteration works on."""
+    """The prompts of an iteration."""
 
     source: Place = semantic("tiny", "'tiny', or a JSONL file of prompts")
     held_out: str | None = semantic(
         None, "JSONL file of held-out prompts; default: split off `source`"
     )
     task: str | None = semantic(
-        None, "task of prompts that name none; default: guessed by their fields"
+        None, "task of prompts without one; default: guessed from their fields"
     )
     held_out_share: float = semantic(
-        0.1, "split off `source` where a row names no split", ge=0, le=0.5
+        0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )
     per_iteration: int | None = semantic(None, "train prompts an iteration; default: all", ge=1)
     evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
-    chunk: int = semantic(64, "prompts a unit of work holds", ge=1)
+    chunk: int = semantic(64, "prompts in a unit of work", ge=1)
     parts: PartsConfig = PartsConfig()
     rules: RuleFilters = RuleFilters()
     quality: PromptQuality = PromptQuality()
@@ -79,7 +79,7 @@ class PromptsConfig(Section):
 
 
 class PolicyConfig(Section):
-    """The model that is improved."""
+    """The model to improve."""
 
     model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
     engine: EngineConfig = EngineConfig()
@@ -97,12 +97,14 @@ class CriticConfig(Section):
     aspects: str = semantic("paper", "name of a shipped aspects file, or a YAML file")
     task_aspects: dict[str, str] = semantic(
         {"math": "Logical Correctness", "facts": "Factuality"},
-        "tasks judged on one fixed aspect; the others choose three",
+        "tasks judged on one fixed aspect; for others the critic chooses three",
     )
     use_reference: bool = semantic(
-        default=True, description="show the reference to the critic where there is one"
+        default=True, description="show the reference answer, if there is one, to the critic"
     )
-    attempts: int = semantic(2, "replies asked before a candidate stays unscored", ge=1, le=10)
+    attempts: int = semantic(
+        2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10
+    )
     retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
 
@@ -112,11 +114,9 @@ class RewardConfig(Section):
     model: Place = semantic(
         "tiny", "'tiny', 'none', or a folder with a sequence classifier of one label"
     )
-    batch_size: int = semantic(32, "conversations scored in one forward pass", ge=1)
+    batch_size: int = semantic(32, "conversations in one forward pass", ge=1)
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
-    sees_end: bool = semantic(
-        default=True, description="whether the model reads the answer's end token"
-    )
+    sees_end: bool = semantic(default=True, description="let the model read the answer's end token")
 
 
 class TrainingConfig(Section):
@@ -136,26 +136,26 @@ class TrainingConfig(Section):
         None, "file for `accelerate launch --config_file`; not for PPO and Quark"
     )
     processes: int = cosmetic(
-        1, "training processes, one a device; PPO and Quark always take one", ge=1
+        1, "training processes, one per device; PPO and Quark always use one", ge=1
     )
-    retries: int = cosmetic(2, "times that a training that failed is started again", ge=0)
+    retries: int = cosmetic(2, "restarts of a failed training", ge=0)
     stall_s: float = cosmetic(
-        1800.0, "a trainer that gives no sign of life for so long counts as hung, in seconds", gt=0
+        1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
     )
 
 
 class BudgetConfig(Section):
-    """What a run may spend in all; reached, it stops cleanly and can be resumed with more."""
+    """What a run may spend in total; at a limit it stops cleanly and can be resumed with more."""
 
     tokens: int | None = live(None, "prompt and completion tokens of all models", ge=0)
-    judge_calls: int | None = live(None, "questions to the feedback model", ge=0)
+    judge_calls: int | None = live(None, "requests to the feedback model", ge=0)
     money: float | None = live(None, "cost by the price table, in its currency", ge=0)
-    hours: float | None = live(None, "wall time that stages took", ge=0)
+    hours: float | None = live(None, "wall time of all stages, in hours", ge=0)
     disk_gib: float | None = live(None, "size of the run's folder, in GiB", ge=0)
 
 
 class PriceConfig(Section):
-    """What a million tokens cost, in a currency of your own."""
+    """The price of a million tokens, in a currency of your choice."""
 
     policy_prompt: float = live(0.0, "a million prompt tokens of the policy", ge=0)
     policy_completion: float = live(0.0, "a million completion tokens of the policy", ge=0)
@@ -164,7 +164,7 @@ class PriceConfig(Section):
 
 
 class EmbedderConfig(Section):
-    """What makes vectors of texts for `lpfloop search --vector` and `--hybrid`."""
+    """The model that embeds texts for `lpfloop search --vector` and `--hybrid`."""
 
     kind: Literal["none", "policy", "endpoint", "sentence-transformers"] = cosmetic(
         "policy", "policy: the mean hidden state of the model that the run began with"
@@ -172,8 +172,8 @@ class EmbedderConfig(Section):
     model: Place | None = cosmetic(
         None, "a folder, or the endpoint's URL; default: the policy's folder"
     )
-    model_name: str | None = cosmetic(None, "name the endpoint serves; default: its only model")
-    max_tokens: int = cosmetic(512, "a longer text is cut for its vector, in tokens", ge=8)
+    model_name: str | None = cosmetic(None, "model name at the endpoint; default: its only model")
+    max_tokens: int = cosmetic(512, "tokens of a text that are embedded; the rest is cut off", ge=8)
     batch_size: int = cosmetic(32, "texts in one forward pass or one request", ge=1, le=2048)
 
 
@@ -196,7 +196,7 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
     mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
-        "fixed", "defaults for what AlpacaFarm's paper and its code do differently"
+        "fixed", "which defaults where AlpacaFarm's paper and its code differ"
     )
     completion: CompletionConfig = CompletionConfig()
     grading: GradingConfig = GradingConfig()
@@ -207,12 +207,12 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
-    drain_s: float = live(30.0, "how long a stop waits for what is in flight, in seconds", ge=0)
+    drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
     index: IndexConfig = IndexConfig()
     evaluation: SamplingConfig = semantic(
-        SamplingConfig(temperature=0.0), "how answers are evaluated"
+        SamplingConfig(temperature=0.0), "how held-out answers are drawn"
     )
 
 

@@ -1,7 +1,7 @@
-"""A part of the configuration: what its fields declare, and how strict it is about them.
+"""A part of the configuration, whose fields declare their effect.
 
 Unknown keys are refused. Every field declares its effect: *semantic* (it can change a row of the
-lake, and so is part of unit keys), *cosmetic* (it changes only how fast, where or how loudly the
+lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or how verbosely the
 same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
 """
 
@@ -40,14 +40,14 @@ def _declared(effect: Effect, default: Any, description: str, **constraints: Any
 
 
 def _without_credentials(value: str) -> str:
-    """Refuse a URL that carries a password: what the configuration says is stored with the run."""
+    """Refuse a URL with a password: the configuration is stored with the run."""
     if "@" in value and "://" in value and "@" in urlsplit(value).netloc:
         raise ValueError("a URL must not carry credentials; set LPFLOOP_API_KEY instead")
     return value
 
 
 Place = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
-"""Where something is found: a shipped name, a path, or a URL."""
+"""The place of a model or file: a shipped name, a path, or a URL."""
 
 
 class Section(BaseModel):

@@ -389,14 +389,14 @@ def test_a_model_that_is_not_there_is_told_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        ("- {name: a, model: policy, weigth: 2}", "model 'a': unknown field 'weigth'; known are"),
+        ("- {name: a, model: policy, weigth: 2}", "model 'a': unknown field 'weigth'; the fields"),
         ("- {name: a, model: policy, weight: -1}", "model 'a': weight: must be greater than"),
         ("- {name: a, model: policy, weight: 0}", "all models have the weight 0"),
         ("- {name: a, sampling: {temperature: hot}}", r"model 'a': sampling\.temperature: must be"),
         ("- {name: a, principles: maybe}", "model 'a': principles: must be 'system', 'prompt' or"),
         ("- {name: a, model: policy, engine: {kind: vllm}}", r"policy runs under policy\.engine"),
         ("- {name: 'a b', model: policy}", "model 'a b': name:"),
-        ("- {name: a}\n- {name: a}", "model 2: the name 'a' stands there twice"),
+        ("- {name: a}\n- {name: a}", "model 2: the name 'a' appears twice"),
         ("- policy", "model 1 must be a mapping with a name"),
         ("  {}", "'models' must be a list with at least one model"),
         ("- {name: a", "line "),

@@ -81,7 +81,7 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     elif far:
         hint = f"did you mean {' or '.join(repr(name) for name in far[:3])}?"
     else:
-        hint = f"the keys here are ~{', '.join(beside)}"
+        hint = f"the keys here are {', '.join(beside)}"
     return f"unknown key {dotted!r}; {hint}"
 
 

@@ -143,7 +143,7 @@ def fault(error: ValidationError, section: type[Section]) -> str:
     item = error.errors()[0]
     field = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        known = f"; the fields are ~{', '.join(section.model_fields)}" if "." not in field else ""
+        known = f"; the fields are {', '.join(section.model_fields)}" if "." not in field else ""
         return f"unknown field {field!r}{known}"
     if item["type"] == "missing":
         return f"the field {field!r} is missing"

@@ -1,6 +1,6 @@
-"""The command line: which commands there are.
+"""The command line: the list of commands.
 
-Data goes to stdout, talk to stderr. Heavy modules are imported inside the commands, so that
+Data goes to stdout, messages to stderr. Heavy modules are imported inside the commands, so that
 `--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly, resumable;
 4 nothing to train on.
 """
@@ -96,7 +96,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="lpfloop",
-    help="Improve a language model by its own feedback, and keep every sentence of evidence.",
+    help="Improve a language model by its own feedback, and keep all the evidence.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -104,7 +104,7 @@ app = typer.Typer(
 for name, command in COMMANDS.items():
     app.command(name)(command)
 
-tiny = typer.Typer(help="The embedded tiny world.", no_args_is_help=True)
+tiny = typer.Typer(help="The shipped tiny world: small models and prompts.", no_args_is_help=True)
 tiny.command("build")(machine.build)
 app.add_typer(tiny, name="tiny")
 

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, options, and how an error is told."""
+"""What all commands share: exit codes, options, and error messages."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ DEFAULT_LAKE = Path("lake")
 
 
 class Exit(IntEnum):
-    """What the exit code of a command means."""
+    """The exit codes, by meaning."""
 
     DONE = 0
     FAULT = 1
@@ -41,16 +41,14 @@ Lake = Annotated[
         help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 AsForm = Annotated[
     Form,
-    typer.Option(
-        "--format", help="How rows are written; auto: table on a terminal, jsonl in a pipe."
-    ),
+    typer.Option("--format", help="Format of rows; auto: table on a terminal, jsonl in a pipe."),
 ]
 OneIteration = Annotated[int | None, typer.Option("--iteration", min=0, help="Only iteration T.")]
 OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RUN")]
 AnyRun = Annotated[
     str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
@@ -59,15 +57,15 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: sec
 
 
 def in_lake(lake: Path) -> str:
-    """Return the option that a command needs to find `lake`, with the space before it."""
+    """Return the option with which a command finds `lake`, after a space."""
     return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
 
 
 def folder_of(lake: Path, name: str) -> Path:
-    """Return the folder of a run that is there.
+    """Return the folder of an existing run.
 
     Raises:
-        NoSuchRunError: if it is not.
+        NoSuchRunError: if there is no such run.
     """
     from ..lake.query.runs import open_run
 
@@ -78,7 +76,7 @@ def folder_of(lake: Path, name: str) -> Path:
 
 @contextmanager
 def exit_codes() -> Generator[None]:
-    """Turn what can go wrong into one sentence and its exit code; anything else is a fault."""
+    """Turn expected errors into one sentence and an exit code; anything else is a fault."""
     from ..run.terminal import say
 
     try:
@@ -92,7 +90,7 @@ def exit_codes() -> Generator[None]:
 
 
 def _told(error: Exception) -> tuple[Exit, str] | None:
-    """Return what an error means and its sentence; imports much, so only when there is one."""
+    """Return an error's exit code and sentence; it imports much, so only on an error."""
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError
     from ...policies.trainers.train_model import TrainingError

@@ -23,9 +23,9 @@ COLUMNS = (
     ("mean_length", "Length", 1, 1),
     ("kl", "KL", 1, 2),
 )
-"""The numbers of the table: metric, heading, by what it is multiplied, and its decimals."""
+"""The columns of the table: metric, heading, factor, decimals."""
 RIVALRY = ("win_rate", "true_score")
-"""The numbers in which one method's lead over another is told."""
+"""The metrics for which one method's lead over another is shown."""
 
 
 def compare(
@@ -33,10 +33,11 @@ def compare(
     *,
     lake: Lake = DEFAULT_LAKE,
     by_method: Annotated[
-        bool, typer.Option("--by-method", help="Take the runs of a method together (seeds).")
+        bool, typer.Option("--by-method", help="Average over the runs of a method (seeds).")
     ] = False,
     against: Annotated[
-        str | None, typer.Option(help="Also the lead over this run or method, prompt by prompt.")
+        str | None,
+        typer.Option(help="Also show the lead over this run or method, paired by prompt."),
     ] = None,
     task: OneTask = None,
     form: AsForm = Form.AUTO,
@@ -50,10 +51,10 @@ def compare(
 
 
 def print_comparison(lake: Path, names: Sequence[str]) -> None:
-    """Print the table of a suite's runs, those of a method taken together.
+    """Print the table of a suite's runs, averaged by method.
 
     Raises:
-        NoSuchRunError: if a run is not there, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or has measured nothing.
     """
     write_comparison(lake, names, together=True)
 
@@ -68,11 +69,11 @@ def write_comparison(
     form: Form = Form.TABLE,
     as_json: bool = False,
 ) -> None:
-    """Write what runs have reached; as a table for people, or a row for each in other forms.
+    """Write the results of runs as a table, or as one row each in other formats.
 
     Raises:
-        NoSuchRunError: if a run is not there, or has measured nothing.
-        FormError: if nothing in the comparison is called `against`.
+        NoSuchRunError: if a run does not exist, or has measured nothing.
+        FormError: if `against` is not in the comparison.
     """
     import polars as pl
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""Commands that derive anew without a model, and train from it."""
+"""Commands that derive tables from stored rows without a model, and train from them."""
 
 import json
 import os
@@ -31,26 +31,29 @@ def rederive(
     name: RunArgument,
     *,
     rule: Annotated[
-        str, typer.Option(help="Rule, such as success_vs_failure, top_reward or mean-vs-random.")
+        str,
+        typer.Option(
+            help="Pairing rule, such as success_vs_failure, top_reward or mean-vs-random."
+        ),
     ],
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Positives a prompt; default: the run's own.")
     ] = None,
     iteration: OneIteration = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Root of the draw; default: the run's own.")
+        int | None, typer.Option(min=0, help="Seed of random draws; default: the run's own.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="pairs or demonstrations; default: as the rule makes.")
+        str | None, typer.Option(help="pairs or demonstrations; default: what the rule makes.")
     ] = None,
     critiques: Annotated[
-        str | None, typer.Option(help="Name of derived critiques, instead of the run's own.")
+        str | None, typer.Option(help="Use these derived critiques, not the run's own.")
     ] = None,
     derived_name: NewName = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Make pairs or demonstrations under another rule from what a run has stored."""
+    """Make pairs or demonstrations from a run's stored rows under another rule."""
     from ..lake.derive.rederive import Wanted, rederive
     from ..lake.query.runs import open_run
     from ..run.terminal import say
@@ -81,7 +84,7 @@ def reparse(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Read the stored critiques of a run again, by the present parser."""
+    """Parse the stored critiques of a run again with the present parser."""
     from ..lake.derive.reparse import reparse
     from ..lake.query.runs import open_run
     from ..run.terminal import say
@@ -107,7 +110,7 @@ def train(
         str | None, typer.Option("--run", help="Name of the new run; default: RUN-NAME.")
     ] = None,
     iteration: Annotated[
-        int | None, typer.Option(min=1, help="Its rows of iteration T; default: the last.")
+        int | None, typer.Option(min=1, help="Rows of iteration T; default: the last.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
@@ -160,7 +163,7 @@ def derived(
 
 
 def _tell(told: "Told", made: str, counts: dict[str, int], *, as_json: bool) -> None:
-    """Print what was made, and how many of which sort."""
+    """Print what was made, and counts by kind."""
     from ..data.sanitize import visible
     from .tables import print_json
 

@@ -1,4 +1,4 @@
-"""Showing a run to a person: live on a terminal, in plain lines elsewhere, a table at the end."""
+"""The display of a run: live on a terminal, plain lines elsewhere, tables at the end."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from ..run.reporter import Advance
 
 LONGEST_STAGE = 80
 Column = tuple[str, str, float, int]
-"""A metric, its heading, by what it is multiplied, and how many decimals are shown."""
+"""A metric, its heading, the factor to show it by, and its decimals."""
 VERIFIED: tuple[Column, ...] = (
     ("math_accuracy", "Math", 100.0, 1),
     ("fact_score", "Facts", 100.0, 1),
@@ -44,7 +44,7 @@ ASSESSED: tuple[Column, ...] = (
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What the current stage has done since it began in this process."""
+    """What the current stage has done in this process."""
 
     title: str
     planned: int
@@ -105,7 +105,7 @@ class LiveReporter:
             self._progress.update(self._task, advance=1, summary=self._tally.summary)
 
     def end(self) -> None:
-        """Leave the stage's bar as it is."""
+        """Finish the stage's bar."""
         self._tally = self._task = None
 
     def note(self, text: str) -> None:
@@ -118,7 +118,7 @@ class LiveReporter:
 
 
 class PlainReporter:
-    """One line when a stage is over: for logs, pipes and CI."""
+    """Prints one line at the end of each stage: for logs, pipes and CI."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -148,7 +148,7 @@ class PlainReporter:
         self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: no display runs."""
 
 
 def _title(iteration: int, stage: str) -> str:
@@ -156,7 +156,7 @@ def _title(iteration: int, stage: str) -> str:
 
 
 def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
-    """Return the tables of M_0, M_1, ...: what is verified, what was assessed, what was probed."""
+    """Return the tables of M_0, M_1, ...: verified, assessed and probed metrics."""
     measured = [e for e in evaluations if not is_probe(e.benchmark)]
     probed = [e for e in evaluations if is_probe(e.benchmark)]
     assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in measured}
@@ -169,7 +169,7 @@ def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
 
 
 def _probes_table(probed: Sequence[Evaluation]) -> Table:
-    """Return a table of what was passed of each probe; falls are told where they alarm."""
+    """Return a table of the share of each probe passed; falls that raise an alarm are marked."""
     table = Table(
         title="Probes passed, in percent (fell: alarm, by more than its standard error)",
         title_justify="left",

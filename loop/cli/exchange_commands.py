@@ -1,4 +1,4 @@
-"""Commands that bring rows into the lake and take them out: `import`, `export`."""
+"""Commands that bring rows into the lake and out of it: `import`, `export`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,23 +26,20 @@ def import_(
     *,
     name: Annotated[str, typer.Option("--run", help="Name of the run that takes the rows.")],
     form: Annotated[
-        str | None, typer.Option("--format", help="What the files are; default: by their fields.")
+        str | None,
+        typer.Option("--format", help="Format of the files; default: guessed from their fields."),
     ] = None,
-    source: Annotated[str | None, typer.Option(help="Where they come from.")] = None,
-    task: Annotated[str | None, typer.Option(help="Task of prompts that name none.")] = None,
+    source: Annotated[str | None, typer.Option(help="Name of their source.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task of prompts without one.")] = None,
     scale: Annotated[
         str | None, typer.Option(help="Scale of the ratings: three-level, 1-5, 1-10, 0-10.")
     ] = None,
-    failure: Annotated[
-        float | None, typer.Option(help="Ratings of at most this become -1.")
-    ] = None,
-    success: Annotated[
-        float | None, typer.Option(help="Ratings of at least this become 1.")
-    ] = None,
+    failure: Annotated[float | None, typer.Option(help="Ratings up to this become -1.")] = None,
+    success: Annotated[float | None, typer.Option(help="Ratings from this on become 1.")] = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Import prompts, answers made elsewhere, ratings and votes; the same again does nothing."""
+    """Import prompts, answers made elsewhere, ratings and votes; a repeated import does nothing."""
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
     from .tables import print_json
@@ -70,7 +67,7 @@ def import_(
 def _sentence(done: "Imported") -> str:
     made = ", ".join(f"{count:,} {table}" for table, count in done.rows.items())
     unrated = f" ({done.unrated:,} unrated)" if done.unrated else ""
-    was = "was imported before; nothing was left to do: " if done.again else ""
+    was = "was imported before, nothing to do: " if done.again else ""
     return (
         f"{done.run}: {was}{done.read:,} rows of {done.form}, scale {done.scale}: {made}{unrated}"
     )
@@ -85,19 +82,20 @@ def export(
     form: Annotated[
         str, typer.Option("--format", help="trl-dpo, llamafactory, inspect, parquet, …")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that is made.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="New folder to write.")],
     iteration: OneIteration = None,
     derived: Annotated[
         str | None, typer.Option("--name", help="A derived table (`lpfloop rederive`).")
     ] = None,
     license_: Annotated[
-        str | None, typer.Option("--license", help="Licence for the card, as the HF hub has it.")
+        str | None,
+        typer.Option("--license", help="Licence on the card, as an identifier of the HF hub."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table as a trainer or viewer reads it, with a dataset card, into a new folder."""
+    """Write a table in a trainer's or viewer's format, with a dataset card, to a new folder."""
     from ..lake.exports.export import Export, export_table
     from .tables import print_json
 

@@ -15,11 +15,11 @@ def judge_check(
     *,
     human: Annotated[
         list[str] | None,
-        typer.Option("--human", help="Annotators whose names begin like this are people."),
+        typer.Option("--human", help="Annotators whose names begin with this are people."),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(help="Also agreement by this field, such as task of a run's prompts."),
+        typer.Option(help="Also agreement by this field, such as a prompt's task."),
     ] = None,
     second: Annotated[
         str | None, typer.Option(help="Also agreement with this judge, in wins, ties and losses.")
@@ -27,16 +27,16 @@ def judge_check(
     model: Annotated[
         str | None, typer.Option(help="Also how often this model's outputs win, tie and lose.")
     ] = None,
-    panel: Annotated[int, typer.Option(min=2, help="Most verdicts that make a majority.")] = 4,
+    panel: Annotated[int, typer.Option(min=2, help="Most verdicts used for a majority.")] = 4,
     draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw it, too: an .svg, .png or .pdf file.")
+        Path | None, typer.Option("--plot", help="Also plot to this .svg, .png or .pdf file.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Check judges: agreement with people, bias and variance, tastes, consistency."""
+    """Check judges: agreement with people, bias and variance, preferences, consistency."""
     from ..data.files import InputError
     from ..evaluation.judge_agreement import Question, agreements
     from ..evaluation.judge_check import Settings, check

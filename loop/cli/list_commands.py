@@ -24,25 +24,30 @@ if TYPE_CHECKING:
 
     from ...stores.lake import RunReader
 
-OneAspect = Annotated[str | None, typer.Option("--aspect", help="Only where this is rated.")]
+OneAspect = Annotated[
+    str | None, typer.Option("--aspect", help="Only with a rating of this aspect.")
+]
 OneRating = Annotated[
     int | None, typer.Option("--rating", min=-1, max=1, help="Only with this rating.")
 ]
 OneKind = Annotated[
-    str | None, typer.Option("--kind", help="Only of sample, refinement, greedy, or external.")
+    str | None,
+    typer.Option("--kind", help="Only this kind: sample, refinement, greedy or external."),
 ]
 MinReward = Annotated[float | None, typer.Option("--min-reward", help="Reward at least this.")]
 MaxReward = Annotated[float | None, typer.Option("--max-reward", help="Reward at most this.")]
-MinTokens = Annotated[int | None, typer.Option("--min-length", help="At least so many tokens.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-length", help="At most so many tokens.")]
-MinLength = Annotated[int | None, typer.Option("--min-length", help="At least so many characters.")]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="At most so many characters.")]
+MinTokens = Annotated[int | None, typer.Option("--min-length", help="At least N tokens.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-length", help="At most N tokens.")]
+MinLength = Annotated[int | None, typer.Option("--min-length", help="At least N characters.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="At most N characters.")]
 Text = Annotated[
-    str | None, typer.Option("--text", help="Only with this in it, in any case; or /REGEX/.")
+    str | None, typer.Option("--text", help="Only with this text, ignoring case; or /REGEX/.")
 ]
-Unscored = Annotated[bool, typer.Option("--unscored", help="Only with an unread reply.")]
+Unscored = Annotated[
+    bool, typer.Option("--unscored", help="Only with replies that could not be read.")
+]
 Sort = Annotated[
-    str | None, typer.Option("--sort", help="By this column; -COLUMN: the greatest first.")
+    str | None, typer.Option("--sort", help="Sort by this column; -COLUMN: descending.")
 ]
 
 
@@ -109,7 +114,7 @@ def candidates(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the candidates of a run with their rewards; ratings are those of their critiques."""
+    """List the candidates of a run with their rewards and the ratings of their critiques."""
     from ..lake.query.row_lists import Wanted
     from ..lake.query.row_lists import candidates as listed
 
@@ -151,7 +156,7 @@ def grades(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the grades of a run: of each candidate its ratings in four aspects, or as a whole."""
+    """List the grades of a run: each candidate's ratings in four aspects, or as a whole."""
     from ..lake.query.row_lists import Wanted
     from ..lake.query.row_lists import grades as listed
 
@@ -176,19 +181,20 @@ def pairs(
     *,
     lake: Lake = DEFAULT_LAKE,
     derived: Annotated[
-        str | None, typer.Option("--name", help="Of this derived table instead.")
+        str | None, typer.Option("--name", help="List this derived table instead.")
     ] = None,
     iteration: OneIteration = None,
     task: OneTask = None,
-    rule: Annotated[str | None, typer.Option(help="Only made by this rule.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Only pairs of this rule.")] = None,
     aspect: Annotated[
-        str | None, typer.Option(help="Only where this is rated of the rejected answer.")
+        str | None, typer.Option(help="Only with a rating of the rejected answer in this.")
     ] = None,
     rating: Annotated[
-        int | None, typer.Option(min=-1, max=1, help="Only with this rating of the rejected.")
+        int | None,
+        typer.Option(min=-1, max=1, help="Only with this rating of the rejected answer."),
     ] = None,
     min_margin: Annotated[
-        float | None, typer.Option(help="Reward of chosen less rejected at least this.")
+        float | None, typer.Option(help="Reward of chosen minus rejected at least this.")
     ] = None,
     min_reward: MinReward = None,
     max_reward: MaxReward = None,
@@ -200,7 +206,7 @@ def pairs(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the pairs of a run, chosen beside rejected; reward and length are of the chosen."""
+    """List the pairs of a run; filters on reward and length apply to the chosen answer."""
     from ..lake.query.row_lists import Wanted
     from ..lake.query.row_lists import pairs as listed
 
@@ -226,7 +232,7 @@ def pairs(
 def failures(
     name: RunArgument,
     *,
-    by: Annotated[By | None, typer.Option(help="Count them by this instead.")] = None,
+    by: Annotated[By | None, typer.Option(help="Count them by this instead of listing.")] = None,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     task: OneTask = None,
@@ -282,7 +288,7 @@ def _list(
     *,
     as_json: bool,
 ) -> None:
-    """Write the rows of a run; it stays open until they are written."""
+    """Write the rows of a run; the run stays open until they are written."""
     from ..lake.query.row_output import write_frame
     from ..lake.query.runs import open_run
 

@@ -1,4 +1,4 @@
-"""Commands about this machine: `doctor`, and `tiny build`, which trains the embedded world."""
+"""Commands about this machine: `doctor`, and `tiny build`, which trains the tiny world."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ def doctor(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether `lpfloop run` would start here, and what is missing."""
+    """Check whether `lpfloop run` would start here, and say what is missing."""
     from ...configs.load import load_config
     from ..daemon.doctor import diagnose
 
@@ -27,9 +27,11 @@ def doctor(
 
 
 def build(
-    output: Annotated[Path, typer.Argument(help="Folder to make.", metavar="OUT")],
-    seed: Annotated[int | None, typer.Option(min=0, help="Default: that of the shipped.")] = None,
-    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the steps.")] = 1.0,
+    output: Annotated[Path, typer.Argument(help="New folder to write.", metavar="OUT")],
+    seed: Annotated[int | None, typer.Option(min=0, help="Default: the shipped world's.")] = None,
+    scale: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of the training steps.")
+    ] = 1.0,
 ) -> None:
     """Train the tiny world's seed model M_0 and its reward model from scratch."""
     from ..run.terminal import say

@@ -23,7 +23,7 @@ from .session import reporting
 
 
 class Action(StrEnum):
-    """What `ctl` can do."""
+    """The actions of `ctl`."""
 
     SET = "set"
     GET = "get"
@@ -37,7 +37,7 @@ def status(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run has done, stage by stage, what it has spent, and who works on it."""
+    """Show a run's stages, what it has spent, and which process works on it."""
     from ..daemon.status import overview, stage_rows
     from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run
@@ -57,7 +57,7 @@ def status(
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Show the display of a run that goes on elsewhere, until it ends or Ctrl-C."""
+    """Show the display of a run in another process, until it ends or Ctrl-C."""
     from ..data.sanitize import visible
     from ..lake.query.runs import open_run
     from ..run.terminal import say
@@ -74,23 +74,23 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 
 def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Let a run begin no new unit until `resume`; what is in flight is finished and kept."""
+    """Pause a run until `resume`; units in flight are finished and kept."""
     from ..daemon.control import Pause, ask
     from ..run.terminal import say
 
     with exit_codes():
         state = ask(folder_of(lake, name), Pause())
     typer.echo(f"{state.pid} paused")
-    say(f"`lpfloop resume {name}{in_lake(lake)}` lets it go on")
+    say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 
 
 def stop(
     name: RunArgument,
     *,
-    now: Annotated[bool, typer.Option("--now", help="Wait for nothing in flight.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for work in flight.")] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Stop a run cleanly, and wait until its process is gone."""
+    """Stop a run cleanly, and wait for its process to end."""
     from ..daemon.status import stop_run
     from ..run.terminal import say
 
@@ -107,7 +107,7 @@ def ctl(
     *,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Change live settings of a running loop from its next unit on, or read them."""
+    """Read live settings of a running loop, or change them from the next unit on."""
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError
     from ..daemon.control import Look, Set, ask
@@ -125,6 +125,8 @@ def ctl(
         live = ask(folder, Look()).live
         unknown = [path for path in words or () if path not in live]
         if unknown:
-            raise ConfigError(f"{unknown[0]} is no live field; there are: {', '.join(live)}")
+            raise ConfigError(
+                f"{unknown[0]} is not a live field; the live fields are {', '.join(live)}"
+            )
         for path in words or live:
             typer.echo(f"{path}={json.dumps(live[path])}")

@@ -1,4 +1,4 @@
-"""`lpfloop principles`: the shipped ones, and more that a model writes."""
+"""`lpfloop principles`: list the shipped ones, or let a model write more."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +9,14 @@ from ..lake.query.forms import Form
 from .common import AsForm, AsJson, exit_codes
 
 COUNT = 10
-"""How many principles a model writes, unless told: as many as the paper's did."""
+"""How many principles a model writes by default: as in the paper."""
 
 
 def principles(
     *,
     aspect: Annotated[str | None, typer.Option(help="Only of this aspect.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Folder or URL of a model that writes more of the aspect.")
+        str | None, typer.Option(help="Folder or URL of a model that writes more for the aspect.")
     ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, max=100, help=f"How many it writes; default {COUNT}.")
@@ -25,12 +25,12 @@ def principles(
         int | None, typer.Option(min=0, help="Seed of what it writes; default 0.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write them to this YAML file, the shipped ones first.")
+        Path | None, typer.Option(help="Write all to this YAML file, the shipped ones first.")
     ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the principles that completions are written under, or let a model write more."""
+    """List the principles for completions, or let a model write more."""
     import polars as pl
 
     from ...configs.schema import ConfigError
@@ -42,9 +42,9 @@ def principles(
         aspects = shipped_aspects() if aspect is None else (aspect,)
         found = {name: list(shipped_texts(name)) for name in aspects}
         if aspect is None and (model is not None or out is not None):
-            raise ConfigError(f"say which aspect, with --aspect: {', '.join(aspects)}")
+            raise ConfigError(f"an aspect is needed, with --aspect: {', '.join(aspects)}")
         if model is None and (count is not None or seed is not None):
-            raise ConfigError("--count and --seed are for what a model writes; say which: --model")
+            raise ConfigError("--count and --seed need a model that writes, with --model")
         written: list[str] = []
         if aspect is not None and model is not None:
             written = _written(model, aspect, found[aspect], count or COUNT, seed or 0)

@@ -1,4 +1,4 @@
-"""Commands that ask a lake: `sql`; and `eval`, `variants`."""
+"""The commands `sql`, `eval` and `variants`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from .win_rate_commands import WINRATE, winrate
 
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="One SELECT; without it: what there is.")
+        str | None, typer.Argument(help="One SELECT; without it: list the tables.")
     ] = None,
     *,
     run: Annotated[list[str] | None, typer.Option("--run", help="Only this run.")] = None,
@@ -31,7 +31,7 @@ def sql(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Ask runs in SQL (DuckDB), read-only: all runs of the lake, each table with a column `run`."""
+    """Query all runs in SQL (DuckDB), read-only; each table has a column `run`."""
     from ..lake.query.row_output import write_frame
     from ..lake.query.sql import COLUMNS, answer
 
@@ -55,7 +55,7 @@ def evaluate(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of the run; or winrate, of a file; or reward, of a reward model.",
+            help="Name of the run; or winrate, for a file; or reward, for a reward model.",
             metavar="RUN|winrate|reward",
         ),
     ],
@@ -67,26 +67,28 @@ def evaluate(
     ] = None,
     preferences: Annotated[
         list[Path] | None,
-        typer.Option(help="winrate: annotations in AlpacaEval's format; reward: people's."),
+        typer.Option(
+            help="winrate: annotations in AlpacaEval's format; reward: people's preferences."
+        ),
     ] = None,
     by: Annotated[
         str | None, typer.Option(help="winrate, reward: also by this field of the file.")
     ] = None,
     versus: Annotated[
-        Path | None, typer.Option(help="winrate: also the lead over the model of this file.")
+        Path | None, typer.Option(help="winrate: also show the lead over this file's model.")
     ] = None,
     reward: Annotated[
         str | None, typer.Option(help="reward: the reward model's folder, or tiny.")
     ] = None,
     human: Annotated[
         list[str] | None,
-        typer.Option("--human", help="reward: annotators whose names begin like this are people."),
+        typer.Option("--human", help="reward: annotators whose names begin with this are people."),
     ] = None,
     settings: Settings = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run's checkpoints; or recompute a win-rate; or check a reward model on people."""
+    """Evaluate a run's checkpoints, recompute a win-rate, or check a reward model."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
     from ..daemon.evaluate_run import evaluate_run
@@ -115,14 +117,14 @@ def evaluate(
 
 
 def _refuse_elsewhere(word: str, options: Mapping[str, object]) -> None:
-    """Refuse options that belong to another use of `eval`."""
+    """Refuse options of another use of `eval`."""
     for option, given in options.items():
         if given is not None:
-            raise FormError(f"--{option} is about a file: `lpfloop eval {word} ...`")
+            raise FormError(f"--{option} belongs to `lpfloop eval {word} ...`")
 
 
 def _only(files: Sequence[Path] | None) -> Path | None:
-    """Return the one file of a win-rate."""
+    """Return the one file for a win-rate."""
     if files is not None and len(files) > 1:
-        raise FormError(f"eval {WINRATE}: one file of one model; give --preferences once")
+        raise FormError(f"eval {WINRATE}: takes one file, of one model; give --preferences once")
     return files[0] if files else None

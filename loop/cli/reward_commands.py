@@ -18,7 +18,7 @@ TABLE = ("task", "accuracy", "low", "high", "choices", "unscored")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCheck:
-    """What is to be checked: a reward model, on which files, by which field, and who are people."""
+    """A check of a reward model: its folder, the files, a field to group by, and who are people."""
 
     model: str | None
     files: Sequence[Path]
@@ -32,10 +32,10 @@ def check_reward(
     """Write the accuracy of a reward model on all choices of people, and by task type.
 
     Raises:
-        FormError: if the model or the files are not said.
+        FormError: if the model or the files are missing.
         InputError: if the files can not be used.
-        ConfigError: if a setting or the folder can not.
-        EngineError: if what the folder holds is no reward model.
+        ConfigError: if a setting or the folder can not be used.
+        EngineError: if the folder does not hold a reward model.
     """
     import polars as pl
 
@@ -52,7 +52,7 @@ def check_reward(
     from .tables import print_json
 
     if wanted.model is None or not wanted.files:
-        raise FormError(f"eval {REWARD}: say which, with --reward FOLDER and --preferences FILE")
+        raise FormError(f"eval {REWARD}: needs --reward FOLDER and --preferences FILE")
     is_table(form, as_json=as_json)
     config = load_config(None, None, settings, os.environ).reward
     found = read_preferences(wanted.files, (*PEOPLE, *wanted.human), by=wanted.by)

@@ -34,15 +34,17 @@ PromptsFile = Annotated[str | None, typer.Option(help="Prompts: JSONL or Parquet
 Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
 Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Go on as a daemon; see `status`.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
-    str | None, typer.Option("--fork", help="Re-use the units of this run that still hold.")
+    str | None, typer.Option("--fork", help="Re-use this run's units that are still valid.")
 ]
 Variants = Annotated[
     str | None,
-    typer.Option(help="Compare recipes from the same start: all, or names with commas."),
+    typer.Option(help="Compare recipes from the same start: all, or a comma-separated list."),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="With --variants: so many seeds, from --seed on.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
+]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -64,7 +66,7 @@ def run(
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
-    """Run the loop; the same run name again continues where it stopped."""
+    """Run the loop; with the same name again, continue where it stopped."""
     from ...configs.load import Override, load_config
     from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
@@ -133,12 +135,12 @@ def resume(
         float | None, typer.Option(min=0, help="Raise budget.disk_gib.")
     ] = None,
     retry_unscored: Annotated[
-        bool, typer.Option("--retry-unscored", help="Ask again about comparisons not read.")
+        bool, typer.Option("--retry-unscored", help="Ask again where replies could not be read.")
     ] = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
-    """Let a paused run go on, or continue an interrupted one from its stored configuration."""
+    """Continue a paused or interrupted run with its stored configuration."""
     from ...configs.load import Override, stored_config
     from ...stores.journal import migrated
     from ...stores.lake import run_folder
@@ -186,7 +188,7 @@ def resume(
 def _lift_pause(
     folder: Path, raised: "Sequence[Override]", *, retry_unscored: bool = False
 ) -> None:
-    """Tell the daemon that works on the run to go on, with what was raised."""
+    """Tell the run's daemon to continue, with the raised limits."""
     from ...configs.schema import ConfigError
     from ..daemon.control import Resume, Set, ask
     from ..run.terminal import say
@@ -209,7 +211,7 @@ def _lift_pause(
 
 
 def _to_ask_again(reader: "RunReader") -> Generator[str]:
-    """Say which comparisons are asked about again, and which it is too late for."""
+    """Yield lines on comparisons that are asked again, and on those for which it is too late."""
     from ..stages.retry_unscored import to_retry, unscored
 
     asked = to_retry(reader.journal)
@@ -224,7 +226,7 @@ def _to_ask_again(reader: "RunReader") -> Generator[str]:
 
 
 def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
-    """Say what a resumed run has, which it will not make again, and what it is about to do."""
+    """Yield lines on what a resumed run re-uses, and what it will do."""
     from ..daemon.progress import progress
 
     stages = progress(reader.journal, running=False)
@@ -247,27 +249,29 @@ def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
 def launch(
     where: Annotated[str, typer.Argument(help="The scheduler: slurm.", metavar="slurm")],
     options: Annotated[
-        list[str] | None, typer.Argument(help="Options of `lpfloop run`, after --.")
+        list[str] | None, typer.Argument(help="Options for `lpfloop run`, after --.")
     ] = None,
     *,
-    printed: Annotated[bool, typer.Option("--print", help="Print the file (sbatch reads it).")],
+    printed: Annotated[bool, typer.Option("--print", help="Print the batch file, for sbatch.")],
     name: Annotated[str, typer.Option("--run", help="Name of the run.")],
     lake: Lake = DEFAULT_LAKE,
     partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
     account: Annotated[str | None, typer.Option(help="Account.")] = None,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs.")] = 1,
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores.")] = 8,
-    mem: Annotated[str, typer.Option(help="Memory, as Slurm says it.")] = "64G",
-    time: Annotated[str, typer.Option(help="Time limit, as Slurm says it.")] = "24:00:00",
+    mem: Annotated[str, typer.Option(help="Memory, in Slurm's notation.")] = "64G",
+    time: Annotated[str, typer.Option(help="Time limit, in Slurm's notation.")] = "24:00:00",
 ) -> None:
-    """Print a batch file that runs the loop on a cluster, stops it in time and goes on."""
+    """Print a batch file that runs the loop on a cluster, stops it in time and resubmits itself."""
     from ...configs.schema import ConfigError
     from ..daemon.slurm import Allocation, batch_file
 
     del printed
     with exit_codes():
         if where != "slurm":
-            raise ConfigError(f"launch {where}: only `lpfloop launch slurm` is known")
+            raise ConfigError(
+                f"launch {where}: the only scheduler is slurm: `lpfloop launch slurm`"
+            )
         words = list(options or ())
         _refuse_secrets(words)
         allocation = Allocation(
@@ -277,7 +281,7 @@ def launch(
 
 
 def _refuse_secrets(settings: "Sequence[str]") -> None:
-    """Refuse a key on the command line, which every user of the machine can read."""
+    """Refuse a key on the command line, where every user of the machine can read it."""
     from ...configs.load import fields
     from ...configs.schema import ConfigError
 
@@ -302,7 +306,7 @@ def _job(config: "RunConfig", lake: Path, name: str, fork: str | None = None) ->
 
 
 def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
-    """Start a daemon; return when it holds the run, or exit as it did."""
+    """Start a daemon; return when it holds the run, or exit with its code."""
     from ..daemon.detach import start
     from ..run.terminal import say
 

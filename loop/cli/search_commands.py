@@ -1,4 +1,4 @@
-"""Commands over all texts of a lake: `search`, `reindex`, `duplicates`."""
+"""Commands on all texts of a lake: `search`, `reindex`, `duplicates`."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -20,7 +20,7 @@ from .common import (
 )
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
-"""What a table of findings has room for."""
+"""How many characters of a text a table shows."""
 
 
 class Searched(StrEnum):
@@ -35,17 +35,21 @@ def search(
     text: Annotated[str, typer.Argument(help='Words, and "phrases" in quotes.', metavar="QUERY")],
     *,
     lake: Lake = DEFAULT_LAKE,
-    table: Annotated[Searched, typer.Option(help="What is searched.")] = Searched.CRITIQUES,
-    vector: Annotated[bool, typer.Option("--vector", help="By meaning, not by words.")] = False,
-    hybrid: Annotated[bool, typer.Option("--hybrid", help="By words and by meaning.")] = False,
+    table: Annotated[Searched, typer.Option(help="The table to search.")] = Searched.CRITIQUES,
+    vector: Annotated[
+        bool, typer.Option("--vector", help="Search by meaning, not by words.")
+    ] = False,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="Search by words and by meaning.")
+    ] = False,
     run: Annotated[str | None, typer.Option("--run", help="Only this run.")] = None,
     iteration: OneIteration = None,
     task: OneTask = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N rows.")] = 20,
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,
 ) -> None:
-    """Find critiques, candidates or prompts by their words, or by what they mean."""
+    """Find critiques, candidates or prompts by words or by meaning."""
     from ..data.files import InputError
     from ..lake.query.row_output import write_frame
     from ..lake.search.text_search import Search
@@ -53,7 +57,7 @@ def search(
 
     with exit_codes():
         if vector and hybrid:
-            raise InputError("--vector and --hybrid exclude each other: give one of them")
+            raise InputError("--vector and --hybrid exclude each other: give only one")
         wanted = Search(
             text=text,
             by_words=not vector,
@@ -71,8 +75,10 @@ def reindex(
     name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    full: Annotated[bool, typer.Option("--full", help="Delete the index, make it anew.")] = False,
-    embed: Annotated[bool, typer.Option("--embed", help="Make vectors, for --hybrid.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Rebuild the index from scratch.")] = False,
+    embed: Annotated[
+        bool, typer.Option("--embed", help="Also make vectors, for --vector and --hybrid.")
+    ] = False,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +101,7 @@ def duplicates(
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     show: Annotated[
-        int | None, typer.Option("--show", min=1, help="List so many of the worst of each kind.")
+        int | None, typer.Option("--show", min=1, help="List the N worst of each kind.")
     ] = None,
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,

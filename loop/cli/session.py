@@ -1,4 +1,4 @@
-"""Working on a run in the foreground: its display, its log, its files, its end."""
+"""A run in the foreground: its display, its log, its file modes, its end."""
 
 import os
 from collections.abc import Generator
@@ -20,7 +20,7 @@ PRIVATE = 0o077
 
 
 def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal":
-    """Return what asks the loop to stop, on a signal or by a command."""
+    """Return the stop signal of the loop: set by a signal or by a command."""
     from ..run.stop import StopSignal
 
     return StopSignal(drain_s=config.drain_s, lift_pause=lift_pause)
@@ -44,7 +44,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
 
 
 def compare_variants(suite: "Suite") -> None:
-    """Work on the runs of a suite, one after another, then print the table that compares them."""
+    """Work on a suite's runs, one after another, then print their comparison."""
     from ..daemon.suite import run_suite
     from ..run.terminal import say
 
@@ -58,7 +58,7 @@ def compare_variants(suite: "Suite") -> None:
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
-    """Run the loop under a display and its log."""
+    """Run the loop with a display and a log."""
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
@@ -78,7 +78,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 settle(folder, announce)
             if stop.paused:
                 reporter.note(
-                    f"run {job.name} is paused; `lpfloop resume {job.name}{where}` lets it go on"
+                    f"run {job.name} is paused; `lpfloop resume {job.name}{where}` continues it"
                 )
 
         ending.enter_context(stop.on_signals())
@@ -102,7 +102,7 @@ def reporting() -> "Generator[Reporter]":
 
 @contextmanager
 def _private_files() -> Generator[None]:
-    """Let nobody but the user read what the loop and its children make."""
+    """Make new files of the loop and its children readable by the user alone."""
     before = os.umask(PRIVATE)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Commands that keep a run whole: `digest`, `verify`, `repair`, `gc`, `compact`, `migrate`."""
+"""Commands that maintain a run: `digest`, `verify`, `repair`, `gc`, `compact`, `migrate`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def digest(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Print the hash of all that a run has made, the same for every way in which it was made."""
+    """Print one hash over all rows of a run, independent of how they were made."""
     from ...stores.digest import run_digest
 
     with exit_codes():
@@ -39,7 +39,7 @@ def verify(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check that all that a run has committed is there; name the units whose rows are not."""
+    """Check that all committed rows of a run are there; name the units whose rows are not."""
     from ...stores.inspection import check_journal, damages
     from ...stores.journal_reader import Reader
     from ..lake.query.row_output import write_objects
@@ -69,11 +69,11 @@ def repair(
     name: RunArgument,
     *,
     redo: Annotated[
-        bool, typer.Option("--redo", help="Also forget what was made of damaged rows.")
+        bool, typer.Option("--redo", help="Also forget what was made from damaged rows.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Put what is damaged into quarantine, and make exactly its units owed again."""
+    """Quarantine damaged files, and plan exactly their units again."""
     from ...stores.inspection import check_journal
     from ...stores.inspection import repair as repair_run
     from ...stores.journal import Journal
@@ -91,7 +91,7 @@ def repair(
     _list(found)
     typer.echo(f"{len({damage.unit for damage in found})} units are owed again")
     if redo:
-        typer.echo(f"{forgotten} units that were made after them are forgotten")
+        typer.echo(f"{forgotten} units made after them are forgotten")
     if found or forgotten:
         say(f"`lpfloop resume {name}{in_lake(lake)}` makes them again")
 
@@ -100,14 +100,17 @@ def gc(
     name: RunArgument,
     *,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Give up the weights of all but the newest K.")
+        int | None,
+        typer.Option(min=1, help="Also remove the weights of all but the newest K checkpoints."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what may go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be removed.")
+    ] = False,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what nothing in a run refers to, and say why each piece may go."""
+    """Remove files to which nothing in a run refers, with the reason for each."""
     from ...stores.garbage import collect, garbage
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
@@ -128,11 +131,11 @@ def gc(
         else:
             _list_garbage(gone, folder, "may go" if dry_run else "are gone")
     if len(gone) < len(found):
-        say(f"{len(found) - len(gone)} files of rows stay: somebody reads run {name}")
+        say(f"{len(found) - len(gone)} files of rows stay, as run {name} is being read")
 
 
 def compact(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Put the rows of finished stages into few files, as a run does by itself bit by bit."""
+    """Merge the rows of finished stages into few files; a run also does so by itself."""
     from ...stores.journal import Journal
     from ...stores.lake import RunWriter
     from ...stores.packing import pack_all
@@ -148,7 +151,7 @@ def compact(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 
 def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Bring the journal of a run that an older lpfloop wrote up to date."""
+    """Update the journal of a run that an older lpfloop wrote."""
     from ...stores.journal import migrated
     from ...stores.lake import run_folder
 
@@ -161,7 +164,7 @@ def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 
 def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List the places at which a test can make a process fail."""
+    """List the points at which a test can make a process fail."""
     import polars as pl
 
     from ...stores.failpoints import FAILPOINTS

@@ -1,4 +1,4 @@
-"""Printing what was read: JSON for programs, tables for people, hostile text made harmless."""
+"""Output of results: JSON for programs, tables for people, control characters made visible."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ def print_results(evaluations: Sequence[Evaluation]) -> None:
 
 
 def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> None:
-    """Print who works on a run, its stages, what it has spent, its counts and results."""
+    """Print a run's process, stages, spending, counts and results."""
     console = Console()
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
     if status["bucket"]:
-        where = f"rows and models lie in {status['bucket']}; the journal is at {status['folder']}"
+        where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         console.print(where, highlight=False, markup=False, soft_wrap=True)
     console.print(_stages(status["iterations"]))
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
@@ -84,7 +84,7 @@ def _count(number: int) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """Return a time for a table; None is not known."""
+    """Return a duration for a table; None means unknown."""
     if seconds is None:
         return "?"
     minutes, rest = divmod(seconds, 60)
@@ -102,7 +102,7 @@ def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
 
 
 def _account(account: Mapping[str, Any]) -> str:
-    """Return how many items a filter received, kept and dropped, why, and one id of each fate."""
+    """Return how many items a filter received, kept and dropped, why, and an id of each outcome."""
     what = f"{account['filter']}: {account['received']:,} {account['items']}"
     dropped = [o for o in account["outcomes"] if o["count"] and not keeps(o["outcome"])]
     kept = [o for o in account["outcomes"] if keeps(o["outcome"]) and o["outcome"] != KEPT]
@@ -117,7 +117,7 @@ def _fate(name: str, outcome: Mapping[str, Any]) -> str:
 
 
 def _alike(what: str, found: Mapping[str, Any]) -> str:
-    """Return how much is alike among an iteration's candidates, or among all prompts."""
+    """Return how many near copies are among an iteration's candidates, or among all prompts."""
     if what == "prompts":
         overlapping = f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap"
         return f"{found['near_across']:,} of {found['rows']:,} prompts; {overlapping} with train"

@@ -19,16 +19,16 @@ AnyId = Annotated[
     str,
     typer.Argument(
         help="Id of a prompt, candidate, critique, preference, pair, demonstration or checkpoint; "
-        "its beginning will do.",
+        "its beginning is enough.",
         metavar="ID",
     ),
 ]
 OfRun = Annotated[
-    str | None, typer.Option("--run", help="Name of the run; default: the latest that has it.")
+    str | None, typer.Option("--run", help="Name of the run; default: the latest with this id.")
 ]
 PageForm = Annotated[
     Form,
-    typer.Option("--format", help="auto and table: a page to read; else its rows in this form."),
+    typer.Option("--format", help="auto and table: a page to read; else rows in this format."),
 ]
 PAGE = (Form.AUTO, Form.TABLE)
 
@@ -42,7 +42,7 @@ def show(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an id names: its prompt, the candidates, critiques and pairs, and why."""
+    """Show the row of an id with its prompt, candidates, critiques and pairs, and why."""
     from ..lake.trace.find_row import find_run
     from ..lake.trace.show import shown
 
@@ -73,7 +73,7 @@ def lineage(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Trace an id: up to prompt, source and M_0; down to the checkpoints and their evaluations."""
+    """Trace an id up to prompt, source and M_0, and down to checkpoints and their evaluations."""
     from ...stores.schemas import plain
     from ..lake.trace.find_row import find_run
     from ..lake.trace.graph import print_lineage
@@ -107,12 +107,12 @@ def diff(
         int | None, typer.Option("--to", min=0, help="Second iteration; default: the last.")
     ] = None,
     to_run: Annotated[
-        str | None, typer.Option("--to-run", help="Run of the second iteration, if another.")
+        str | None, typer.Option("--to-run", help="Run of the second iteration, if it is another.")
     ] = None,
     task: OneTask = None,
     metric: Annotated[str | None, typer.Option(help="Only this metric.")] = None,
     benchmark: Annotated[
-        str, typer.Option(help="Which measurement; default: the held-out prompts.")
+        str, typer.Option(help="Name of the benchmark; default: the held-out prompts.")
     ] = "held-out",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Changes listed on the page.")] = 10,
     answers: Annotated[
@@ -121,7 +121,7 @@ def diff(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two iterations prompt by prompt: who flipped, by how much, and how sure that is."""
+    """Compare two iterations prompt by prompt: what changed, by how much, and how surely."""
     from ..lake.trace.diff import Wanted, diff_of
 
     wanted = Wanted(
@@ -151,4 +151,4 @@ def diff(
 
 def _one_form(form: Form, *, as_json: bool) -> None:
     if as_json and form is not Form.AUTO:
-        raise FormError(f"--json and --format {form} exclude each other: give one of them")
+        raise FormError(f"--json and --format {form} exclude each other: give only one")

@@ -1,4 +1,4 @@
-"""Re-attaching the display to a run that goes on in another process, by reading its journal."""
+"""The display of a run in another process, from its journal."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ COUNTS = ("rows", "tokens", "prompt_tokens", "calls", "retries", "unscored", "fa
 
 @dataclass(kw_only=True)
 class Watcher:
-    """Tells a reporter what the journal of a run says, as if it stood in the run's own process."""
+    """Reports a run's progress from its journal, as a reporter in the run's own process would."""
 
     reader: Reader
     reporter: Reporter
@@ -24,7 +24,7 @@ class Watcher:
     _paused: bool = field(default=False, init=False)
 
     def watch(self) -> str:
-        """Report until nobody works on the run any more; return how it ended."""
+        """Report until no process works on the run any more; return how it ended."""
         for stage in self._stages():
             self._seen[stage.iteration, stage.stage] = stage
             if stage.owed:
@@ -65,7 +65,7 @@ class Watcher:
         self.reporter.begin(stage.iteration, stage.stage, planned=stage.planned, done=done)
 
     def _advance(self, before: Progress | None, now: Progress) -> None:
-        """Report the units that were done meanwhile, their sums with the last of them."""
+        """Report the units done since the last look, their sums with the last unit."""
         more = {
             name: getattr(now, name) - (0 if before is None else getattr(before, name))
             for name in COUNTS
@@ -81,5 +81,5 @@ class Watcher:
 
     def _ending(self) -> str:
         ends = self.reader.events("end")
-        why = str(ends[-1]) if ends else "it has not ended by itself"
-        return f"nobody works on run {self.reader.folder.name}: {why}"
+        why = str(ends[-1]) if ends else "it did not end by itself"
+        return f"no process works on run {self.reader.folder.name}: {why}"

@@ -20,12 +20,12 @@ def winrate(
 ) -> None:
     """Write the win-rate of a file of annotations in AlpacaEval's format.
 
-    As one JSON document it has the win-rate alone, and what `by` and `versus` ask for; in the other
-    forms it is a row for the model, and one for each group.
+    As one JSON document it holds only the win-rate, and what `by` and `versus` ask for; in other
+    formats it is a row for the model, and one for each group.
 
     Raises:
         InputError: for a file that can not be used.
-        FormError: if there is none.
+        FormError: if no file is named.
     """
     import polars as pl
 
@@ -36,7 +36,7 @@ def winrate(
     from .tables import print_json
 
     if preferences is None:
-        raise FormError("eval winrate: say of which file, with --preferences FILE")
+        raise FormError("eval winrate: needs a file, with --preferences FILE")
     is_table(form, as_json=as_json)
     found = read_annotations(preferences, by=by)
     ahead = None if versus is None else lead(found, read_annotations(versus))

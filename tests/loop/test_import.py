@@ -339,7 +339,7 @@ def test_the_same_files_again_do_nothing(file, tmp_path) -> None:
     before = run_digest(lake / "runs" / "x")
     second = invoke("import", path, "--run", "x", "--lake", lake)
     assert (first.exit_code, second.exit_code) == (0, 0)
-    assert "nothing was left to do" in second.stdout
+    assert "nothing to do" in second.stdout
     assert run_digest(lake / "runs" / "x") == before
     other = invoke("import", file({"prompt": "z"}, name="z.jsonl"), "--run", "x", "--lake", lake)
     assert other.exit_code == Exit.BAD_INPUT
@@ -375,7 +375,7 @@ def test_an_import_that_was_killed_is_finished_by_the_same_command(file, tmp_pat
     for name in ("killed", "whole"):
         told = invoke(*arguments, name)
         assert told.exit_code == 0, told.stderr
-        assert "nothing was left" not in told.stdout
+        assert "nothing to do" not in told.stdout
     assert run_digest(lake / "runs" / "killed") == run_digest(lake / "runs" / "whole")
 
 
@@ -415,7 +415,7 @@ def test_annotations_are_added_beside_the_machines_ratings(file, load, tmp_path)
     (preference,) = rows(run, "preferences")
     assert (preference["annotator"], preference["preferred"]) == ("human:ada", "second")
     assert preference["order"] == "swapped"
-    assert "nothing was left to do" in invoke(*arguments).stdout
+    assert "nothing to do" in invoke(*arguments).stdout
     # Another file with the same words says nothing new.
     more = file(rated, {**rated, "annotator": "bob"}, name="more.jsonl")
     assert invoke("import", more, "--run", "x", "--lake", tmp_path / "lake").exit_code == 0

@@ -205,7 +205,7 @@ def test_watch_shows_the_run_until_it_ends(slow):
     wait_until(lambda: ended(pid))
     stdout, stderr = watching.communicate(timeout=60)
     assert watching.returncode == 0, stderr
-    assert "nobody works on run slow: NothingToTrainOn" in stdout
+    assert "no process works on run slow: NothingToTrainOn" in stdout
     assert "6/6 units" in stderr
 
 

@@ -142,8 +142,8 @@ def test_a_served_model_writes_more_after_the_shipped(tmp_path):
     ("arguments", "message"),
     [
         (("--aspect", "wit"), "no principles of 'wit' are shipped; there are calibration"),
-        (("--model", "tiny"), "say which aspect, with --aspect"),
-        (("--aspect", "honesty", "--count", 3), "are for what a model writes; say which: --model"),
+        (("--model", "tiny"), "an aspect is needed, with --aspect"),
+        (("--aspect", "honesty", "--count", 3), "need a model that writes, with --model"),
         (("--aspect", "honesty", "--model", "nowhere"), "nowhere: no such model folder"),
     ],
 )

@@ -223,10 +223,10 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["winrate", "--reward", "tiny"], "--reward is about a file: `lpfloop eval reward"),
-        (["reward", "--versus", "a"], "--versus is about a file: `lpfloop eval winrate"),
+        (["winrate", "--reward", "tiny"], "--reward belongs to `lpfloop eval reward"),
+        (["reward", "--versus", "a"], "--versus belongs to `lpfloop eval winrate"),
         (["winrate", "--preferences", "a", "--preferences", "b"], "give --preferences once"),
-        (["some-run", "--human", "a"], "--human is about a file"),
+        (["some-run", "--human", "a"], "--human belongs to"),
     ],
 )
 def test_options_of_another_use_are_refused(words, reason):

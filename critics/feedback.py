@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from ..configs.schema import ConfigError, CriticConfig
-from ..stores.keys import digest
+from ..stores.keys import Json, digest
 from ..stores.records import Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
 from .judge import Question, user_message
@@ -74,6 +74,11 @@ class FeedbackCritic:
         templates = digest(list(self.templates.values()))
         rubric = [aspect.texts for aspect in self.aspects]
         return digest([templates, rubric, dict(self.task_aspects), self.use_reference])
+
+    @property
+    def fingerprint(self) -> Mapping[str, Json]:
+        """What of it must not change while a run goes on."""
+        return {"templates": self.digest}
 
     def ask(self, prompt: Prompt, answer: str) -> Question[AspectRatings]:
         """Return what to ask about `answer`."""

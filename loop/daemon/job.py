@@ -11,23 +11,11 @@ from pathlib import Path
 
 from ...configs.load import resolved, semantic
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.feedback import FeedbackCritic
-from ...critics.grading.graded_aspects import SCALES
-from ...critics.grading.grader import Grader
-from ...critics.quality.prompt_review import Reviewer
 from ...stores.journal import Journal, migrated
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
-from ..evaluation.probe_sets import PROBES, probes_digest
-from ..evaluation.reference_outputs import REFERENCE, reference_digest
 from ..lake.imports import require_loop
-from ..run.completers import Completers
-from ..run.models import Models
-from ..run.panel import Panels
-from ..run.prompt_filters import EVERYTHING, Filters
-from ..stages.mix import MIX, mix_digests, mix_of
-from ..stages.supervised_set import source_digest, source_of
 from .derived_run import GIVEN, Given
 
 
@@ -47,51 +35,13 @@ class Job:
     retry_unscored: bool = False
 
 
-def fingerprint_of(
-    config: RunConfig,
-    models: Models,
-    critic: FeedbackCritic,
-    panels: Panels,
-    completers: Completers | None = None,
-    filters: Filters = EVERYTHING,
-    grader: Grader | None = None,
-) -> Mapping[str, Json]:
-    """Return what must not change while a run goes on: semantic fields and the models' hashes."""
-    compared: Mapping[str, Json] = {
-        "annotators": {role: served.params for role, served in models.annotators.items()},
-        "pool": panels.digests,
-    }
-    reference, probes = config.assessment.reference, config.assessment.probes
-    mix, supervised = mix_of(config), source_of(config)
-    return {
-        "config": semantic(config),
-        "policy": models.initial.params,
-        "critic": models.feedback.params,
-        "reward": models.reward_id,
-        "templates": critic.digest,
-        **(compared if models.annotators else {}),
-        **({} if completers is None else {"completers": _completing(models, completers)}),
-        **({} if filters.reviewer is None else {"reviewer": _reviewing(models, filters.reviewer)}),
-        **({} if grader is None else {"grading": _grading(models, grader)}),
-        **({} if reference is None else {REFERENCE: reference_digest(reference)}),
-        **({} if probes is None else {PROBES: probes_digest(probes)}),
-        **({MIX: mix_digests(mix)} if mix else {}),
-        **({} if supervised is None else {"next_token": source_digest(supervised)}),
-    }
+def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return what must not change while a run goes on: semantic fields, and what it asks and reads.
 
-
-def _completing(models: Models, completers: Completers) -> Mapping[str, Json]:
-    served = {name: served.params for name, served in models.completers.items()}
-    return {"served": served, **completers.digests}
-
-
-def _grading(models: Models, grader: Grader) -> Mapping[str, Json]:
-    templates = {aspect: grader.digest(aspect) for aspect in SCALES}
-    return {"served": models.grader.params, "templates": templates}
-
-
-def _reviewing(models: Models, reviewer: Reviewer) -> Mapping[str, Json]:
-    return {"served": models.reviewer.params, "asked": reviewer.digest}
+    Each of the resources gives its own part, or nothing if the run does not have it.
+    """
+    parts = {name: part for resource in resources for name, part in resource.items()}
+    return {"config": semantic(config), **parts}
 
 
 def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:

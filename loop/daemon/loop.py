@@ -21,12 +21,19 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
 from ..evaluation.probe import probe
-from ..evaluation.probe_sets import require_probes
+from ..evaluation.probe_sets import probes_fingerprint, require_probes
+from ..evaluation.reference_outputs import reference_fingerprint
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.needs import require_needs
 from ..run.completers import completers_of
 from ..run.conditioning import control_of
+from ..run.fingerprint import (
+    annotators_fingerprint,
+    completers_fingerprint,
+    grader_fingerprint,
+    reviewer_fingerprint,
+)
 from ..run.fork import Fork
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -40,10 +47,10 @@ from ..run.run_grader import grader_of
 from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
-from ..stages.mix import mix_of, require_mix
+from ..stages.mix import mix_fingerprint, mix_of, require_mix
 from ..stages.retry_unscored import to_retry
 from ..stages.select_prompts import Suitable, suitable
-from ..stages.supervised_set import require_supervised
+from ..stages.supervised_set import require_supervised, supervised_fingerprint
 from ..stages.train import TRAIN
 from .control import ControlServer, Operator
 from .derived_run import Given, begin, stored_given, train_given
@@ -125,7 +132,19 @@ def opened(
         )
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    fingerprint = fingerprint_of(job.config, models, critic, panels, completers, filters, grader)
+    fingerprint = fingerprint_of(
+        job.config,
+        models.fingerprint,
+        critic.fingerprint,
+        annotators_fingerprint(models, panels),
+        completers_fingerprint(models, completers),
+        reviewer_fingerprint(models, filters),
+        grader_fingerprint(models, grader),
+        reference_fingerprint(job.config),
+        probes_fingerprint(job.config),
+        mix_fingerprint(job.config),
+        supervised_fingerprint(job.config),
+    )
     store = RunWriter(open_journal(folder, job, fingerprint))
     try:
         retried = to_retry(store.journal) if job.retry_unscored else []

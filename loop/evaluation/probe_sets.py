@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.schema import ConfigError
+from ...configs.schema import ConfigError, RunConfig
 from ...critics.checks import validate_check
 from ...critics.verify import FACTS, MATH
+from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import text_of, to_prompt
@@ -29,13 +30,16 @@ class Probes:
     probe_of: Mapping[str, str]
 
 
-def probes_digest(place: str) -> str:
-    """Return what probes are known by: the hash of their file, or the tiny world.
+def probes_fingerprint(config: RunConfig) -> Mapping[str, Json]:
+    """Return what of a run's probes must not change: the hash of their file, or the tiny world.
 
     Raises:
         InputError: if the file can not be read.
     """
-    return TINY if place == TINY else file_digest(Path(place))
+    place = config.assessment.probes
+    if place is None:
+        return {}
+    return {PROBES: TINY if place == TINY else file_digest(Path(place))}
 
 
 def load_probes(place: str) -> Probes:

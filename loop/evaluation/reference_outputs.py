@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...configs.schema import RunConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Prompt
@@ -45,6 +46,16 @@ def reference_digest(place: str) -> str:
         InputError: if the file can not be read.
     """
     return TINY if place == TINY else file_digest(Path(place))
+
+
+def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
+    """Return what of a run's reference outputs must not change.
+
+    Raises:
+        InputError: as `reference_digest`.
+    """
+    place = config.assessment.reference
+    return {} if place is None else {REFERENCE: reference_digest(place)}
 
 
 def require_outputs(place: str, prompts: Sequence[Prompt]) -> None:

@@ -124,6 +124,12 @@ class Models:
             completers={model.name: _completer(model) for model in completers},
         )
 
+    @property
+    def fingerprint(self) -> Mapping[str, Json]:
+        """What of the models that every run has must not change while it goes on."""
+        initial, feedback = self.initial.params, self.feedback.params
+        return {"policy": initial, "critic": feedback, "reward": self.reward_id}
+
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`; engines that no stage will use again are closed.
 

@@ -7,7 +7,7 @@ both sides say the same, or if an earlier row had it. Nobody decided where both 
 the chosen answer's is not the higher one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -63,6 +63,12 @@ def require_mix(files: Sequence[Path]) -> None:
 def mix_digests(files: Sequence[Path]) -> list[Json]:
     """Return the hashes of the files' bytes, with the names that their rows bear."""
     return [[path.name, file_digest(path)] for path in files]
+
+
+def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
+    """Return what of the files that a run's recipe mixes in must not change."""
+    files = mix_of(config)
+    return {MIX: mix_digests(files)} if files else {}
 
 
 def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:

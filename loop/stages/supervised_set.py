@@ -6,7 +6,7 @@ run holds out. It belongs to the run, not to an iteration: committed once, each 
 beside its own rows.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ...configs.schema import PromptsConfig, RunConfig
 from ...policies.trainers.trainer_job import SupervisedSet
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
-from ...stores.keys import digest
+from ...stores.keys import Json, digest
 from ...stores.records import Candidate, Demonstration, Prompt, Receipt
 from ...stores.schemas import RowsByType, to_table
 from ...stores.sealing import write_parts
@@ -91,13 +91,16 @@ def source_of(config: RunConfig) -> str | None:
     return settings.source or config.prompts.source if settings.weight else None
 
 
-def source_digest(source: str) -> str:
-    """Return a hash of what the source holds.
+def supervised_fingerprint(config: RunConfig) -> Mapping[str, Json]:
+    """Return what of a run's supervised set must not change: what its source holds.
 
     Raises:
         InputError: if it can not be read.
     """
-    return TINY if source == TINY else file_digest(Path(source))
+    source = source_of(config)
+    if source is None:
+        return {}
+    return {"next_token": TINY if source == TINY else file_digest(Path(source))}
 
 
 def require_supervised(config: RunConfig, prompts: Sequence[Prompt]) -> None:

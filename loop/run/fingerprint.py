@@ -1,0 +1,44 @@
+"""What of the models that a run asks must not change while it goes on.
+
+Each function gives one resource's part of the run's fingerprint: which models are asked, and by
+what. A resource that a run does not have gives nothing.
+"""
+
+from collections.abc import Mapping
+
+from ...critics.grading.graded_aspects import SCALES
+from ...critics.grading.grader import Grader
+from ...stores.keys import Json
+from .completers import Completers
+from .models import Models
+from .panel import Panels
+from .prompt_filters import Filters
+
+
+def annotators_fingerprint(models: Models, panels: Panels) -> Mapping[str, Json]:
+    """Return the part of those who compare answers."""
+    served = {role: served.params for role, served in models.annotators.items()}
+    return {"annotators": served, "pool": panels.digests} if served else {}
+
+
+def completers_fingerprint(models: Models, completers: Completers | None) -> Mapping[str, Json]:
+    """Return the part of the pool of models that completes prompts."""
+    if completers is None:
+        return {}
+    served = {name: served.params for name, served in models.completers.items()}
+    return {"completers": {"served": served, **completers.digests}}
+
+
+def reviewer_fingerprint(models: Models, filters: Filters) -> Mapping[str, Json]:
+    """Return the part of who judges prompts."""
+    if filters.reviewer is None:
+        return {}
+    return {"reviewer": {"served": models.reviewer.params, "asked": filters.reviewer.digest}}
+
+
+def grader_fingerprint(models: Models, grader: Grader | None) -> Mapping[str, Json]:
+    """Return the part of who grades completions."""
+    if grader is None:
+        return {}
+    templates = {aspect: grader.digest(aspect) for aspect in SCALES}
+    return {"grading": {"served": models.grader.params, "templates": templates}}

@@ -43,6 +43,11 @@ class OwnFunction:
         """The hash of its file's bytes."""
         return hashlib.sha256(self.source).hexdigest()
 
+    @property
+    def identity(self) -> list[str]:
+        """What keys hold of it."""
+        return ["function", self.name, self.sha256]
+
     def __call__(self, *arguments: Any) -> Any:
         """Call it.
 
@@ -63,10 +68,23 @@ def names_function(place: str) -> bool:
 def hash_of(place: str) -> str | None:
     """Return the hash of the file that a function's place names now; None if it is not there."""
     try:
-        path = _path(place.rpartition(":")[0])
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except (ConfigError, OSError):
+        return file_of(place)[2]
+    except ConfigError:
         return None
+
+
+def file_of(place: str) -> tuple[Path, bytes, str]:
+    """Return the file that a function's place names, its bytes and their hash.
+
+    Raises:
+        ConfigError: if it is not there.
+    """
+    path = _path(place.rpartition(":")[0])
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{place}: {path} cannot be read: {error.strerror}") from error
+    return path, source, hashlib.sha256(source).hexdigest()
 
 
 def own_function(place: str, *, arguments: int) -> OwnFunction:
@@ -76,11 +94,7 @@ def own_function(place: str, *, arguments: int) -> OwnFunction:
         ConfigError: if there is no such function, or importing it fails, naming the line.
     """
     where, _, name = place.rpartition(":")
-    path = _path(where)
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{place}: {path} cannot be read: {error.strerror}") from error
+    path, source, _ = file_of(place)
     try:
         module = _module(path, source) if where.endswith(".py") else importlib.import_module(where)
     # What a user's file raises while it is imported can be anything.
@@ -104,6 +118,8 @@ def _path(where: str) -> Path:
         raise ConfigError(f"{where}: no such module ({error})") from error
     if spec is None or not spec.has_location or spec.origin is None:
         raise ConfigError(f"{where}: no such module is installed; a file is named ./{where}.py")
+    if not spec.origin.endswith(".py"):
+        raise ConfigError(f"{where}: its source is not at hand, so that it cannot be kept")
     return Path(spec.origin)
 
 

@@ -93,6 +93,9 @@ class CriticConfig(Section):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
     kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
+    verifier: Place | None = semantic(
+        None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
+    )
     templates: str = semantic("paper", "name of a shipped set of templates, or a folder")
     aspects: str = semantic("paper", "name of a shipped aspects file, or a YAML file")
     task_aspects: dict[str, str] = semantic(
@@ -112,7 +115,8 @@ class RewardConfig(Section):
     """The reward model r."""
 
     model: Place = semantic(
-        "tiny", "'tiny', 'none', or a folder with a sequence classifier of one label"
+        "tiny",
+        "'tiny', 'none', a folder with a sequence classifier of one label, or ./FILE.py:NAME",
     )
     batch_size: int = semantic(32, "conversations in one forward pass", ge=1)
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)

@@ -2,7 +2,7 @@
 
 Math compares the final answer with the reference's, facts the claims with the abstract's sentences,
 and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates the aspect of the
-task.
+task. Ratings are those of the user's own verifier, where one is configured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ..stores.keys import canonical_json, digest
+from ..configs.own_function import OwnFunction
+from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
 from .claims import check_claims
 from .judge import Reading, Status
 from .math_answers import Final, final_answer, quick_equal
 from .math_pool import MathPool
+from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"
+OWN = "verified"
+"""The metric of the user's own verifier: the share of answers that it rates 1."""
 SEMANTICS = 1
 """Raised when the same answer may get another verdict, so that stored ones are made anew."""
 
@@ -45,12 +49,14 @@ class Verdict:
     `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
     `self_identified`: those that apply to the prompt. An answer whose math can not be verified, or
     that makes no claim, counts 0 there, as it does not show what was asked for. `rating` is None,
-    with `reason` saying why, if nothing was decided.
+    with `reason` saying why, if nothing was decided. The user's own verifier adds `verified` (1 if
+    it rates 1), and `remark` is its comment.
     """
 
     metrics: tuple[tuple[str, float], ...]
     rating: Rating | None
     reason: str
+    remark: str | None = None
 
 
 class Verifier:
@@ -59,8 +65,14 @@ class Verifier:
     Close it after use, or use it as a context manager. The pool starts when it is first needed.
     """
 
-    def __init__(self, *, workers: int = 2, limit_s: int = 10) -> None:
-        """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison."""
+    def __init__(
+        self, own: OwnFunction | None = None, *, workers: int = 2, limit_s: int = 10
+    ) -> None:
+        """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison.
+
+        Ratings are those of `own`, if it is given.
+        """
+        self.own = own
         self._pool = MathPool(workers, limit_s)
 
     def __enter__(self) -> Self:
@@ -85,8 +97,27 @@ class Verifier:
         """Whether math-verify has been needed."""
         return self._pool.started
 
+    def params(self, others: Json) -> Json:
+        """Return what the keys of a stage hold that verifies: `others`, and the user's verifier."""
+        return others if self.own is None else [others, self.own.identity]
+
     def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return the verdict on each (prompt, answer).
+
+        Raises:
+            MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
+            ConfigError: if the user's own verifier fails.
+        """
+        verdicts = self.check(items)
+        if self.own is None:
+            return verdicts
+        return [
+            _rated(verdict, own_rating(self.own, *item))
+            for verdict, item in zip(verdicts, items, strict=True)
+        ]
+
+    def check(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+        """Return the verdict on each (prompt, answer) by its reference and its checks alone.
 
         Raises:
             MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
@@ -127,6 +158,14 @@ def _verdict(prompt: Prompt, answer: str, math: str | None) -> Verdict:
         return Verdict((), None, Status.NO_CHECK.value)
     metrics = tuple(metric for part in parts for metric in part.metrics)
     return Verdict(metrics, parts[0].rating, parts[0].reason)
+
+
+def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
+    """Let the user's own verifier rate an answer; what can be measured besides stays."""
+    if said is None:
+        return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
+    rating, comment = said
+    return Verdict((*verdict.metrics, (OWN, float(rating == 1))), rating, OWN, comment)
 
 
 def _math(outcome: str) -> Verdict:
@@ -174,11 +213,13 @@ class VerifierCritic:
     """The verifier as a critic: a verdict becomes the rating of the task's aspect, and a text."""
 
     task_aspects: Mapping[str, str]
+    own: OwnFunction | None = None
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS])
+        own = [] if self.own is None else [self.own.identity]
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *own])
 
     def aspect(self, prompt: Prompt) -> str:
         """Return the aspect that is rated for a prompt."""
@@ -189,7 +230,7 @@ class VerifierCritic:
         name = self.aspect(prompt)
         if verdict.rating is None:
             return Reading(verdict.reason, (AspectRating(name=name, rating=None, comment=""),))
-        rated = AspectRating(name=name, rating=verdict.rating, comment=REMARKS[verdict.reason])
+        rated = AspectRating(name=name, rating=verdict.rating, comment=_remark(verdict))
         return Reading(Status.SCORED.value, (rated,))
 
     def text(self, prompt: Prompt, verdict: Verdict) -> str:
@@ -198,4 +239,9 @@ class VerifierCritic:
         if verdict.rating is None:
             return ""
         scores = canonical_json({name: verdict.rating})
-        return f"{name}: {REMARKS[verdict.reason]} Score: {verdict.rating}\n{scores}"
+        return f"{name}: {_remark(verdict)} Score: {verdict.rating}\n{scores}"
+
+
+def _remark(verdict: Verdict) -> str:
+    """Return a sentence on a verdict: one of `REMARKS`, or what the user's own verifier said."""
+    return REMARKS[verdict.reason] if verdict.remark is None else verdict.remark

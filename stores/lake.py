@@ -3,7 +3,8 @@
 
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
 journal.sqlite, parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/,
-reward_models/SHA256/, quarantine/ (damaged files), work/ (unpublished), logs/.
+reward_models/SHA256/, own/ (copies of the user's own code), quarantine/ (damaged files), work/
+(unpublished), logs/.
 """
 
 import re
@@ -16,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from .committer import Committer, Finished, seal, when_there_is_room
-from .durable import make_folder, sweep
+from .durable import make_folder, sweep, write_file
 from .failpoints import reach
 from .journal import Journal
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
@@ -41,6 +42,7 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
 CANARIES = "canaries"
+OWN = "own"
 QUARANTINE = "quarantine"
 COLLECTED = "collected"
 
@@ -145,7 +147,7 @@ class RunWriter:
             make_folder(self.folder / name)
         reach("lake.recover")
         # Not work/: a trainer that outlived its daemon may still write there.
-        for name in (PARTS, PACKS, *MODELS, CANARIES, QUARANTINE):
+        for name in (PARTS, PACKS, *MODELS, CANARIES, OWN, QUARANTINE):
             sweep(self.folder / name)
         self._giving_up = threading.Event()
         self._units = UnitRows(self.folder)
@@ -242,6 +244,18 @@ class RunWriter:
     def publish(self, path: Path) -> None:
         """Publish a finished file or folder of the run's folder, such as a checkpoint."""
         self.when_there_is_room(lambda: self._objects.publish(path))
+
+    def keep_own(self, name: str, source: bytes) -> None:
+        """Keep a copy of a file of the user's own, unless it is kept already."""
+        path = self.folder / OWN / name
+
+        def keep() -> None:
+            make_folder(path.parent)
+            write_file(path, source)
+            self._objects.publish(path)
+
+        if not path.exists():
+            self.when_there_is_room(keep)
 
     def close(self) -> None:
         """Make durable what was handed over, close the journal and release its lock."""

@@ -134,9 +134,11 @@ def train(
 def _configuration(run: "RunReader") -> "RunConfig":
     """Return the configuration of a run of the loop."""
     from ...configs.load import stored_config
+    from ..daemon.own_files import require_own_files
     from ..lake.imports import require_loop
 
     require_loop(run.journal)
+    require_own_files(run.journal)
     return stored_config(json.loads(run.journal.meta("config") or "{}"), (), os.environ)
 
 

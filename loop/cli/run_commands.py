@@ -145,6 +145,7 @@ def resume(
     from ...stores.journal import migrated
     from ...stores.lake import run_folder
     from ..daemon.control import alive
+    from ..daemon.own_files import require_own_files
     from ..lake.imports import require_loop
     from ..lake.query.runs import open_run
     from ..run.terminal import say
@@ -171,6 +172,7 @@ def resume(
             reader.close()
             _lift_pause(run_folder(lake, name), raised, retry_unscored=retry_unscored)
             return
+        require_own_files(reader.journal)
         config = stored_config(stored, raised, os.environ)
         again = list(_to_ask_again(reader)) if retry_unscored else []
         if detach:

@@ -18,6 +18,7 @@ from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from .job import Job
 from .loop import iteration, opened
+from .own_files import require_own_files
 
 
 def evaluate_run(
@@ -42,6 +43,7 @@ def evaluate_run(
 def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Reporter) -> str:
     reader = open_run(lake, name)
     require_loop(reader.journal)
+    require_own_files(reader.journal)
     config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
     rows = reader.scan("checkpoints").sort("iteration").collect().to_dicts()
     reader.close()

@@ -17,6 +17,7 @@ from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
 from ..lake.imports import require_loop
 from .derived_run import GIVEN, Given
+from .own_files import require_own_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     migrated(folder)
     reader = Reader(folder)
     require_loop(reader)
+    require_own_files(reader)
     before = reader.meta("fingerprint") or "{}"
     reader.close()
     unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe))}

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.feedback import FeedbackCritic
+from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
+from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
@@ -55,6 +58,7 @@ from ..stages.train import TRAIN
 from .control import ControlServer, Operator
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job, fingerprint_of, open_journal
+from .own_files import keep_own_files, own_digests, own_files
 
 PROMPTS_A_PART = 4096
 
@@ -89,6 +93,7 @@ def run_loop(
             run.store.packer.wait(lambda: stop.requested)
         except (
             Stopped,
+            ConfigError,
             NothingToTrainOn,
             EngineError,
             TrainingError,
@@ -118,6 +123,7 @@ def opened(
     """
     folder = run_folder(job.lake, job.name)
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
     filters = Filters.from_config(job.config)
@@ -130,6 +136,8 @@ def opened(
             completers=() if completers is None else completers.others,
             grading=grader is not None,
         )
+        if names_function(job.config.reward.model):
+            require_importable(job.config.reward.model)
     except EngineError as error:
         raise ConfigError(str(error)) from error
     fingerprint = fingerprint_of(
@@ -144,11 +152,13 @@ def opened(
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
         supervised_fingerprint(job.config),
+        own_digests(own_files(job.config)),
     )
     store = RunWriter(open_journal(folder, job, fingerprint))
     try:
+        keep_own_files(store, own_files(job.config))
         retried = to_retry(store.journal) if job.retry_unscored else []
-        with Verifier() as verifier, _forked(job, store) as fork:
+        with Verifier(verifying) as verifier, _forked(job, store) as fork:
             run = Run(
                 name=job.name,
                 config=job.config,

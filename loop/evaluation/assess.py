@@ -165,7 +165,7 @@ def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
         scores = [s for chunk in range(answers.chunks) for s in prompt_scores(measured(chunk))]
         return {Score: scores, Evaluation: summarise(scores)}
 
-    work = it.whole(MEASURE, benchmark, answers, critiques)
+    work = it.whole(MEASURE, it.run.verifier.params(benchmark), answers, critiques)
     it.run.make(it.number, f"measure:{benchmark}", work, make)
 
 

@@ -122,7 +122,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
 
-    work = it.whole(BEST_OF_N, params, best.candidates, best.rewards)
+    work = it.whole(BEST_OF_N, it.run.verifier.params(params), best.candidates, best.rewards)
     it.run.make(it.number, "curve", work, make)
 
 

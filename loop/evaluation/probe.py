@@ -93,7 +93,7 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
     prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
     for chunk in range(answered.chunks):
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
-        verdicts = it.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in drawn])
+        verdicts = it.run.verifier.check([(prompts[c.prompt_id], c.text) for c in drawn])
         for candidate, verdict in zip(drawn, verdicts, strict=True):
             yield Score(
                 iteration=it.number,

@@ -17,7 +17,7 @@ from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
 from ...policies.engines.engine import Engine, EngineError, Scorer
-from ...policies.workers.identity import model_digest
+from ...policies.workers.identity import model_digest, scorer_digest
 from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json, digest
 from .model_pool import PoolModel
@@ -87,7 +87,7 @@ class Models:
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
     _scorer: Scorer | None = field(default=None, init=False)
-    _scorer_of: Path | None = field(default=None, init=False)
+    _scorer_of: str | None = field(default=None, init=False)
 
     @classmethod
     def of(
@@ -110,7 +110,7 @@ class Models:
         """
         reward = None
         if config.reward.model != NO_MODEL:
-            reward = model_digest(located(config.reward.model, "reward"), EngineConfig())
+            reward = scorer_digest(located(config.reward.model, "reward"))
         feedback = _served(config.critic.model, config.critic.engine)
         return cls(
             config=config,
@@ -150,13 +150,18 @@ class Models:
 
     def scorer(self, folder: Path | None = None) -> Scorer:
         """Return the running reward model: the one in `folder`, or the configured one."""
-        wanted = folder or Path(located(self.config.reward.model, "reward"))
+        wanted = str(folder or located(self.config.reward.model, "reward"))
         if self._scorer is not None and self._scorer_of != wanted:
             self._close_scorer()
         if self._scorer is None:
             if self.config.exclusive:
                 self._close_all_but(set())
-            self._scorer = open_scorer(wanted, self.config.reward, log=self.logs / "reward.log")
+            self._scorer = open_scorer(
+                wanted,
+                self.config.reward,
+                log=self.logs / "reward.log",
+                identity=None if folder else self.reward_id,
+            )
             self._scorer_of = wanted
         return self._scorer
 

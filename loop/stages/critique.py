@@ -125,7 +125,8 @@ class Judging:
 
     @property
     def _verifier(self) -> VerifierCritic:
-        return VerifierCritic(task_aspects=self.run.config.critic.task_aspects)
+        aspects = self.run.config.critic.task_aspects
+        return VerifierCritic(task_aspects=aspects, own=self.run.verifier.own)
 
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])
@@ -193,4 +194,5 @@ def _verified_aspect(verdict: Verdict) -> tuple[AspectRating, ...]:
     """The verifier's rating beside the feedback model's; none where nothing can be verified."""
     if verdict.rating is None:
         return ()
-    return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=verdict.reason),)
+    comment = verdict.reason if verdict.remark is None else verdict.remark
+    return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.own_function import names_function
 from ...configs.recipes import Quark, Rewarded
 from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
@@ -164,6 +165,7 @@ class OnlineTraining:
                 sampling=config.policy.sampling,
                 engine=config.policy.engine,
                 reward=config.reward,
+                function=self._function,
             ),
         )
 
@@ -182,11 +184,19 @@ class OnlineTraining:
             metrics=canonical_json(finite),
         )
 
-    def _reward_folder(self) -> Path:
+    def _reward_folder(self) -> Path | None:
         run = self.it.run
         if self.reward is not None:
             return run.reward_folder(self.reward)
+        if self._function is not None:
+            return None
         return Path(located(run.config.reward.model, "reward"))
+
+    @property
+    def _function(self) -> str | None:
+        """The place of the user's own reward function, if that rewards the samples."""
+        place = self.it.run.config.reward.model
+        return place if self.reward is None and names_function(place) else None
 
 
 def train_ppo(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:

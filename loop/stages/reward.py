@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ...configs.own_function import names_function
 from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Message, Reward, RewardModel
+from ...stores.records import SCORED, Candidate, Message, Prompt, Reward, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.lines import ScorerLine
@@ -18,6 +19,8 @@ from ..run.run import Run, Stage, Verb
 REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
+UNSCORED = "no_score"
+"""The user's own reward function has none for an answer."""
 
 
 def reward(
@@ -37,6 +40,7 @@ class _Scored:
 
     candidate: Candidate
     messages: tuple[Message, ...]
+    prompt: Prompt
     score: float | None = None
     attempts: int = 0
 
@@ -47,7 +51,9 @@ class _Scored:
 
     def request(self) -> ScoreRequest:
         """Return the conversation to score."""
-        return ScoreRequest(request_id=self.candidate.candidate_id, messages=self.messages)
+        return ScoreRequest(
+            request_id=self.candidate.candidate_id, messages=self.messages, prompt=self.prompt
+        )
 
     def heard(self, answer: float | None) -> "Sequence[_Scored]":
         """Return it with its score."""
@@ -89,7 +95,7 @@ class Scoring:
 
         def commit(unit: Unit, scored: Sequence[_Scored], cost: Advance) -> None:
             rows = [self._row(s.candidate, s.score) for s in scored]
-            unscored = sum(row.status == OVERLONG for row in rows)
+            unscored = sum(row.score is None for row in rows)
             stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
         Pump(
@@ -106,14 +112,13 @@ class Scoring:
             stage.commit(unit, {Reward: rows}, Advance(rows=len(rows)))
 
     def _scored(self, candidate: Candidate) -> "_Scored":
-        return _Scored(candidate=candidate, messages=self._conversation(candidate))
-
-    def _conversation(self, candidate: Candidate) -> tuple[Message, ...]:
         prompt = self.run.prompts[candidate.prompt_id]
-        return (*prompt.messages, Message(role="assistant", content=candidate.text))
+        messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
+        return _Scored(candidate=candidate, messages=messages, prompt=prompt)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
-        missing = UNREWARDED if self.reward_id is None else OVERLONG
+        own = self.model is None and names_function(self.run.config.reward.model)
+        missing = UNREWARDED if self.reward_id is None else UNSCORED if own else OVERLONG
         return Reward(
             candidate_id=candidate.candidate_id,
             prompt_id=candidate.prompt_id,

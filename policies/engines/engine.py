@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...configs.schema import EngineConfig
-from ...stores.records import FinishReason, Message
+from ...stores.records import FinishReason, Message, Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +125,14 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRequest:
-    """One conversation, the answer as its last turn, to be scored by a reward model."""
+    """One conversation, the answer as its last turn, to be scored by a reward model.
+
+    `prompt` is what a reward function of the user's own is shown besides.
+    """
 
     request_id: str
     messages: tuple[Message, ...]
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
 from ..engines.chat import ChatTokenizer
 from ..engines.control_text import conditioned
-from ..engines.engine import Completion, ScoreBatch, ScoreRequest
+from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
+from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
@@ -30,6 +31,7 @@ from ..trainers.step_files import (
     read_prompts,
     reward_row,
     visited,
+    with_prompts,
 )
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import OnlineJob, TrainJob
@@ -100,6 +102,8 @@ class Environment:
         tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
         self.chat = ChatTokenizer(tokenizer, job.model)
         asked = read_prompts(job.data)
+        if online.function is not None:
+            asked = with_prompts(asked, job.data)
         self.prompts = len(asked)
         if settings.reference_reward and any(a.reference is None for a in asked):
             raise TrainingError(
@@ -113,7 +117,7 @@ class Environment:
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
             )
         self._sampler: RolloutSampler | None = None
-        self._scorer = RewardScorer(_reward_folder(job), online.reward)
+        self._scorer = _scorer(job, online)
 
     def refresh(self) -> None:
         """Have the sampler load the folder's present weights."""
@@ -179,6 +183,7 @@ class Environment:
             ScoreRequest(
                 request_id=r.candidate_id,
                 messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
+                prompt=r.asked.prompt,
             )
             for r, c in zip(rollouts, completions, strict=True)
         )
@@ -186,7 +191,10 @@ class Environment:
             ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
             for first in range(0, len(requests), SCORED_TOGETHER)
         )
-        return [score for result in self._scorer.score(batches) for score in result.scores]
+        try:
+            return [score for result in self._scorer.score(batches) for score in result.scores]
+        except EngineError as error:
+            raise TrainingError("refused", str(error)) from error
 
 
 def behind(rollout: Drawn, control: str) -> Drawn:
@@ -195,7 +203,10 @@ def behind(rollout: Drawn, control: str) -> Drawn:
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
 
 
-def _reward_folder(job: TrainJob) -> Path:
+def _scorer(job: TrainJob, online: OnlineJob) -> RewardScorer | OwnScorer:
+    """Return what scores answers: a reward model, or the user's own function."""
+    if online.function is not None:
+        return OwnScorer(online.function, online.reward, online.reward_id)
     if job.reward is None:
         raise TrainingError("refused", f"{job.method} needs a reward model; give --reward")
-    return job.reward
+    return RewardScorer(job.reward, online.reward)

@@ -52,28 +52,29 @@ def frozen_reference(job: TrainJob, device: torch.device) -> Any:
     return model.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
 
 
-def value_model(job: TrainJob, reward: Path, device: torch.device) -> ValueModel:
-    """Build the value model of a reward model's folder.
+def value_model(job: TrainJob, device: torch.device) -> ValueModel:
+    """Build the value model: of the reward model's weights, or the policy's where that has none.
 
     Raises:
         TrainingError: of kind `refused`, when the reward model's tokenizer is not the policy's.
     """
+    source = job.value_source
     own, other = (
         AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
-        for folder in (job.model, reward)
+        for folder in (job.model, source)
     )
     if own != other:
         raise TrainingError(
             "refused",
-            f"PPO's value model begins as the reward model {reward}, which has another tokenizer "
+            f"PPO's value model begins as the reward model {source}, which has another tokenizer "
             f"than the policy {job.model}; give a reward model of the policy's family",
         )
     backbone: Any = AutoModel.from_pretrained(
-        reward, dtype=job.dtype, local_files_only=True, use_safetensors=True,
+        source, dtype=job.dtype, local_files_only=True, use_safetensors=True,
         trust_remote_code=False,
     )  # fmt: skip
     model = ValueModel(backbone, backbone.config.hidden_size).to(backbone.dtype)
-    trainable(backbone, reward, device)
+    trainable(backbone, source, device)
     return model.to(device)
 
 

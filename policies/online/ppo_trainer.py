@@ -52,7 +52,6 @@ class PPO:
         self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
     ) -> None:
         assert isinstance(job.settings, PPOTraining)  # noqa: S101 -- `trainer_preflight`
-        assert job.reward is not None  # noqa: S101 -- `Environment`
         self.settings = s = job.settings
         self.seed = job.seed
         self.environment = environment
@@ -60,7 +59,7 @@ class PPO:
         self.device = accelerator.device
         self.policy = trained_policy(job, self.device)
         self.reference = frozen_reference(job, self.device)
-        self.value = value_model(job, job.reward, self.device)
+        self.value = value_model(job, self.device)
         self.trained = nn.ModuleDict({"policy": self.policy, "value": self.value})
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             self.trained.parameters(),

@@ -76,8 +76,8 @@ def needed_bytes(job: TrainJob) -> int:
     else:
         steps, copies = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), 1
     trained = model
-    if isinstance(s, PPOTraining) and job.reward is not None:
-        trained += parameters(job.reward) * BYTES[job.dtype]
+    if isinstance(s, PPOTraining):
+        trained += parameters(job.value_source) * BYTES[job.dtype]
     checkpoints = max(0, math.ceil(steps / job.checkpoint_steps) - 1)
     # A new checkpoint is complete before an old one is removed.
     return copies * model + STATES * trained * min(checkpoints, KEPT + 1)

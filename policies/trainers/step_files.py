@@ -12,7 +12,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,13 @@ from ...stores.records import (
     SCORED,
     Candidate,
     Message,
+    Prompt,
     Reward,
     Rollout,
     Statistic,
     storable,
 )
-from ...stores.schemas import TABLES, Row, to_table
+from ...stores.schemas import TABLES, Row, from_table, to_table
 from ...stores.sealed import MANIFEST
 from ...stores.sealing import sealed
 from ..engines.engine import Completion
@@ -41,6 +42,8 @@ from .trainer_job import OnlineJob
 STEP_FOLDERS = "steps"
 UNSCORED = "overlong"
 """The status of a missing reward: the conversation is too long for the model."""
+NO_SCORE = "no_score"
+"""The status if the user's own reward function gave none."""
 
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
@@ -60,11 +63,13 @@ class Asked:
     """A prompt as an online method asks it; `prompt_id` is the lake's.
 
     With a `reference`, rewards are relative to the reference answer's.
+    `prompt` is what a reward function of the user's own is shown.
     """
 
     prompt_id: str
     messages: tuple[Message, ...]
     reference: ReferenceReward | None = None
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +153,13 @@ def read_prompts(parts: Sequence[Path]) -> list[Asked]:
     ]
 
 
+def with_prompts(asked: Sequence[Asked], parts: Sequence[Path]) -> list[Asked]:
+    """Return them with their whole prompts, which the files must hold."""
+    names = [column.name for column in fields(Prompt)]
+    rows = [row for part in parts for row in from_table(Prompt, pq.read_table(part, columns=names))]
+    return [replace(each, prompt=prompt) for each, prompt in zip(asked, rows, strict=True)]
+
+
 def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:
     if REFERENCE_REWARD not in row:
         return None
@@ -221,7 +233,7 @@ def reward_row(job: OnlineJob, rollout: Drawn, score: float | None) -> Reward:
         iteration=job.iteration,
         reward_model=job.reward_id,
         score=score,
-        status=UNSCORED if score is None else SCORED,
+        status=SCORED if score is not None else NO_SCORE if job.function else UNSCORED,
     )
 
 

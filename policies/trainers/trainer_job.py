@@ -53,6 +53,7 @@ class OnlineJob:
     policy (M_{t-1}: a rollout's step says how often it has been updated since), its path, and the
     reward model. `engine` runs the policy while it samples, `reward` says how the reward model
     reads.
+    `function` is the place of the user's own reward function, if that stands in for a reward model.
     """
 
     iteration: int
@@ -64,6 +65,7 @@ class OnlineJob:
     sampling: SamplingConfig
     engine: EngineConfig
     reward: RewardConfig
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,11 @@ class TrainJob:
     def folders(self) -> tuple[Path, ...]:
         """The models that the training reads."""
         return tuple(f for f in (self.model, self.reference, self.reward) if f is not None)
+
+    @property
+    def value_source(self) -> Path:
+        """The folder that PPO's value model begins as: the reward model's, or the policy's."""
+        return self.reward or self.model
 
     def folder(self, name: str) -> Path:
         """Return the path of a name in the work folder: job.json, checkpoints, model …."""
@@ -217,6 +224,7 @@ def _online_fields(online: OnlineJob) -> dict[str, Any]:
         # A local engine needs no key, and keys are never written to files.
         "engine": online.engine.model_dump(mode="json", exclude={"api_key"}),
         "reward": online.reward.model_dump(mode="json"),
+        **({} if online.function is None else {"function": online.function}),
     }
 
 

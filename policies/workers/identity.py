@@ -9,10 +9,12 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from ...configs.own_function import hash_of, names_function
 from ...configs.schema import EngineConfig
 from ...stores.keys import digest
 from ..engines.chat import stop_token_ids
 from ..engines.engine import EngineError
+from ..engines.own_scorer import function_digest
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -51,6 +53,22 @@ def model_digest(model: str, config: EngineConfig) -> str:
         name = config.model_name or probe(addresses(model, config)[0], api_key(config))
         return digest(["endpoint", name])
     return folder_digest(Path(model))
+
+
+def scorer_digest(model: str) -> str:
+    """Return the identity of a reward model: a folder's, or that of the user's own function.
+
+    Raises:
+        EngineError: for a folder that holds no model; for a file that is not there.
+    """
+    if not names_function(model):
+        return model_digest(model, EngineConfig())
+    sha256 = hash_of(model)
+    if sha256 is None:
+        raise EngineError(
+            f"reward.model: {model}: there is no such file, or no such module is installed"
+        )
+    return function_digest(model.rpartition(":")[2], sha256)
 
 
 def folder_digest(folder: Path) -> str:

@@ -7,9 +7,10 @@ process.
 from importlib.util import find_spec
 from pathlib import Path
 
+from ...configs.own_function import names_function
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
-from .identity import check_folder, is_url
+from .identity import check_folder, is_url, scorer_digest
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -51,15 +52,21 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
     return WorkerEngine(kind, model, config, log=log)
 
 
-def open_scorer(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
-    """Open a reward model in a worker that prints to `log`.
+def open_scorer(
+    model: str, config: RewardConfig, *, log: Path, identity: str | None = None
+) -> Scorer:
+    """Open a reward model, or the user's own function, in a worker that prints to `log`.
+
+    `identity` is that of the function that is meant; default: as it is now.
 
     Raises:
         EngineError: when the folder does not hold a model.
     """
-    check_folder(model)
     from .supervised import WorkerScorer
 
+    if names_function(model):
+        return WorkerScorer(model, config, log=log, function=identity or scorer_digest(model))
+    check_folder(Path(model))
     return WorkerScorer(model, config, log=log)
 
 

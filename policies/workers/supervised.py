@@ -30,7 +30,7 @@ from ..engines.engine import (
 from ..engines.feed import arrived
 from . import wire
 from .poison import Search, good_request
-from .work import GENERATE, MEASURE, RELOAD, SCORE, In, Out, Work
+from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, In, Out, Work
 from .worker import Worker, WorkerDeathError, WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
@@ -345,10 +345,17 @@ class WorkerEngine:
 
 
 class WorkerScorer:
-    """A `Scorer` whose model lives in a worker process."""
+    """A `Scorer` whose model, or function of the user's own, lives in a worker process.
 
-    def __init__(self, model: Path, config: RewardConfig, *, log: Path) -> None:
-        opening = _opening("scorer", "transformers", str(model), config)
+    `function` is the identity of such a function, of which `model` is the place.
+    """
+
+    def __init__(
+        self, model: str, config: RewardConfig, *, log: Path, function: str | None = None
+    ) -> None:
+        kind = "transformers" if function is None else "function"
+        opening = _opening("scorer", kind, model, config) | {"identity": function}
+        self._work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
             lambda: Worker(opening, log=log), restarts=SCORER_RESTARTS, stall_s=SCORER_STALL_S
         )
@@ -364,7 +371,7 @@ class WorkerScorer:
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch in the worker; yield each when it is whole."""
-        return self._supervisor.stream(batches, SCORE)
+        return self._supervisor.stream(batches, self._work)
 
     def close(self) -> None:
         """End the worker."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from ...stores.records import Message
+from ...stores.records import Check, Message, Prompt
 from ..engines.engine import (
     AnswerLogprob,
     Batch,
     BatchResult,
     Completion,
     EmbedResult,
+    EngineError,
     MeasureResult,
     Request,
     Sampling,
@@ -116,11 +117,36 @@ def read_score_batch(frame: Frame) -> ScoreBatch:
     """Decode conversations to score."""
     conversations = _conversations(frame)
     rows: list[tuple[str, int]] = frame["requests"]
+    prompts = [_prompt(fields) for fields in frame.get("prompts", ())]
+    asked: list[int | None] = frame.get("asked", [None] * len(rows))
     requests = tuple(
-        ScoreRequest(request_id=request_id, messages=conversations[place])
-        for request_id, place in rows
+        ScoreRequest(
+            request_id=request_id,
+            messages=conversations[place],
+            prompt=None if of is None else prompts[of],
+        )
+        for (request_id, place), of in zip(rows, asked, strict=True)
     )
     return ScoreBatch(key=frame["key"], requests=requests)
+
+
+def _prompt(fields: Frame) -> Prompt:
+    nested: Frame = {
+        "messages": tuple(Message(**message) for message in fields["messages"]),
+        "checks": tuple(Check(**check) for check in fields["checks"]),
+    }
+    return Prompt(**{**fields, **nested})
+
+
+def own_score_batch_frame(batch: ScoreBatch) -> Frame:
+    """Encode conversations to score by a function that is shown their prompts, too."""
+    places: dict[Prompt, int] = {}
+    asked = [r.prompt and places.setdefault(r.prompt, len(places)) for r in batch.requests]
+    return {
+        **score_batch_frame(batch),
+        "prompts": [asdict(prompt) for prompt in places],
+        "asked": asked,
+    }
 
 
 def score_result_frame(result: ScoreResult) -> Frame:
@@ -128,8 +154,19 @@ def score_result_frame(result: ScoreResult) -> Frame:
     return {"key": result.key, "scores": list(result.scores)}
 
 
+def refused_frame(key: str, reason: str) -> Frame:
+    """Encode that a batch cannot be scored: another try would end the same."""
+    return {"key": key, "refused": reason}
+
+
 def read_score_result(frame: Frame) -> ScoreResult:
-    """Decode scores."""
+    """Decode scores.
+
+    Raises:
+        EngineError: if there are none, because what scores is at fault.
+    """
+    if "refused" in frame:
+        raise EngineError(frame["refused"])
     return ScoreResult(key=frame["key"], scores=tuple(frame["scores"]))
 
 

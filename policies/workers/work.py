@@ -4,7 +4,7 @@ A result holds one answer a request, in order: a completion, a score or a measur
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ..engines.engine import (
@@ -71,6 +71,9 @@ SCORE: Work[ScoreBatch, ScoreResult] = Work(
     worked=lambda score: score is not None,
     refusal=lambda _request_id, _reason: None,
 )
+
+OWN_SCORE = replace(SCORE, encode=wire.own_score_batch_frame)
+"""Scores by a function of the user's own, which is shown prompts."""
 
 MEASURE: Work[ScoreBatch, MeasureResult] = Work(
     task="measure",

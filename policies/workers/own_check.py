@@ -1,0 +1,52 @@
+"""Whether a reward function of the user's own can be imported, tried where it will run.
+
+In a process of its own, like a worker's: what the file imports, perhaps torch, stays out of the
+caller's.
+"""
+
+import subprocess
+import sys
+
+from ..engines.engine import EngineError
+from ..engines.own_scorer import own_reward
+from .worker import worker_environment
+
+REFUSED = 2
+
+
+def require_importable(place: str) -> None:
+    """Refuse a function that a worker could not import.
+
+    Raises:
+        EngineError: saying why.
+    """
+    tried = subprocess.run(
+        [sys.executable, "-P", "-m", __name__, place],
+        env=worker_environment(1),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if tried.returncode == 0:
+        return
+    last = next((line for line in reversed(tried.stderr.splitlines()) if line.strip()), "")
+    if tried.returncode == REFUSED:
+        raise EngineError(last)
+    raise EngineError(
+        f"reward.model: {place}: importing it ends with exit code {tried.returncode}: {last}"
+    )
+
+
+def main(place: str) -> None:
+    """Import a function, or say why that cannot be done, as the last line of stderr."""
+    try:
+        own_reward(place)
+    except EngineError as error:
+        sys.stderr.write(f"\n{error}\n")
+        sys.exit(REFUSED)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

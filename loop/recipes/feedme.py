@@ -4,7 +4,7 @@ from ...configs.recipes import FeedME
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
-from ..stages.imitate import demonstrate_preferred
+from ..stages.prefer import demonstrate_preferred
 from ..stages.sample import sample
 from ..stages.train import train
 

@@ -7,7 +7,7 @@ from ...configs.recipes import RewardConditioning
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
-from ..stages.imitate import condition
+from ..stages.prefer import condition
 from ..stages.sample import sample
 from ..stages.train import train
 

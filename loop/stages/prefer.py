@@ -1,28 +1,52 @@
-"""From comparisons to pairs (x, y+, y-): the preferred answer is chosen, the other rejected.
+"""From comparisons to rows to train on: what the preferred answer of each teaches.
 
-The rule `preferred`. A tie and a comparison without a verdict give no pair: nobody said which
-answer is the better one. What was compared twice may give the same two answers twice; the
-comparison that comes last counts. With `annotation.drop_cycles` those that contradict others give
-none, either.
+DPO and reward models learn pairs (x, y+, y-), under the rule `preferred`: the preferred answer is
+chosen, the other rejected. FeedME learns the preferred answer. Reward conditioning learns both,
+each behind a control text that says which one won (AlpacaFarm, Section 2.2).
+
+A tie and a comparison without a verdict give nothing: nobody said which answer is the better one.
+What was compared twice may give the same two answers twice; the comparison that comes last counts.
+With `annotation.drop_cycles` those that contradict others give nothing, either.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
 
+from ...configs.recipes import RewardConditioning
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Pair, Preference, Prompt, Yield
+from ...stores.records import Candidate, Demonstration, Pair, Preference, Prompt, Yield
 from ...stores.schemas import RowsByType
 from ..data.cycles import DECIDED, consistency_params, sifted
-from ..data.training_rows import PREFERRED, Made, Origin, Outcome, pair_rows, unrated, yield_rows
-from ..run.handles import Rows
+from ..data.training_rows import (
+    PREFERRED,
+    Made,
+    Origin,
+    Outcome,
+    demonstration_rows,
+    pair_rows,
+    unrated,
+    yield_rows,
+)
+from ..run.conditioning import conditioned, control_text
+from ..run.handles import D, Rows
 from ..run.iteration import Iteration
+from ..run.needs import Needs
 from ..run.run import Verb
 from .balance_length import balanced
 
-PREFER = Verb("prefer")
+PREFER, CONDITION = Verb("prefer"), Verb("condition")
+DEMONSTRATE_PREFERRED = Verb("demonstrate_preferred")
+CONDITIONED = "conditioned"
+WON, LOST = "conditioned_positive", "conditioned_negative"
+"""The rules of the rows behind either control text."""
+
+Derivation = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Prompt], int], Made]
+"""Makes rows of candidates and their comparisons, for prompts in an iteration."""
 
 
 class Sides(NamedTuple):
@@ -36,35 +60,116 @@ class Sides(NamedTuple):
 
 
 def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
-    """Commit the pairs of the comparisons that count, and what became of each prompt."""
+    """Commit (x, y+, y-) of every comparison that counts."""
+    params = {"rule": PREFERRED}
+    pairs = _made(it, PREFER, Pair, params, preferred_pairs, candidates, preferences)
+    return balanced(it, pairs, candidates)
+
+
+def demonstrate_preferred(
+    it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]
+) -> Rows[Demonstration]:
+    """Commit (x, y+) of every comparison that counts."""
+    params, how = {"rule": PREFERRED}, preferred_demonstrations
+    return _made(it, DEMONSTRATE_PREFERRED, Demonstration, params, how, candidates, preferences)
+
+
+def condition(
+    it: Iteration,
+    candidates: Rows[Candidate],
+    preferences: Rows[Preference],
+    *,
+    positive: str,
+    negative: str,
+) -> Rows[Demonstration]:
+    """Commit both answers of every comparison, each behind the control text of its side."""
+
+    def how(drafts: pl.DataFrame, said: pl.DataFrame, asked: Sequence[Prompt], number: int) -> Made:
+        return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
+
+    params = {"rule": CONDITIONED, "positive": positive, "negative": negative}
+    return _made(it, CONDITION, Demonstration, params, how, candidates, preferences)
+
+
+def _made(
+    it: Iteration,
+    verb: Verb,
+    row_type: type[D],
+    params: Mapping[str, Json],
+    how: Derivation,
+    candidates: Rows[Candidate],
+    preferences: Rows[Preference],
+) -> Rows[D]:
+    """Commit what is made of the comparisons that count, and what became of each prompt."""
     config = it.run.config.annotation
-    params: Json = {"rule": PREFERRED, **consistency_params(config)}
 
     def make(unit: Unit) -> RowsByType:
         drafts = it.frame(candidates, unit.chunk)
         asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
         said = sifted(it.frame(preferences, unit.chunk), config, it.number)
-        by = Origin(rule=PREFERRED, iteration=it.number)
-        made = preferred_pairs(drafts, said.comparisons, rows_frame(Prompt, asked), by)
-        return {Pair: as_arrow(made.rows), Yield: as_arrow(made.yields), **said.tables}
+        made = how(drafts, said.comparisons, asked, it.number)
+        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **said.tables}
 
-    work = it.work(PREFER, params, candidates, preferences)
-    return balanced(it, it.rows(Pair, "prefer", work, make), candidates)
+    work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
+    return it.rows(row_type, verb.name, work, make)
 
 
 def preferred_pairs(
-    candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame, by: Origin
+    candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: Sequence[Prompt], iteration: int
 ) -> Made:
     """Return the pairs in the order of the prompts, and one yield a prompt.
 
-    The columns that are read are those of `judged.READ`; the order of the rows changes nothing.
+    The columns that are read are those of `judged_candidates.READ`; the order of the rows changes
+    nothing.
     """
-    chosen, rejected = sides(candidates, preferences, prompts)
-    rows = pair_rows(chosen, rejected, prompts, by)
-    return Made(rows, yields(preferences, prompts, rows, by))
+    asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
+    chosen, rejected = _sides(candidates, preferences, asked)
+    rows = pair_rows(chosen, rejected, asked, by)
+    return Made(rows, _yields(preferences, asked, rows, by, Outcome.PAIRED))
 
 
-def sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame) -> Sides:
+def preferred_demonstrations(
+    candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: Sequence[Prompt], iteration: int
+) -> Made:
+    """Return each preferred answer once, in the order of the prompts, and one yield a prompt."""
+    asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
+    chosen = _once(_sides(candidates, preferences, asked).chosen)
+    rows = demonstration_rows(chosen, asked, by)
+    return Made(rows, _yields(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+
+
+def conditioned_demonstrations(
+    candidates: pl.DataFrame,
+    preferences: pl.DataFrame,
+    prompts: Sequence[Prompt],
+    iteration: int,
+    positive: str,
+    negative: str,
+) -> Made:
+    """Return first all preferred, then all other answers, and one yield a prompt."""
+    asked = rows_frame(Prompt, prompts)
+    chosen, rejected = _sides(candidates, preferences, asked)
+    rows = pl.concat(
+        demonstration_rows(
+            _once(side), _controlled(prompts, text), Origin(rule=rule, iteration=iteration)
+        )
+        for side, text, rule in ((chosen, positive, WON), (rejected, negative, LOST))
+    )
+    by = Origin(rule=CONDITIONED, iteration=iteration)
+    return Made(rows, _yields(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+
+
+def _once(side: pl.DataFrame) -> pl.DataFrame:
+    return side.unique("candidate_id", keep="first", maintain_order=True)
+
+
+def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
+    control = control_text(text)
+    behind = [replace(p, messages=conditioned(p.messages, control)) for p in prompts]
+    return rows_frame(Prompt, behind)
+
+
+def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame) -> Sides:
     """Return what each decided comparison preferred, and against what, prompt by prompt."""
     turns = prompts.select("prompt_id").with_row_index("turn")
     first = pl.col("preferred") == "first"
@@ -88,12 +193,12 @@ def _looked_up(candidates: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
     return wanted.join(candidates, on="candidate_id", maintain_order="left")
 
 
-def yields(
+def _yields(
     preferences: pl.DataFrame,
     prompts: pl.DataFrame,
     rows: pl.DataFrame,
     by: Origin,
-    success: Outcome = Outcome.PAIRED,
+    success: Outcome,
 ) -> pl.DataFrame:
     """Say of each prompt how many rows it gave, or why none."""
     heard = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
@@ -104,3 +209,6 @@ def yields(
     reasons = ((tied.is_null(), Outcome.NOT_COMPARED), (tied, Outcome.TIED))
     last = Outcome.UNREAD
     return yield_rows(known, rows, by, success=success, reasons=reasons, otherwise=last)
+
+
+NEEDS: Needs = {condition: (RewardConditioning,)}

@@ -18,9 +18,8 @@ from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate
-from lpfloop.loop.stages.imitate import demonstrate_preferred
 from lpfloop.loop.stages.mix import mixed
-from lpfloop.loop.stages.prefer import prefer
+from lpfloop.loop.stages.prefer import demonstrate_preferred, prefer
 from lpfloop.loop.stages.sample import sample
 from lpfloop.loop.stages.train import train
 from lpfloop.policies.trainers.length_bias import bucket_of

@@ -14,7 +14,7 @@ from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.prompts import read_prompts
 from lpfloop.loop.run.conditioning import conditioned, control_of
 from lpfloop.loop.stages.human_sft import answers_of_people, demonstrated
-from lpfloop.loop.stages.imitate import conditioned_demonstrations, preferred_demonstrations
+from lpfloop.loop.stages.prefer import conditioned_demonstrations, preferred_demonstrations
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.records import (
     Candidate,

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.judged_candidates import READ
-from lpfloop.loop.data.training_rows import PREFERRED, Origin, Outcome
+from lpfloop.loop.data.training_rows import Outcome
 from lpfloop.loop.stages.prefer import preferred_pairs
 from lpfloop.stores.frames import frame_rows, rows_frame
-from lpfloop.stores.records import Candidate, Pair, Preference, Prompt, Yield
+from lpfloop.stores.records import Candidate, Pair, Preference, Yield
 
-BY = Origin(rule=PREFERRED, iteration=3)
 VOTES = st.sampled_from(["first", "second", "tie", None])
 
 
@@ -41,9 +40,8 @@ def made(drafts, votes, prompts=("p",)):
     frames = (
         rows_frame(Candidate, drafts).select(READ["candidates"]),
         rows_frame(Preference, votes).select(READ["preferences"]),
-        rows_frame(Prompt, asked),
     )
-    found = preferred_pairs(*frames, BY)
+    found = preferred_pairs(*frames, asked, 3)
     return frame_rows(Pair, found.rows), frame_rows(Yield, found.yields)
 
 

@@ -45,7 +45,7 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
-from ..run.run import Run, Work
+from ..run.run import Run
 from ..run.run_grader import grader_of
 from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
@@ -54,7 +54,7 @@ from ..stages.mix import mix_fingerprint, mix_of, require_mix
 from ..stages.retry_unscored import to_retry
 from ..stages.select_prompts import Suitable, suitable
 from ..stages.supervised_set import require_supervised, supervised_fingerprint
-from ..stages.train import TRAIN
+from ..stages.train import keep_initial
 from .control import ControlServer, Operator
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job, fingerprint_of, open_journal
@@ -221,7 +221,7 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     train = ordered(prompts, "train", run.config.seed)
     held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
-    checkpoint = _initial(run) if given is None or given.iteration == 1 else begin(run, given)
+    checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
@@ -284,24 +284,6 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
         canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
         control=control_of(run.config, checkpoint),
     )
-
-
-def _initial(run: Run) -> Checkpoint:
-    """Commit M_0 as a checkpoint of iteration 0, if it is not yet there."""
-    initial = run.models.initial
-    row = Checkpoint(
-        checkpoint_id=initial.identity,
-        parent_id=None,
-        reference_id=None,
-        iteration=0,
-        recipe="initial",
-        path=run.config.policy.model,
-        steps=0,
-        metrics="{}",
-    )
-    work = Work(verb=TRAIN, params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
-    run.make(0, "initial", work, lambda _: {Checkpoint: [row]})
-    return row
 
 
 def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -127,6 +127,24 @@ def train(
     return checkpoint
 
 
+def keep_initial(run: Run) -> Checkpoint:
+    """Commit M_0 as a checkpoint of iteration 0, if it is not yet there."""
+    initial = run.models.initial
+    row = Checkpoint(
+        checkpoint_id=initial.identity,
+        parent_id=None,
+        reference_id=None,
+        iteration=0,
+        recipe="initial",
+        path=run.config.policy.model,
+        steps=0,
+        metrics="{}",
+    )
+    work = Work(verb=TRAIN, params={"initial": initial.identity}, upstream=(), reads=lambda: [()])
+    run.make(0, "initial", work, lambda _: {Checkpoint: [row]})
+    return row
+
+
 def unchanged(it: Iteration) -> Checkpoint:
     """M_t = M_{t-1}: end an iteration that makes something else than a policy."""
     row = replace(it.parent, iteration=it.number, recipe=it.run.config.recipe.name)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from . import hardware as machine
 from .bucket_check import bucket_findings
@@ -65,7 +66,7 @@ def _needed(config: RunConfig) -> set[str]:
     needed = {*machine.CORE, "math-verify"}
     if config.iterations > 0:
         needed |= {*TRAIN}
-    if config.reward.model != NO_MODEL:
+    if config.reward.model != NO_MODEL and not names_function(config.reward.model):
         needed |= {*MODELS}
     try:
         kinds = {kind for _, _, kind in engine_kinds(config).values()}

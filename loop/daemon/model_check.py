@@ -6,6 +6,7 @@ A model in a folder must be there, with what can run it; one behind a URL must a
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from . import hardware as machine
 from .diagnosis import Finding
@@ -18,6 +19,7 @@ def model_findings(config: RunConfig) -> Iterator[Finding]:
     """Look at the engines of policy and critic, their weights, and every other model of a run."""
     yield from _engines(config)
     yield from _models(config)
+    yield from _own(config)
     yield from _pool(config)
     yield from _grader(config)
     yield from _reviewer(config)
@@ -64,7 +66,8 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         for name, part in parts.items()
         if part.engine.kind not in ("openai", "scripted") and not is_url(part.model)
     }
-    if config.reward.model != NO_MODEL:
+    own = names_function(config.reward.model)
+    if config.reward.model != NO_MODEL and not own:
         folders["reward model"] = located(config.reward.model, "reward")
     for about, folder in folders.items():
         yield _model(about, folder)
@@ -72,6 +75,20 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         detail = "the policy's weights are not at hand: it can be sampled and judged, not trained"
         remedy = "name a folder by --policy to train"
         yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
+
+
+def _own(config: RunConfig) -> Iterator[Finding]:
+    """Import the user's own verifier and reward function, if a run has them."""
+    from ...critics.own_verifier import own_verifier
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.own_check import require_importable
+
+    try:
+        own_verifier(config.critic.verifier)
+        if names_function(config.reward.model):
+            require_importable(config.reward.model)
+    except (ConfigError, EngineError) as error:
+        yield Finding(about="your own functions", status="missing", detail=str(error))
 
 
 def _pool(config: RunConfig) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def scores_of(config: RewardConfig, folder: Path, choices: Sequence[Choice]) -> 
         EngineError: if it is none, or can not be run.
     """
     with TemporaryDirectory() as work:
-        scorer = open_scorer(str(folder), config, log=Path(work) / "reward.log")
+        scorer = open_scorer(folder, config, log=Path(work) / "reward.log")
         try:
             found = {
                 result.key: result.scores for result in scorer.score(_batches(config, choices))

@@ -53,7 +53,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
 
 
 def open_scorer(
-    model: str, config: RewardConfig, *, log: Path, identity: str | None = None
+    model: str | Path, config: RewardConfig, *, log: Path, identity: str | None = None
 ) -> Scorer:
     """Open a reward model, or the user's own function, in a worker that prints to `log`.
 
@@ -64,8 +64,9 @@ def open_scorer(
     """
     from .supervised import WorkerScorer
 
-    if names_function(model):
-        return WorkerScorer(model, config, log=log, function=identity or scorer_digest(model))
+    place = str(model)
+    if names_function(place):
+        return WorkerScorer(place, config, log=log, function=identity or scorer_digest(place))
     check_folder(Path(model))
     return WorkerScorer(model, config, log=log)
 

@@ -351,10 +351,10 @@ class WorkerScorer:
     """
 
     def __init__(
-        self, model: str, config: RewardConfig, *, log: Path, function: str | None = None
+        self, model: str | Path, config: RewardConfig, *, log: Path, function: str | None = None
     ) -> None:
         kind = "transformers" if function is None else "function"
-        opening = _opening("scorer", kind, model, config) | {"identity": function}
+        opening = _opening("scorer", kind, str(model), config) | {"identity": function}
         self._work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
             lambda: Worker(opening, log=log), restarts=SCORER_RESTARTS, stall_s=SCORER_STALL_S

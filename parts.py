@@ -1,0 +1,75 @@
+"""What a recipe, a verifier or a reward function of your own is made of, by stable names.
+
+Where the modules behind these names lie may change; docs/own-parts.md shows how to use them.
+"""
+
+from .configs.recipes import Annotated, Graded, Recipe, Rewarded, Varied
+from .configs.section import Section, cosmetic, semantic
+from .loop.recipes.annotated_pairs import annotated, surrogate
+from .loop.recipes.graded_pairs import graded_pairs, graded_reward
+from .loop.recipes.rewarded_samples import rewarded
+from .loop.run.handles import JudgedRows, Prompts, Rows
+from .loop.run.iteration import Iteration
+from .loop.stages.compare import annotate
+from .loop.stages.complete import complete
+from .loop.stages.critique import critique
+from .loop.stages.grade import grade, grade_overall
+from .loop.stages.human_sft import demonstrations
+from .loop.stages.imitate import demonstrate_preferred
+from .loop.stages.mix import mixed
+from .loop.stages.online_rl import train_ppo
+from .loop.stages.pair import binarise, demonstrate, pair
+from .loop.stages.prefer import prefer
+from .loop.stages.refine import best, refine
+from .loop.stages.reward import reward
+from .loop.stages.sample import sample
+from .loop.stages.train import train, unchanged
+from .loop.stages.train_reward import train_reward
+from .loop.stages.variance_filter import varied
+from .stores.records import Candidate, Checkpoint, Message, Prompt, RewardModel
+
+__all__ = [
+    "Annotated",
+    "Candidate",
+    "Checkpoint",
+    "Graded",
+    "Iteration",
+    "JudgedRows",
+    "Message",
+    "Prompt",
+    "Prompts",
+    "Recipe",
+    "RewardModel",
+    "Rewarded",
+    "Rows",
+    "Section",
+    "Varied",
+    "annotate",
+    "annotated",
+    "best",
+    "binarise",
+    "complete",
+    "cosmetic",
+    "critique",
+    "demonstrate",
+    "demonstrate_preferred",
+    "demonstrations",
+    "grade",
+    "grade_overall",
+    "graded_pairs",
+    "graded_reward",
+    "mixed",
+    "pair",
+    "prefer",
+    "refine",
+    "reward",
+    "rewarded",
+    "sample",
+    "semantic",
+    "surrogate",
+    "train",
+    "train_ppo",
+    "train_reward",
+    "unchanged",
+    "varied",
+]

@@ -86,17 +86,17 @@ class FeedbackCritic:
         fixed = self.task_aspects.get(prompt.task)
         shown = tuple(aspect for aspect in self.aspects if fixed in (None, aspect.name))
         values["aspects"] = render_aspects(shown)
-        template, reference = "critique_general", ""
+        template = "critique_general"
         if fixed is not None:
-            values["aspect"] = fixed
-            reference = prompt.reference or "" if self.use_reference else ""
-            template = "critique_reference" if reference.strip() else "critique_single"
-            values["reference"] = reference
-        return Question(
-            messages=user_message(render(self.templates[template], values)),
-            expected=self.expected(prompt),
-            reference_used=bool(reference.strip()),
-        )
+            values |= {"aspect": fixed, "reference": prompt.reference or ""}
+            template = "critique_reference" if self.shows_reference(prompt) else "critique_single"
+        messages = user_message(render(self.templates[template], values))
+        return Question(messages=messages, expected=self.expected(prompt))
+
+    def shows_reference(self, prompt: Prompt) -> bool:
+        """Whether questions about answers to `prompt` show its reference."""
+        there = bool(prompt.reference and prompt.reference.strip())
+        return self.use_reference and there and prompt.task in self.task_aspects
 
     def expected(self, prompt: Prompt) -> RatedAspects:
         """Return what a reply about an answer to `prompt` must hold."""

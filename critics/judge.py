@@ -95,6 +95,10 @@ class Status(StrEnum):
     """The verifier's comparison took too long."""
 
 
+WAS_READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})
+"""The statuses of what need not be asked again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T_co]):
     """What is read about one subject; unless it is `scored`, `value` rates nothing."""
@@ -136,14 +140,12 @@ class Expected(ABC, Generic[T]):
 class Question(Generic[T]):
     """What to send to a judge, and what its reply must hold.
 
-    A reply that repeats one of `own_lines` is an echo. `reference_used` says whether the judge sees
-    the prompt's reference.
+    A reply that repeats one of `own_lines` is an echo.
     """
 
     messages: tuple[Message, ...]
     expected: Expected[T]
     own_lines: frozenset[str] = frozenset()
-    reference_used: bool = False
 
     def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
         """Read a reply: one reading for each subject, in their order."""

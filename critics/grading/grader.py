@@ -115,7 +115,6 @@ class Grader:
             messages=user_message(render(self.templates[aspect], values)),
             expected=Appraisals(aspect, len(answers)),
             own_lines=_fixed_lines(*parts),
-            reference_used=reference is not None,
         )
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:

@@ -1,93 +1,66 @@
 """Asking one annotator which of two answers is better, several pairs in a prompt.
 
-A pair whose verdict can not be read is asked about again under a new derived seed, without those
+A pair whose verdict cannot be read is asked about again under a new derived seed, without those
 that were read beside it. It is never guessed: after the last reply it is stored unscored, with the
 reason and the raw reply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
 
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import Choice
-from ...critics.annotators.simulate import reconciled
-from ...critics.judge import Question, Reading
-from ...policies.engines.engine import Completion, Request, Sampling
+from ...critics.annotators.simulate import assign, reconciled
+from ...critics.judge import Reading
+from ...policies.engines.engine import Completion, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import SCORED, Order, Preference, storable
+from ...stores.records import Order, Preference
 from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
-from ..run.pump import Pump
-from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb
-from .matches import Desk, Task
+from .ask_judge import Asked, Posed, ask_judge
+from .matches import Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
 """At temperature 0 an annotator would only repeat what could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """A match as it is shown in one order, and the latest reply about it, if there was one."""
+class Task:
+    """A match with the id of its comparison: shown in `orders`, unless its `row` is known."""
 
-    task: Task
+    match: Match
+    preference_id: str
+    orders: tuple[Order, ...] = ()
+    row: Preference | None = None
+
+
+class Shown(NamedTuple):
+    """A comparison as it is shown in one order."""
+
+    preference_id: str
     order: Order
-    text: str = ""
-    verdict: Reading[Choice] | None = None
-
-    @property
-    def place(self) -> tuple[str, Order]:
-        """What tells it from every other one of its unit."""
-        return self.task.preference_id, self.order
-
-    @property
-    def read(self) -> bool:
-        """Whether the reply could be read."""
-        return self.verdict is not None and self.verdict.status == SCORED
+    match: Match
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Posed:
-    """Matches that one prompt asks about; `replies` numbers those that may be asked for."""
+class AskedPairs(Asked[tuple[Shown, ...], Choice]):
+    """Comparisons that one prompt asks about."""
 
-    annotating: "Annotating"
-    shown: tuple[_Shown, ...]
-    replies: range
-    attempts: int = 0
-
-    @property
-    def settled(self) -> bool:
-        """Whether all was read, or no more replies may be asked for."""
-        return self.attempts >= len(self.replies) or all(one.read for one in self.shown)
-
-    @property
-    def question(self) -> Question[Choice]:
-        """What is asked."""
-        return ask(self.annotating.annotator, [self.annotating.comparison(s) for s in self.shown])
-
-    def request(self) -> Request:
-        """Return the next request; each question and reply has its own seed."""
-        about = [[one.task.preference_id for one in self.shown], [one.order for one in self.shown]]
-        return Request(
-            request_id=row_id("ask", about),
-            messages=self.question.messages,
-            seed=self.annotating.seed(about, self.replies[self.attempts]),
-        )
-
-    def heard(self, answer: Completion) -> "Sequence[_Posed]":
-        """Return each match with its verdict: alone, so that none keeps others from being read."""
-        text = storable(answer.text)
-        verdicts = self.question.read(text, answer.finish_reason)
+    def heard(self, answer: Completion) -> Sequence[Self]:
+        """Return each by itself: asked again, none keeps others from being read."""
+        (whole,) = super().heard(answer)
         return [
-            replace(self, attempts=self.attempts + 1, shown=(replace(one, text=text, verdict=v),))
-            for one, v in zip(self.shown, verdicts, strict=True)
+            replace(whole, subject=(shown,), readings=(reading,))
+            for shown, reading in zip(self.subject, whole.readings, strict=True)
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Annotating:
     """A stage of preferences: those of the matches that one annotator of a panel gets.
 
@@ -101,7 +74,7 @@ class Annotating:
     annotator: Annotator
     retrying: bool = False
 
-    @property
+    @cached_property
     def identity(self) -> Json:
         """What a preference depends on besides the two answers and the number of replies."""
         config = self.run.config.annotation
@@ -115,17 +88,10 @@ class Annotating:
             "order": config.order,
         }
 
-    @property
-    def desk(self) -> Desk:
-        """What comes to the annotator."""
-        return Desk(
-            panel=self.panel,
-            annotator=self.annotator,
-            config=self.run.config.annotation,
-            seed=self.run.config.seed,
-            iteration=self.iteration,
-            identity=self.identity,
-        )
+    def tasks(self, matches: Sequence[Match]) -> list[Task]:
+        """Return the matches that the annotator was drawn for."""
+        pool, seed = self.panel.pool, self.run.config.seed
+        return [self._task(m) for m in matches if assign(pool, m.drawn_by, seed) is self.annotator]
 
     def pay(
         self,
@@ -138,76 +104,107 @@ class Annotating:
         `work` gives a unit's tasks when its turn has come, `replies` the numbers of the replies
         that may be asked for.
         """
-        # Asked again, each match of a prompt may need a reply of its own.
-        again = 1 if self.retrying else self.annotator.batch_size
+        size = 1 if self.retrying else self.annotator.batch_size
         hand = dict[str, Sequence[Task]]()
 
-        def posed(unit: Unit) -> list[_Posed]:
+        def asked(unit: Unit) -> list[AskedPairs]:
             hand[unit.key] = tasks = work(unit)
-            return self._posed(tasks, replies(unit))
+            return self._asked(tasks, replies(unit), size)
 
-        def commit(unit: Unit, settled: Sequence[_Posed], cost: Advance) -> None:
-            said = {one.place: one for posed in settled for one in posed.shown}
-            rows = [task.row or self._row(task, said) for task in hand.pop(unit.key)]
-            unread = sum(row.status != SCORED for row in rows)
-            stage.commit(unit, {Preference: rows}, replace(cost, rows=len(rows), unscored=unread))
+        def rows(unit: Unit, settled: Sequence[AskedPairs]) -> list[Preference]:
+            said = dict[tuple[str, Order], AskedPairs]()
+            for one in settled:
+                said |= {(shown.preference_id, shown.order): one for shown in one.subject}
+            return [task.row or self._row(task, said) for task in hand.pop(unit.key)]
 
-        attempts = self.run.config.annotation.attempts
-        line = EngineLine(
-            run=self.run,
-            served=self._served,
-            first=self._sampling(warm=False),
-            again=self._sampling(warm=True),
-            judge=True,
-        )
-        times = 1 + (attempts - 1) * again
-        Pump(run=self.run, line=line, work=posed, commit=commit, times=times).pay(stage)
+        # Asked again, each match of a prompt may need a reply of its own.
+        times = 1 + (self.run.config.annotation.attempts - 1) * size
+        ask_judge(self._line, stage, Preference, times=times, work=asked, rows=rows)
 
     @property
     def _served(self) -> Served:
         return self.run.models.annotators[self.annotator.role]
 
-    def _posed(self, tasks: Sequence[Task], replies: range) -> list[_Posed]:
-        """Pose what is shown first, and what is shown once more, some matches a prompt."""
-        size = 1 if self.retrying else self.annotator.batch_size
-        showings = range(max((len(task.orders) for task in tasks), default=0))
-        return [
-            _Posed(annotating=self, shown=tuple(shown[start : start + size]), replies=replies)
-            for showing in showings
-            for shown in [
-                [_Shown(task=t, order=t.orders[showing]) for t in tasks if showing < len(t.orders)]
-            ]
-            for start in range(0, len(shown), size)
-        ]
-
-    def comparison(self, shown: _Shown) -> Comparison:
-        """Return what an annotator is shown of a match."""
-        first, second = shown.task.match.first, shown.task.match.second
-        return Comparison(
-            prompt=self.run.prompts[first.prompt_id].instruction,
-            first=first.text,
-            second=second.text,
-            key=shown.task.preference_id,
-            order=shown.order,
-        )
-
-    def seed(self, about: Json, number: int) -> int:
-        """Return the seed of a reply, by its number."""
-        return derive_seed(self.run.config.seed, "annotate", about, number)
-
-    def _sampling(self, *, warm: bool) -> Sampling:
-        least = RETRY_TEMPERATURE if warm or self.retrying else 0.0
-        return Sampling(
-            temperature=max(self.annotator.temperature, least),
+    @property
+    def _line(self) -> EngineLine:
+        again = Sampling(
+            temperature=max(self.annotator.temperature, RETRY_TEMPERATURE),
             top_p=self.annotator.top_p,
             max_tokens=self.annotator.max_tokens,
             logit_bias=self.annotator.logit_bias,
         )
+        first = again if self.retrying else replace(again, temperature=self.annotator.temperature)
+        return EngineLine(run=self.run, served=self._served, first=first, again=again, judge=True)
 
-    def _row(self, task: Task, said: Mapping[tuple[str, Order], _Shown]) -> Preference:
-        replies = [said[task.preference_id, order] for order in task.orders]
-        verdicts = [reply.verdict for reply in replies if reply.verdict is not None]
-        if len(replies) == 1:
-            return self.desk.row(task, verdicts[0], order=task.orders[0], text=replies[0].text)
-        text = "\n\n".join(reply.text for reply in replies)
-        return self.desk.row(task, reconciled(verdicts[0], verdicts[1]), order="both", text=text)
+    def _task(self, match: Match) -> Task:
+        ids = [match.first.candidate_id, match.second.candidate_id]
+        task = Task(match=match, preference_id=row_id("pref", [*ids, self.identity]))
+        seed, config = self.run.config.seed, self.run.config.annotation
+        known = decided(match, seed, self.panel.flip_probability)
+        if known is None:
+            return replace(task, orders=orders_of(match, seed, config))
+        row = self._preference(task, known.reading, order="as_given", flipped=known.flipped)
+        return replace(task, row=row)
+
+    def _asked(self, tasks: Sequence[Task], replies: range, size: int) -> list[AskedPairs]:
+        """Ask about what is shown first, and what is shown once more, some matches a prompt."""
+        showings = [
+            [Shown(t.preference_id, t.orders[n], t.match) for t in tasks if n < len(t.orders)]
+            for n in range(2)
+        ]
+        return [
+            AskedPairs(subject=tuple(shown[at : at + size]), pose=self._pose, replies=replies)
+            for shown in showings
+            for at in range(0, len(shown), size)
+        ]
+
+    def _pose(self, shown: tuple[Shown, ...], number: int) -> Posed[Choice]:
+        about = [[one.preference_id for one in shown], [one.order for one in shown]]
+        return Posed(
+            ask(self.annotator, [self._comparison(one) for one in shown]),
+            row_id("ask", about),
+            derive_seed(self.run.config.seed, "annotate", about, number),
+        )
+
+    def _comparison(self, shown: Shown) -> Comparison:
+        first, second = shown.match.first, shown.match.second
+        return Comparison(
+            prompt=self.run.prompts[first.prompt_id].instruction,
+            first=first.text,
+            second=second.text,
+            key=shown.preference_id,
+            order=shown.order,
+        )
+
+    def _row(self, task: Task, said: Mapping[tuple[str, Order], AskedPairs]) -> Preference:
+        """Return what is stored of a comparison that was asked about."""
+        asked = [said[task.preference_id, order] for order in task.orders]
+        readings = [reading for one in asked for reading in one.readings]
+        if len(asked) == 1:
+            return self._preference(task, readings[0], order=task.orders[0], text=asked[0].text)
+        text = "\n\n".join(one.text for one in asked)
+        return self._preference(task, reconciled(*readings), order="both", text=text)
+
+    def _preference(
+        self,
+        task: Task,
+        reading: Reading[Choice],
+        *,
+        order: Order,
+        text: str = "",
+        flipped: bool = False,
+    ) -> Preference:
+        first, second = task.match.first, task.match.second
+        return Preference(
+            preference_id=task.preference_id,
+            prompt_id=first.prompt_id,
+            iteration=self.iteration,
+            first_id=first.candidate_id,
+            second_id=second.candidate_id,
+            annotator=self.annotator.name,
+            preferred=reading.value.preferred,
+            flipped=flipped,
+            order=order,
+            text=text,
+            status=reading.status,
+        )

@@ -1,20 +1,30 @@
 """Asking a judge about what units owe, and again about what could not be read.
 
-A reply that cannot be read is never a number: its inquiry is put again, in the same stream, under a
-new derived seed and at another temperature, until it has used up its attempts.
+A reply that cannot be read is never a number: the judge is asked again, in the same stream, under a
+new derived seed and at another temperature, until the replies that may be asked for are used up.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ...configs.schema import SamplingConfig
+from ...critics.judge import WAS_READ, Question, Reading
 from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
+from ...stores.keys import Json
+from ...stores.records import Critique, Grade, Preference, PromptReview, storable
 from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
-from ..run.pump import Inquiry, Pump
+from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
+
+S = TypeVar("S")
+T = TypeVar("T")
+A = TypeVar("A", bound="Asked[Any, Any]")
+Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview)
 
 
 class JudgeSettings(Protocol):
@@ -36,28 +46,101 @@ class JudgeSettings(Protocol):
         ...
 
 
-Q = TypeVar("Q", bound=Inquiry[Request, Completion])
+class Posed(NamedTuple, Generic[T]):
+    """A question as it is sent: by which name, and under which seed."""
+
+    question: Question[T]
+    request_id: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Generic[S, T]):
+    """What a judge is asked about, with what its latest reply says.
+
+    `pose` says how it is asked for a reply, by its number; `replies` numbers those that may be
+    asked for.
+    """
+
+    subject: S
+    pose: Callable[[S, int], Posed[T]]
+    replies: range
+    readings: Sequence[Reading[T]] = ()
+    text: str = ""
+    attempts: int = 0
+
+    @cached_property
+    def posed(self) -> Posed[T]:
+        """How it is asked next."""
+        return self.pose(self.subject, self.replies[self.attempts])
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be asked any more."""
+        read = bool(self.readings) and all(reading.status in WAS_READ for reading in self.readings)
+        return read or self.attempts >= len(self.replies)
+
+    def request(self) -> Request:
+        """Return the next request."""
+        question, request_id, seed = self.posed
+        return Request(request_id=request_id, messages=question.messages, seed=seed)
+
+    def heard(self, answer: Completion) -> Sequence[Self]:
+        """Return it after a reply."""
+        text = storable(answer.text)
+        readings = self.posed.question.read(text, answer.finish_reason)
+        return [replace(self, attempts=self.attempts + 1, text=text, readings=readings)]
 
 
 def ask_judge(
-    run: Run,
+    line: EngineLine,
     stage: Stage,
-    judge: Served,
-    settings: JudgeSettings,
+    row_type: type[Judgement],
     *,
-    work: Callable[[Unit], Sequence[Q]],
-    commit: Callable[[Unit, Sequence[Q], Advance], None],
+    times: int,
+    work: Callable[[Unit], Sequence[A]],
+    rows: Callable[[Unit, Sequence[A]], Sequence[Judgement]],
 ) -> None:
     """Ask a judge what a stage owes.
 
-    `work` gives a unit's inquiries when its turn has come, each good for as many replies as
-    `settings` allow; `commit` takes those of a settled unit, in order, with what they cost.
+    `work` gives what is asked for a unit when its turn has come, and `rows` what is stored of it
+    once it is settled. A unit is admitted if there is room for `times` replies to each request.
     """
-    line = EngineLine(
+
+    def commit(unit: Unit, asked: Sequence[A], cost: Advance) -> None:
+        commit_judgements(stage, unit, row_type, rows(unit, asked), cost)
+
+    Pump(run=line.run, line=line, work=work, commit=commit, times=times).pay(stage)
+
+
+def judge_line(run: Run, judge: Served, settings: JudgeSettings) -> EngineLine:
+    """Return the line to a judge that is asked as `settings` say."""
+    return EngineLine(
         run=run,
         served=judge,
         first=engine_sampling(settings.sampling),
         again=engine_sampling(settings.sampling, temperature=settings.retry_temperature),
         judge=True,
     )
-    Pump(run=run, line=line, work=work, commit=commit, times=settings.attempts).pay(stage)
+
+
+def judge_params(judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
+    """Return what of a judge, and of how it is asked, can change what it says."""
+    return {
+        "served": judge.params,
+        "sampling": settings.sampling.model_dump(mode="json"),
+        "attempts": settings.attempts,
+        "retry_temperature": settings.retry_temperature,
+    }
+
+
+def commit_judgements(
+    stage: Stage,
+    unit: Unit,
+    row_type: type[Judgement],
+    rows: Sequence[Judgement],
+    cost: Advance,
+) -> None:
+    """Commit what was said for a unit, and count what could not be read."""
+    unread = sum(row.status not in WAS_READ for row in rows)
+    stage.commit(unit, {row_type: rows}, replace(cost, rows=len(rows), unscored=unread))

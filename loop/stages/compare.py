@@ -4,25 +4,21 @@ Every pair gets one annotator of a panel; each annotator has a stage of its own,
 committed as they are done, and the stages share their chunks of prompts.
 """
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
-from typing import Literal
 
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
-from ...critics.annotators.simulate import draw_key
-from ...stores.keys import Json, derive_seed, row_id
+from ...stores.keys import Json
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..run.panel import Panel
 from ..run.run import Verb
-from .annotate import Annotating
-from .matches import Match, Task, normal
+from .annotate import Annotating, Task
+from .matches import Match, all_pairs, drawn_pairs, match_of
 from .retry_unscored import Retrying, replies_so_far
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare")
@@ -43,7 +39,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     def matched(chunk: int) -> list[Match]:
         drafts = it.chunk(candidates, chunk)
         pairs = all_pairs(drafts) if every else drawn_pairs(drafts, seed)
-        return [_match(*two, config.keyed_on) for two in pairs]
+        return [match_of(*two, config) for two in pairs]
 
     which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
     return _compared(it, ANNOTATE, panel, matched, which, candidates)
@@ -58,71 +54,14 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
         ConfigError: if the run was opened as one that evaluates by no comparisons.
     """
     panel = _present(it.run.panels.evaluation)
-    keyed_on = it.run.config.annotation.keyed_on
+    config = it.run.config.annotation
 
     def matched(chunk: int) -> list[Match]:
         known = {output.prompt_id: output for output in it.chunk(outputs, chunk)}
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
-        return [_match(known[answer.prompt_id], answer, keyed_on) for answer in asked]
+        return [match_of(known[answer.prompt_id], answer, config) for answer in asked]
 
     return _compared(it, COMPARE, panel, matched, {}, answers, outputs)
-
-
-def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
-    """Return one pair a prompt: two usable candidates with different texts, drawn at random.
-
-    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
-    space) its first two candidates are the pair; with fewer than two there is none.
-    """
-    return [
-        _two_of(usable, derive_seed(seed, "match", [c.candidate_id for c in usable]))
-        for usable in _usable(candidates)
-        if len(usable) > 1
-    ]
-
-
-def all_pairs(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Candidate]]:
-    """Return every two usable candidates of a prompt whose texts differ; each text stands once.
-
-    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
-    space) its first two candidates are the only pair, as in `drawn_pairs`.
-    """
-    pairs = list[tuple[Candidate, Candidate]]()
-    for usable in _usable(candidates):
-        texts = _distinct(usable)
-        pairs += combinations(texts if len(texts) > 1 else usable[:2], 2)
-    return pairs
-
-
-def _usable(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Return the usable candidates, prompt by prompt."""
-    by_prompt: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        if candidate.usable:
-            by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
-    return list(by_prompt.values())
-
-
-def _distinct(usable: Sequence[Candidate]) -> list[Candidate]:
-    """Return the first candidate of each text."""
-    texts = dict[str, Candidate]()
-    for candidate in usable:
-        texts.setdefault(normal(candidate), candidate)
-    return list(texts.values())
-
-
-def _two_of(usable: Sequence[Candidate], seed: int) -> tuple[Candidate, Candidate]:
-    texts = _distinct(usable)
-    if len(texts) == 1:
-        return usable[0], usable[1]
-    first, second = sorted(random.Random(seed).sample(range(len(texts)), 2))
-    return texts[first], texts[second]
-
-
-def _match(first: Candidate, second: Candidate, keyed_on: Literal["pair", "instruction"]) -> Match:
-    pair = row_id("match", [first.candidate_id, second.candidate_id])
-    drawn_by = draw_key(keyed_on, pair=pair, instruction=first.prompt_id)
-    return Match(first=first, second=second, drawn_by=drawn_by)
 
 
 def _present(panel: Panel | None) -> Panel:
@@ -181,7 +120,7 @@ def _paid(
 
 
 def _tasks(annotating: Annotating, matched: Matched, chunk: int) -> list[Task]:
-    return annotating.desk.tasks(matched(chunk))
+    return annotating.tasks(matched(chunk))
 
 
 NEEDS: Needs = {annotate: (Annotated,)}

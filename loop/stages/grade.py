@@ -4,30 +4,31 @@ Every aspect has a stage of its own over the same chunks of prompts, so a change
 about its aspect alone again.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from ...configs.load import semantic
 from ...configs.recipes import Graded
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
 from ...critics.judge import Reading
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, row_id
-from ...stores.records import Candidate, Grade, GradedAspect
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import Candidate, Grade, GradedAspect, Prompt
+from ..data.principles import Principle
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.needs import Needs
-from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb
-from .ask_judge import ask_judge
-from .grade_request import READ, GradingInquiry, grouped
+from .ask_judge import Asked, Posed, ask_judge, judge_line, judge_params
 
 GRADE = Verb("grade")
 NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
+NOWHERE = -1
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
@@ -58,11 +59,50 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
     owed = it.work(GRADE, grading.identity, candidates)
     label = f"grade:{candidates.label}:{aspect}"
     with it.run.stage(it.number, label, owed, judge=True) as stage:
-        grading.pay(stage, lambda chunk: it.chunk(candidates, chunk))
+        grading.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
     return stage.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradedTogether:
+    """Candidates that are graded together in one aspect.
+
+    Every attempt shows them in another random order, drawn for these candidates alone.
+    """
+
+    grader: Grader
+    seed: int
+    aspect: GradedAspect
+    prompt: Prompt
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def about(self) -> Json:
+        """The aspect, and the candidates by their ids, however they are stored."""
+        return [self.aspect, sorted(c.candidate_id for c in self.candidates)]
+
+    def pose(self, attempt: int) -> Posed[Appraisal]:
+        """Return how they are asked about in an attempt, counted from 0."""
+        shown = sorted(zip(self.places(attempt), self.candidates, strict=True), key=lambda s: s[0])
+        principle = self.candidates[0].principle if self.aspect == "overall" else None
+        told = principle and Principle.read(principle).text
+        return Posed(
+            self.grader.ask(self.aspect, self.prompt, [c.text for _, c in shown], told),
+            row_id("ask", self.about),
+            derive_seed(self.seed, "grade", self.about, attempt),
+        )
+
+    def places(self, attempt: int) -> list[int]:
+        """Return the place of each candidate in the question of an attempt, from 0."""
+        ids = sorted(c.candidate_id for c in self.candidates)
+        random.Random(derive_seed(self.seed, "grading order", self.about, attempt)).shuffle(ids)
+        return [ids.index(c.candidate_id) for c in self.candidates]
+
+
+AskedGrades = Asked[GradedTogether, Appraisal]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grading:
     """A stage of grades in one aspect: one a candidate."""
 
@@ -71,91 +111,79 @@ class Grading:
     grader: Grader
     aspect: GradedAspect
 
-    @property
+    @cached_property
     def identity(self) -> Json:
         """What a grade depends on besides the candidates that are graded together."""
+        params = judge_params(self._judge, self.run.config.grading)
+        return {"aspect": self.aspect, "grader": self.grader.digest(self.aspect), **params}
+
+    def pay(self, stage: Stage, candidates: Callable[[Unit], Sequence[Candidate]]) -> None:
+        """Grade what the stage owes; `candidates` gives those of a unit."""
         config = self.run.config.grading
-        return {
-            "aspect": self.aspect,
-            "grader": self.grader.digest(self.aspect),
-            "served": self._judge.params,
-            "sampling": semantic(config.sampling),
-            "attempts": config.attempts,
-            "retry_temperature": config.retry_temperature,
-        }
-
-    def pay(self, stage: Stage, candidates: Callable[[int], Sequence[Candidate]]) -> None:
-        """Grade what the stage owes; `candidates` gives those of a chunk."""
-        config = self.run.config.grading
-
-        def commit(unit: Unit, put: Sequence[GradingInquiry], cost: Advance) -> None:
-            rows = [row for inquiry in put for row in self._rows(inquiry)]
-            unscored = sum(row.status not in READ for row in rows)
-            stage.commit(unit, {Grade: rows}, replace(cost, rows=len(rows), unscored=unscored))
-
         ask_judge(
-            self.run,
+            judge_line(self.run, self._judge, config),
             stage,
-            self._judge,
-            config,
-            work=lambda unit: self._inquiries(candidates(unit.chunk)),
-            commit=commit,
+            Grade,
+            times=config.attempts,
+            work=lambda unit: list(self._asked(candidates(unit), range(config.attempts))),
+            rows=lambda _, asked: [row for one in asked for row in self._rows(one)],
         )
 
     @property
     def _judge(self) -> Served:
         return self.run.models.grader or self.run.models.feedback
 
-    def _inquiries(self, candidates: Sequence[Candidate]) -> list[GradingInquiry]:
-        written = [c for c in candidates if c.finish_reason not in NOT_WRITTEN]
-        alone = self.aspect == "overall"
-        groups = [(candidate,) for candidate in written] if alone else grouped(written)
-        inquiries = [self._inquiry(group) for group in groups]
-        return inquiries + [
-            replace(self._inquiry((c,)), verdicts=(Reading(c.finish_reason, Appraisal()),))
-            for c in candidates
-            if c.finish_reason in NOT_WRITTEN
-        ]
+    def _asked(self, candidates: Sequence[Candidate], replies: range) -> Iterator[AskedGrades]:
+        """Ask about the candidates of each prompt, in the order in which prompts first appear."""
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            if candidate.finish_reason not in NOT_WRITTEN:
+                alone = self.aspect == "overall"
+                together = candidate.candidate_id if alone else candidate.prompt_id
+                groups.setdefault(together, []).append(candidate)
+        for group in groups.values():
+            yield Asked(subject=self._group(*group), pose=GradedTogether.pose, replies=replies)
+        for candidate in candidates:
+            if candidate.finish_reason in NOT_WRITTEN:
+                unasked = (Reading(candidate.finish_reason, Appraisal()),)
+                yield Asked(
+                    subject=self._group(candidate),
+                    pose=GradedTogether.pose,
+                    replies=range(0),
+                    readings=unasked,
+                )
 
-    def _inquiry(self, group: tuple[Candidate, ...]) -> GradingInquiry:
-        return GradingInquiry(
+    def _group(self, *candidates: Candidate) -> GradedTogether:
+        return GradedTogether(
             grader=self.grader,
             seed=self.run.config.seed,
             aspect=self.aspect,
-            prompt=self.run.prompts[group[0].prompt_id],
-            candidates=group,
-            most=self.run.config.grading.attempts,
+            prompt=self.run.prompts[candidates[0].prompt_id],
+            candidates=candidates,
         )
 
-    def _rows(self, inquiry: GradingInquiry) -> list[Grade]:
-        return [
-            self._row(inquiry, candidate, verdict, place)
-            for candidate, verdict, place in zip(
-                inquiry.candidates, inquiry.verdicts, inquiry.places, strict=True
+    def _rows(self, asked: AskedGrades) -> Iterator[Grade]:
+        group, latest = asked.subject, asked.attempts - 1
+        places = group.places(latest) if asked.attempts else [NOWHERE]
+        for candidate, place in zip(group.candidates, places, strict=True):
+            reading = asked.readings[place]
+            yield Grade(
+                grade_id=row_id("grade", [candidate.candidate_id, group.about, self.identity]),
+                candidate_id=candidate.candidate_id,
+                prompt_id=candidate.prompt_id,
+                iteration=self.iteration,
+                annotator=self._judge.identity,
+                aspect=self.aspect,
+                rating=reading.value.rating,
+                rationale=reading.value.rationale,
+                types=reading.value.types,
+                type_rationale=reading.value.type_rationale,
+                reference_used=self.grader.shows_reference(self.aspect, group.prompt),
+                order=place,
+                status=reading.status,
+                attempts=asked.attempts,
+                text=asked.text,
             )
-        ]
-
-    def _row(
-        self, inquiry: GradingInquiry, candidate: Candidate, read: Reading[Appraisal], place: int
-    ) -> Grade:
-        said = read.value
-        return Grade(
-            grade_id=row_id("grade", [candidate.candidate_id, inquiry.about, self.identity]),
-            candidate_id=candidate.candidate_id,
-            prompt_id=candidate.prompt_id,
-            iteration=self.iteration,
-            annotator=self._judge.identity,
-            aspect=self.aspect,
-            rating=said.rating,
-            rationale=said.rationale,
-            types=said.types,
-            type_rationale=said.type_rationale,
-            reference_used=self.grader.shows_reference(self.aspect, inquiry.prompt),
-            order=place,
-            status=read.status,
-            attempts=inquiry.attempts,
-            text=inquiry.text,
-        )
 
 
 NEEDS: Needs = {grade: (Graded,), grade_overall: (Graded,)}

@@ -1,21 +1,20 @@
-"""Which pairs an annotator gets, and what is decided about a pair without asking anybody.
+"""Which answers are compared with one another, and what is decided without asking anybody.
 
-The draws are seeded (`critics.annotators.simulate`): who is asked, in which order the two answers
-are shown, and when a coin stands in for the annotator. Answers that differ in white space alone are
-a tie.
+The draws are seeded (`critics.annotators.simulate`): which two, in which order they are shown, and
+when a coin stands in for the annotator. Answers that differ in white space alone are a tie.
 """
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import combinations
 
 from ...configs.annotation import AnnotationConfig
-from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.pair_verdicts import Choice
-from ...critics.annotators.simulate import assign, coin, shown_swapped, without_asking
+from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
 from ...critics.judge import Reading, Status
-from ...stores.keys import Json, row_id
-from ...stores.records import SCORED, Candidate, Order, Preference, Preferred
-from ..run.panel import Panel
+from ...stores.keys import derive_seed, row_id
+from ...stores.records import SCORED, Candidate, Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,91 +26,83 @@ class Match:
     drawn_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A match with the id of its comparison: shown in `orders`, unless its `row` is known."""
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is known of a match without asking; `flipped` if a coin said so."""
 
-    match: Match
-    preference_id: str
-    orders: tuple[Order, ...] = ()
-    row: Preference | None = None
+    reading: Reading[Choice]
+    flipped: bool = False
 
 
-def normal(candidate: Candidate) -> str:
+def match_of(first: Candidate, second: Candidate, config: AnnotationConfig) -> Match:
+    """Return the match of two answers."""
+    pair = row_id("match", [first.candidate_id, second.candidate_id])
+    drawn_by = draw_key(config.keyed_on, pair=pair, instruction=first.prompt_id)
+    return Match(first=first, second=second, drawn_by=drawn_by)
+
+
+def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
+    """Return what is known of a match; None if an annotator is to be asked."""
+    if "failed" in (match.first.finish_reason, match.second.finish_reason):
+        # Nothing was answered there, so that there is nothing to prefer.
+        return Decided(Reading(Status.FAILED.value, Choice()))
+    same = without_asking(_normal(match.first), _normal(match.second))
+    if same is not None:
+        return Decided(Reading(SCORED, Choice(same)))
+    tossed = coin(match.drawn_by, seed, flip_probability)
+    return None if tossed is None else Decided(Reading(SCORED, Choice(tossed)), flipped=True)
+
+
+def orders_of(match: Match, seed: int, config: AnnotationConfig) -> tuple[Order, ...]:
+    """Return the orders in which an annotator sees a match."""
+    if config.order == "both":
+        return ("as_given", "swapped")
+    return ("swapped" if shown_swapped(match.drawn_by, seed) else "as_given",)
+
+
+def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
+    """Return one pair a prompt: two usable candidates with different texts, drawn at random.
+
+    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
+    space) its first two candidates are the pair; with fewer than two there is none.
+    """
+    pairs = list[tuple[Candidate, Candidate]]()
+    for usable in _usable(candidates):
+        texts = _comparable(usable)
+        seeded = random.Random(derive_seed(seed, "match", [c.candidate_id for c in usable]))
+        if len(texts) > 1:
+            first, second = sorted(seeded.sample(range(len(texts)), 2))
+            pairs.append((texts[first], texts[second]))
+    return pairs
+
+
+def all_pairs(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Candidate]]:
+    """Return every two usable candidates of a prompt whose texts differ; each text stands once.
+
+    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
+    space) its first two candidates are the only pair, as in `drawn_pairs`.
+    """
+    groups = _usable(candidates)
+    return [pair for usable in groups for pair in combinations(_comparable(usable), 2)]
+
+
+def _usable(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return the usable candidates, prompt by prompt."""
+    by_prompt: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.usable:
+            by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
+    return list(by_prompt.values())
+
+
+def _comparable(usable: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the first candidate of each text; if there is one text only, its first two."""
+    texts = dict[str, Candidate]()
+    for candidate in usable:
+        texts.setdefault(_normal(candidate), candidate)
+    return list(texts.values()) if len(texts) > 1 else usable[:2]
+
+
+def _normal(candidate: Candidate) -> str:
     """Return a text with its white space normalised: answers that differ in it alone are one."""
     return " ".join(candidate.text.split())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What comes to one annotator of a panel; `identity` is what its verdicts depend on."""
-
-    panel: Panel
-    annotator: Annotator
-    config: AnnotationConfig
-    seed: int
-    iteration: int
-    identity: Json
-
-    def tasks(self, matches: Sequence[Match]) -> list[Task]:
-        """Return the matches that the annotator was drawn for."""
-        mine = (m for m in matches if self._assigned(m) is self.annotator)
-        return [self._task(match) for match in mine]
-
-    def row(
-        self,
-        task: Task,
-        verdict: Reading[Choice],
-        *,
-        order: Order = "as_given",
-        text: str = "",
-        flipped: bool = False,
-    ) -> Preference:
-        """Return what is stored of a comparison."""
-        first, second = task.match.first, task.match.second
-        return Preference(
-            preference_id=task.preference_id,
-            prompt_id=first.prompt_id,
-            iteration=self.iteration,
-            first_id=first.candidate_id,
-            second_id=second.candidate_id,
-            annotator=self.annotator.name,
-            preferred=verdict.value.preferred,
-            flipped=flipped,
-            order=order,
-            text=text,
-            status=verdict.status,
-        )
-
-    def _assigned(self, match: Match) -> Annotator:
-        return assign(self.panel.pool, match.drawn_by, self.seed)
-
-    def _task(self, match: Match) -> Task:
-        ids = [match.first.candidate_id, match.second.candidate_id]
-        task = Task(match=match, preference_id=row_id("pref", [*ids, self.identity]))
-        known = self._known(task)
-        return replace(task, orders=self._orders(match)) if known is None else known
-
-    def _known(self, task: Task) -> Task | None:
-        """Return the task with its row, if nobody is to be asked."""
-        match = task.match
-        if "failed" in (match.first.finish_reason, match.second.finish_reason):
-            # Nothing was answered there, so that there is nothing to prefer.
-            unanswered = Reading(Status.FAILED.value, Choice())
-            return replace(task, row=self.row(task, unanswered))
-        same = without_asking(normal(match.first), normal(match.second))
-        if same is not None:
-            return replace(task, row=self.row(task, _said(same)))
-        tossed = coin(match.drawn_by, self.seed, self.panel.flip_probability)
-        if tossed is not None:
-            return replace(task, row=self.row(task, _said(tossed), flipped=True))
-        return None
-
-    def _orders(self, match: Match) -> tuple[Order, ...]:
-        if self.config.order == "both":
-            return ("as_given", "swapped")
-        return ("swapped" if shown_swapped(match.drawn_by, self.seed) else "as_given",)
-
-
-def _said(preferred: Preferred) -> Reading[Choice]:
-    return Reading(SCORED, Choice(preferred))

@@ -25,8 +25,7 @@ from ..run.budget import actual
 from ..run.handles import Planned
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .annotate import Annotating
-from .matches import Task
+from .annotate import Annotating, Task
 
 ANNOTATE, COMPARE = "annotate:", "compare:"
 """How the labels of the stages begin that compare."""

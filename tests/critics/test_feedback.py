@@ -30,7 +30,7 @@ def asked(critic, prompt, answer="5"):
 
 def test_a_task_with_a_fixed_aspect_and_a_reference_is_judged_by_both(critic):
     question, text = asked(critic, PROMPT)
-    assert question.reference_used
+    assert critic.shows_reference(PROMPT)
     assert question.expected.names == ("Logical Correctness",)
     assert "[Reference]\n2 + 2 = 4\n#### 4" in text
     assert "Skill: Logical Correctness" in text
@@ -39,21 +39,23 @@ def test_a_task_with_a_fixed_aspect_and_a_reference_is_judged_by_both(critic):
 
 @pytest.mark.parametrize("reference", [None, "", " \n"])
 def test_without_a_reference_the_template_without_one_is_used(critic, reference):
-    question, text = asked(critic, replace(PROMPT, reference=reference))
-    assert not question.reference_used
+    prompt = replace(PROMPT, reference=reference)
+    _, text = asked(critic, prompt)
+    assert not critic.shows_reference(prompt)
     assert "[Reference]" not in text
 
 
 def test_the_reference_can_be_kept_from_the_critic():
     critic = FeedbackCritic.from_config(CriticConfig(use_reference=False))
-    question, text = asked(critic, PROMPT)
-    assert not question.reference_used
+    _, text = asked(critic, PROMPT)
+    assert not critic.shows_reference(PROMPT)
     assert "#### 4" not in text
 
 
 def test_any_other_task_lets_the_model_choose_three_of_eight(critic):
-    question, text = asked(critic, replace(PROMPT, task="poetry"))
-    assert not question.reference_used
+    prompt = replace(PROMPT, task="poetry")
+    question, text = asked(critic, prompt)
+    assert not critic.shows_reference(prompt)
     assert (len(question.expected.names), question.expected.count) == (8, 3)
     assert "8. Skill: Harmlessness" in text
     reply = '{"Readability": 1, "Factuality": 0, "Completeness": -1}'

@@ -15,7 +15,8 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
-from lpfloop.loop.stages.compare import annotate, compare, drawn_pairs
+from lpfloop.loop.stages.compare import annotate, compare
+from lpfloop.loop.stages.matches import drawn_pairs
 from lpfloop.loop.stages.prefer import prefer
 from lpfloop.loop.stages.sample import SAMPLE, drawn, sample
 from lpfloop.stores.records import SCORED, Candidate, Preference

@@ -15,7 +15,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.cycles import contradicting, sifted
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.run.panel import Panels
-from lpfloop.loop.stages.compare import all_pairs, drawn_pairs
+from lpfloop.loop.stages.matches import all_pairs, drawn_pairs
 from lpfloop.stores.frames import rows_frame
 from lpfloop.stores.records import Preference
 

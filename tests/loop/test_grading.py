@@ -15,8 +15,8 @@ from lpfloop.critics.grading.grader import Grader
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
-from lpfloop.loop.stages.grade import grade, grade_overall
-from lpfloop.loop.stages.grade_request import GradingInquiry
+from lpfloop.loop.stages.ask_judge import Asked
+from lpfloop.loop.stages.grade import GradedTogether, grade, grade_overall
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Completion
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
@@ -187,7 +187,8 @@ def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
     )
     grader = Grader.from_config(GradingConfig(templates="tiny"))
     for candidates in ((one, two, three), (three, one, two)):
-        inquiry = honesty(grader, candidates)
+        together = honesty(grader, candidates)
+        inquiry = asked_about(together)
         question = inquiry.request().messages[0].content
         numbers = {c: question.partition(f">{c.text}<")[0][-2:-1] for c in candidates}
         reply = "\n".join(
@@ -195,38 +196,40 @@ def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
         )
         (heard,) = inquiry.heard(_completion(inquiry, reply))
         assert heard.settled
-        said = {
-            c: str(int(v.value.rating)) for c, v in zip(candidates, heard.verdicts, strict=True)
-        }
+        ratings = (heard.readings[place].value.rating for place in together.places(0))
+        said = {c: str(int(rating)) for c, rating in zip(candidates, ratings, strict=True)}
         assert said == numbers
-        other = honesty(grader, (two, one, three))
+        other = asked_about(honesty(grader, (two, one, three)))
         assert inquiry.request().request_id == other.request().request_id
 
 
-def honesty(grader: Grader, candidates: tuple[Candidate, ...]) -> GradingInquiry:
-    return GradingInquiry(
-        grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates, most=2
+def honesty(grader: Grader, candidates: tuple[Candidate, ...]) -> GradedTogether:
+    return GradedTogether(
+        grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates
     )
+
+
+def asked_about(together: GradedTogether) -> Asked:
+    return Asked(subject=together, pose=GradedTogether.pose, replies=range(2))
 
 
 def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_called():
     told = {**_plain(CANDIDATE), "principle": "honesty: Admit gaps."}
-    inquiry = GradingInquiry(
+    alone = GradedTogether(
         grader=Grader.from_config(GradingConfig(templates="tiny")),
         seed=1,
         aspect="overall",
         prompt=PROMPT,
         candidates=(Candidate(**told),),
-        most=2,
     )
-    assert "<note>Admit gaps.</note>" in inquiry.request().messages[0].content
+    assert "<note>Admit gaps.</note>" in asked_about(alone).request().messages[0].content
 
 
 def _plain(candidate: Candidate) -> dict:
     return {name: getattr(candidate, name) for name in candidate.__slots__}
 
 
-def _completion(inquiry: GradingInquiry, text: str) -> Completion:
+def _completion(inquiry: Asked, text: str) -> Completion:
     return Completion(
         request_id=inquiry.request().request_id,
         text=text,

@@ -1,1 +1,1 @@
-"""Asking a lake: query, trace, search, derive, imports, exports, statistics."""
+"""Reading a lake: query, trace, search, derive, imports, exports, statistics."""

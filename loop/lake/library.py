@@ -1,4 +1,4 @@
-"""What `lpfloop.open` gives: a run to look at from Python, while it is written or afterwards."""
+"""What `lpfloop.open` returns: a run to read from Python, while it is written or afterwards."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Rows(pl.LazyFrame):
     """Rows of a run: a Polars lazy frame that can also become a `datasets.Dataset`.
 
-    What `filter`, `select`, `join`, `sort` and the like make of it can, too.
+    The results of `filter`, `select`, `join`, `sort` and the like can, too.
     """
 
     @classmethod
@@ -51,7 +51,7 @@ class Rows(pl.LazyFrame):
 
 
 class Run:
-    """A run, read-only. Each call sees what is committed by then, and never half of a unit."""
+    """A run, read-only. Each call sees all units committed by then, and only whole ones."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -77,12 +77,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the run is called."""
+        """The run's name."""
         return self.folder.name
 
     @property
     def folder(self) -> Path:
-        """Where the run lies."""
+        """The run's folder."""
         return self._reader.folder
 
     def prompts(self) -> Rows:
@@ -130,7 +130,7 @@ class Run:
         return self._rows("grades", iteration)
 
     def prompt_reviews(self, iteration: int | None = None) -> Rows:
-        """Return what was said of the prompts' own quality."""
+        """Return the reviews of the prompts' own quality."""
         return self._rows("prompt_reviews", iteration)
 
     def receipts(self, iteration: int | None = None) -> Rows:
@@ -146,7 +146,7 @@ class Run:
         return self._rows("demonstrations", iteration, derived)
 
     def yields(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
-        """Return what pairing made of each prompt."""
+        """Return how many pairs or demonstrations each prompt gave, or why none."""
         return self._rows("yields", iteration, derived)
 
     def checkpoints(self) -> Rows:
@@ -158,7 +158,7 @@ class Run:
         return self._rows("reward_models", None)
 
     def rollouts(self, iteration: int | None = None) -> Rows:
-        """Return what an online method made of each candidate: its step, reward, KL and more."""
+        """Return an online method's numbers for each candidate: step, reward, KL and more."""
         return self._rows("rollouts", iteration)
 
     def statistics(self, iteration: int | None = None) -> Rows:
@@ -186,7 +186,7 @@ class Run:
         return query(self.folder.parent.parent, text, (self.name,))
 
     def show(self, identity: str, *, iteration: int | None = None) -> Shown:
-        """Return what an id names, with all that belongs to it; a notebook shows it as HTML.
+        """Return the row of an id with all that belongs to it; a notebook shows it as HTML.
 
         Raises:
             NoSuchIdError: if the run does not have it.
@@ -194,7 +194,7 @@ class Run:
         return shown(self._reader, find(self._reader, identity), iteration)
 
     def lineage(self, identity: str) -> Lineage:
-        """Return what an id comes from, and what came of it.
+        """Return what an id comes from, and what was made from it.
 
         Raises:
             NoSuchIdError: if the run does not have it.
@@ -227,7 +227,7 @@ class Run:
 
 
 def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Run:
-    """Open the run that lies at `run`, or that has this name in a lake.
+    """Open the run in the folder `run`, or of that name in a lake.
 
     Raises:
         NoSuchRunError: if there is none.

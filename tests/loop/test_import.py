@@ -302,11 +302,11 @@ def test_alpaca_preferences_and_outputs_are_read(file, load) -> None:
 
 
 def test_a_file_that_looks_like_nothing_known_is_refused(file, tmp_path) -> None:
-    assert "say --format" in refusal(tmp_path / "lake", file({"text": "x"}))
+    assert "name it: --format" in refusal(tmp_path / "lake", file({"text": "x"}))
     assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--format", "xls")
     assert "holds no rows" in refusal(tmp_path / "lake", file())
     assert "No such file" in refusal(tmp_path / "lake", tmp_path / "none.jsonl")
-    assert "is no plain file" in refusal(tmp_path / "lake", tmp_path)
+    assert "is not a plain file" in refusal(tmp_path / "lake", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_a_bad_last_row_leaves_nothing(file, tmp_path) -> None:
 
 def test_an_id_that_stands_for_two_things_is_refused(file, tmp_path) -> None:
     path = file({"prompt_id": "1", "prompt": "a"}, {"prompt_id": "1", "prompt": "b"})
-    assert "line 2: '1' stands for something else" in refusal(tmp_path / "lake", path)
+    assert "line 2: '1' is the id of another row" in refusal(tmp_path / "lake", path)
 
 
 @pytest.mark.crash

@@ -173,7 +173,7 @@ def test_failures_are_counted(run):
         (pairs, Wanted(rule="x"), "success_vs_failure"),
         (candidates, Wanted(sort="x"), "completion_tokens"),
         (pairs, Wanted(sort="kind"), "margin"),
-        (candidates, Wanted(text="/(/"), "no regular expression"),
+        (candidates, Wanted(text="/(/"), "not a valid regular expression"),
     ],
 )
 def test_a_word_that_the_run_does_not_know_is_refused(run, listed, wanted, told):

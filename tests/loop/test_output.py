@@ -214,4 +214,4 @@ def test_parquet_is_no_text_for_a_terminal():
     code, said = ended(process)
     os.close(ours)
     assert code == 9
-    assert said.startswith(f"{FormError.__name__} Parquet is no text")
+    assert said.startswith(f"{FormError.__name__} Parquet is not text")

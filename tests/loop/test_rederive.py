@@ -176,7 +176,7 @@ def test_nothing_half_made_is_left(made, monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"rule": "best"}, "--rule best: there is no such rule; there are success_vs_failure"),
+        ({"rule": "best"}, "--rule best: there is no such rule; the rules are success_vs_failure"),
         ({"iteration": 9}, "iteration 9 of run .* has no judged candidates; .* iterations 0, 1, 2"),
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
         ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),

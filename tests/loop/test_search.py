@@ -227,10 +227,10 @@ def config(*settings):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["index.embedder.kind=none"], "nothing makes vectors"),
+        (["index.embedder.kind=none"], "there are no vectors"),
         (["index.embedder.kind=endpoint"], "index.embedder.model is missing"),
         (["index.embedder.model=/nowhere"], "no such model folder"),
-        (["policy.model=http://127.0.0.1:9/v1"], "its hidden states can not be had"),
+        (["policy.model=http://127.0.0.1:9/v1"], "does not give hidden states"),
         (
             ["index.embedder.kind=endpoint", "index.embedder.model=http://127.0.0.1:9/v1"],
             "can not be reached",

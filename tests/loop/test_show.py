@@ -122,7 +122,7 @@ def test_the_latest_run_that_has_the_id_is_meant_unless_one_is_named(call):
     [
         ("cand-nobody", "id 'cand-nobody' is not in any run"),
         ("cand-g", "13 ids begin with 'cand-g', such as cand-"),
-        ("", "an id is empty"),
+        ("", "the id is empty"),
         ("\x1b[2J", "is not in any run"),
     ],
 )
@@ -223,8 +223,8 @@ CUT = replace(GOOD, candidate_id="cand-cut", finish_reason="length")
             [critique(GOOD, 1)],
             "none of 1 usable candidates has a rating of 0 or -1",
         ),
-        ("no_negative", "top_reward", [GOOD], [], "nothing stands against them"),
-        ("all_identical", "success_vs_failure", [GOOD], [], "has the same text"),
+        ("no_negative", "top_reward", [GOOD], [], "there is nothing to reject"),
+        ("all_identical", "success_vs_failure", [GOOD], [], "have the same text"),
     ],
 )
 def test_each_outcome_has_its_sentence(outcome, rule, candidates, critiques, words):

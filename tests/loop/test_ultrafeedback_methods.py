@@ -137,7 +137,7 @@ def test_the_run_again_owes_nothing_and_a_changed_mix_is_refused(lake: Path, mix
 
 def test_a_mix_that_can_not_be_read_makes_no_run(tmp_path: Path):
     (tmp_path / "mix.jsonl").write_text("{}\n")
-    with pytest.raises(InputError, match="looks like no known format"):
+    with pytest.raises(InputError, match="is in no known format"):
         turn(tmp_path / "lake", "ultrafeedback-dpo", f"recipe.mix=[{tmp_path / 'mix.jsonl'}]")
     assert not (tmp_path / "lake").exists()
 

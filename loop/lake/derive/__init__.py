@@ -1,1 +1,1 @@
-"""Tables made anew from what a run has stored: other rules, another parser; no model call."""
+"""Tables derived from a run's stored rows by other rules or another parser, without a model."""

@@ -1,4 +1,4 @@
-"""Keeping derived tables: under a name that stands for one lineage, made once."""
+"""Derived tables by name: a name stands for one lineage, and its table is made once."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from ....stores.keys import Json
 from ....stores.lake import RUN_NAME, RunReader
 
 FOUND = frozenset({"found", "rows", "version", "created"})
-"""What a lineage tells of the outcome: the rest says what was asked for."""
+"""The lineage's fields about the outcome; the rest is the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Told:
     again: bool
 
     def as_json(self) -> dict[str, Json]:
-        """Return what there is to say of it, for a JSON document."""
+        """Return its name, lineage and counts, for a JSON document."""
         return {"name": self.derived.name, "again": self.again, **self.derived.lineage}
 
 
@@ -42,10 +42,10 @@ def keep(
     lineage: Mapping[str, Json],
     make: Callable[[Draft], Mapping[str, Json]],
 ) -> Told:
-    """Make a derived table, unless it is there; `make` adds its rows and tells what it found.
+    """Make a derived table, unless it is there; `make` adds its rows and returns counts.
 
     Raises:
-        DerivedError: if the name can not be used, or stands for something else.
+        DerivedError: if the name can not be used, or stands for another lineage.
     """
     if not RUN_NAME.fullmatch(name):
         raise DerivedError(
@@ -71,7 +71,7 @@ COLUMNS: Mapping[str, pl.DataType] = {
     "critiques": pl.String(),
     "created": pl.Datetime("us", "UTC"),
 }
-"""What `lpfloop derived` tells of each."""
+"""The lineage's fields that `lpfloop derived` shows."""
 
 
 def derived_rows(run: RunReader) -> list[dict[str, Any]]:
@@ -93,14 +93,14 @@ def derived_rows(run: RunReader) -> list[dict[str, Any]]:
 
 
 def _same(run: RunReader, name: str, lineage: Mapping[str, Json]) -> Derived:
-    """Return the derived table of that name, which must have that lineage."""
+    """Return the derived table of that name; it must have that lineage."""
     there = open_derived(run.folder, name)
     wanted = json.loads(json.dumps(lineage))
     asked = {key: value for key, value in there.lineage.items() if key not in FOUND}
     if asked != wanted:
         others = sorted(key for key in {*asked, *wanted} if asked.get(key) != wanted.get(key))
         raise DerivedError(
-            f"derived table {name} of run {run.folder.name} was made otherwise "
+            f"derived table {name} of run {run.folder.name} was made in another way "
             f"({', '.join(others)}): choose another --name"
         )
     return there

@@ -1,7 +1,7 @@
 """The graded candidates of a whole iteration, block by block: completions of a pool, or imported.
 
-As the judged ones (`blocks`): what the loop has completed lies in the same chunks in every stage,
-what was imported comes as one block.
+Like the judged ones (`judged_blocks`): what the loop completed lies in the same chunks in every
+stage, what was imported comes as one block.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,22 +19,22 @@ TABLES = frozenset({"candidates", "grades"})
 
 
 def graded_iterations(run: RunReader) -> list[int]:
-    """Return the iterations that have grades, whole."""
+    """Return the iterations whose grading is complete."""
     numbers = sorted({part.iteration for part in run.journal.parts() if part.table == "grades"})
     return [number for number in numbers if not _owed(run, number)]
 
 
 def require_graded(run: RunReader, how: Binarising) -> None:
-    """Refuse an iteration that has no grades of the kind that the rule reads, or not yet all.
+    """Refuse an iteration that has no grades of the kind that the rule reads, or not all.
 
     Raises:
-        DerivedError: saying what is missing.
+        DerivedError: naming what is missing.
     """
     name, number = run.folder.name, how.iteration
     if _owed(run, number):
         raise DerivedError(
-            f"iteration {number} of run {name} is not finished; `lpfloop resume {name}` goes on "
-            "with it"
+            f"iteration {number} of run {name} is not finished; `lpfloop resume {name}` continues "
+            "it"
         )
     if not any(part.table == "grades" and part.rows for part in _parts(run, number)):
         raise DerivedError(
@@ -43,7 +43,7 @@ def require_graded(run: RunReader, how: Binarising) -> None:
 
 
 def graded_blocks(run: RunReader, iteration: int) -> Iterator[Block]:
-    """Give the blocks of an iteration, their candidates as `binarising.graded` gives them."""
+    """Yield the blocks of an iteration; candidates come as from `binarize.graded`."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for block in _cut(_parts(run, iteration)):
@@ -67,7 +67,7 @@ def _parts(run: RunReader, iteration: int) -> list[Part]:
 
 
 def _cut(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """Cut parts into blocks; a prompt may stand anywhere in what was imported."""
+    """Cut parts into blocks; an import makes one block, as its prompts are in no order."""
     if any(part.stage == IMPORTED for part in parts):
         yield parts
         return
@@ -81,6 +81,6 @@ def _graded(stage: str) -> bool:
 
 
 def _owed(run: RunReader, iteration: int) -> int:
-    """Return how many units are owed of what is read."""
+    """Return how many units that are read are owed."""
     states = [state for state in run.journal.stages() if state.iteration == iteration]
     return sum(state.planned - state.done for state in states if _graded(state.stage))

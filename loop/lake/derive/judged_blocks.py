@@ -1,8 +1,7 @@
-"""The judged candidates of a whole iteration, block by block: some prompts at a time.
+"""The judged candidates of a whole iteration, by blocks of prompts.
 
-What the loop has sampled lies chunk by chunk of prompts, in the same chunks in every stage, so that
-a block is a range of chunks and memory is bounded. What was imported has no such order and comes as
-one block.
+Sampled candidates lie in the same chunks of prompts in every stage, so a block is a range of chunks
+and memory is bounded. Imported ones have no such order and come as one block.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +22,12 @@ CHUNKED = frozenset({"sample", "refine"})
 IMPORTED = "import"
 ANNOTATED = "annotate:"
 MADE = frozenset({"pair", "demonstrate"})
-"""The stages that follow when everything is judged."""
+"""The stages after judging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Some prompts, and all their candidates with what was said of them."""
+    """Some prompts, all their candidates, and the candidates' critiques and rewards."""
 
     prompts: pl.DataFrame
     judged: pl.DataFrame
@@ -41,10 +40,10 @@ def judged_iterations(run: RunReader) -> list[int]:
 
 
 def require_judged(run: RunReader, iteration: int) -> None:
-    """Refuse an iteration whose candidates are not, or not all, judged.
+    """Refuse an iteration with candidates that are not judged.
 
     Raises:
-        DerivedError: saying what is missing.
+        DerivedError: naming what is missing.
     """
     hindrance = _hindrance(run, iteration)
     if hindrance is not None:
@@ -60,14 +59,14 @@ def _hindrance(run: RunReader, iteration: int) -> str | None:
     owed = sum(state.planned - state.done for state in judging)
     names = {state.stage for state in states}
     if owed or (names & CHUNKED and not names & MADE):
-        return f"is not finished; `lpfloop resume {run.folder.name}` goes on with it"
+        return f"is not finished; `lpfloop resume {run.folder.name}` continues it"
     return None
 
 
 def blocks(
     run: RunReader, iteration: int, critiques: pl.DataFrame | None = None
 ) -> Iterator[Block]:
-    """Give the blocks of an iteration; `critiques` are verdicts to use instead of the stored."""
+    """Yield the blocks of an iteration; `critiques` replace the stored ones."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for parts in _cut(_parts(run, iteration)):
@@ -88,7 +87,7 @@ def judging_stages(run: RunReader, iteration: int) -> list[dict[str, Json]]:
 
 
 def stage_read(run: RunReader, iteration: int, stage: str) -> dict[str, Json]:
-    """Return what a lineage says of a stage: its name, and the hash of the keys of its units."""
+    """Return a stage for a lineage: its name, and the hash of its units' keys."""
     identity = digest(run.journal.keys(iteration, stage))
     return {"iteration": iteration, "stage": stage, "identity": identity}
 
@@ -99,7 +98,7 @@ def critiques_of(run: RunReader, iteration: int) -> int:
 
 
 def _parts(run: RunReader, iteration: int) -> list[Part]:
-    """Return the parts with an iteration's candidates and what was said of them."""
+    """Return the parts with an iteration's candidates and their judgments."""
     return [
         part
         for part in run.journal.parts(iteration=iteration)
@@ -114,7 +113,7 @@ def _judges(stage: str) -> bool:
 
 
 def _annotates(part: Part) -> bool:
-    """Whether people have said what is in a part, of candidates in any chunk."""
+    """Whether a part holds people's annotations, which are on candidates of any chunk."""
     return part.stage.startswith(ANNOTATED) and part.table == "critiques"
 
 
@@ -134,9 +133,9 @@ def _in_chunks(stage: str) -> bool:
 
 
 def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:
-    """Give ranges of chunks with about so many candidates; a pack is not cut, as it is read whole.
+    """Yield ranges of chunks with about equal numbers of candidates; a pack is never split.
 
-    What one chunk has in several stages is in one range.
+    A chunk's rows of all stages are in one range.
     """
     chunks, size, pack = set[int](), 0, None
     for chunk, of in groupby(sorted(candidates, key=_by_chunk), key=_by_chunk):
@@ -155,6 +154,6 @@ def _by_chunk(part: Part) -> int:
 
 
 def columns_of(run: RunReader, table: str, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return the rows of a table in a block, in the columns that pairing reads."""
+    """Return the rows of a block's table, with the columns that pairing reads."""
     of = [part for part in parts if part.table == table]
     return run.scan_parts(table, of).select(READ[table]).collect(engine="in-memory")

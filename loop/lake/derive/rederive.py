@@ -1,9 +1,9 @@
-"""Deriving anew: pairs or demonstrations under another rule from what a run has stored.
+"""Deriving pairs or demonstrations from a run's stored rows under another rule.
 
-A rule of `pairing` reads critiques and rewards, a binarisation (`binarising`) reads grades.
+Pairing rules read critiques and rewards, binarisation rules read grades.
 
 No model is called and nothing of the run changes: the result is a derived table under a name, with
-the lineage that says from which stages of which run it was made, by which rule.
+a lineage that names its run, stages and rule.
 """
 
 import json
@@ -52,7 +52,7 @@ Way = Pairing | Binarising
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be derived; None is what the rule, or the run itself, says, or all iterations."""
+    """A request; None means the default of the rule or the run, or all iterations."""
 
     rule: str
     table: str | None = None
@@ -65,7 +65,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rederivation:
-    """What is derived from a run, everything said."""
+    """A request with all defaults filled in."""
 
     run: RunReader
     row_type: type[Pair | Demonstration]
@@ -74,7 +74,7 @@ class Rederivation:
 
     @property
     def lineage(self) -> dict[str, Json]:
-        """From what, and how."""
+        """The sources and the way of the derivation."""
         first = self.ways[0]
         stages = grading_stages if isinstance(first, Binarising) else judging_stages
         reads = [s for how in self.ways for s in stages(self.run, how.iteration)]
@@ -97,7 +97,7 @@ class Rederivation:
         """Add the rows to a draft; return how many prompts had each outcome.
 
         Raises:
-            NothingToTrainOn: if there is no row.
+            NothingToTrainOn: if no row comes out.
         """
         outcomes = Counter[str]()
         for how in self.ways:
@@ -116,7 +116,7 @@ class Rederivation:
         return {"outcomes": dict(outcomes.most_common())}
 
     def _made(self, how: Way) -> Iterator[tuple[Made, list[Receipt]]]:
-        """Give the rows of an iteration, some prompts at a time, with any receipts."""
+        """Yield the rows of an iterationby blocks of prompts, with receipts if any."""
         if isinstance(how, Binarising):
             for block in graded_blocks(self.run, how.iteration):
                 made = binarised_pairs(block.judged, block.prompts, how)
@@ -127,7 +127,7 @@ class Rederivation:
 
 
 def rederive(run: RunReader, wanted: Wanted) -> Told:
-    """Derive pairs or demonstrations from what a run has stored, under a name.
+    """Derive pairs or demonstrations from a run's stored rows, under a name.
 
     Raises:
         DerivedError: if the rule, the iteration, the critiques or the name can not be used.
@@ -143,14 +143,14 @@ def derive(
     how: Pairing,
     critiques: str | None = None,
 ) -> Iterator[Made]:
-    """Derive the rows of an iteration, some prompts at a time; `critiques` are derived ones."""
+    """Derive the rows of an iterationby blocks of prompts; `critiques` names derived ones."""
     said = None if critiques is None else _derived_verdicts(run, critiques, how.iteration)
     for block in blocks(run, how.iteration, said):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
 def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
-    """Say everything that was left unsaid, and refuse what can not be done."""
+    """Fill in defaults, and refuse what can not be done."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
     for binarisation in BINARISATIONS:
@@ -173,11 +173,11 @@ def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
 
 
 def _binarisation(run: RunReader, wanted: Wanted, rule: Binarisation, seed: int) -> Rederivation:
-    """Plan pairs of grades; one a prompt, so that there is no top k to choose."""
+    """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
     if wanted.critiques is not None or wanted.top_k is not None or not pairs:
         raise DerivedError(
-            f"--rule {rule}: makes one pair a prompt of grades alone; leave out --critiques, "
+            f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
             "--top-k and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
@@ -192,7 +192,7 @@ def _binarisation(run: RunReader, wanted: Wanted, rule: Binarisation, seed: int)
 def _rule(name: str) -> Rule:
     if name not in RULES:
         known = ", ".join((*RULES, *BINARISATIONS))
-        raise DerivedError(f"--rule {name}: there is no such rule; there are {known}")
+        raise DerivedError(f"--rule {name}: there is no such rule; the rules are {known}")
     return name
 
 
@@ -216,7 +216,7 @@ def _iterations(run: RunReader, iteration: int | None) -> list[int]:
 
 
 def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str | None) -> None:
-    """Refuse a rule that reads critiques where there are none, or derived ones that are fewer."""
+    """Refuse a rule that reads critiques if there are none, or fewer derived than stored."""
     stored = critiques_of(run, iteration)
     if critiques is not None:
         derived = open_derived(run.folder, critiques)
@@ -225,12 +225,12 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         found = rows.filter(pl.col("iteration") == iteration).select(pl.len()).collect().item()
         if found < stored:
             raise DerivedError(
-                f"--critiques {critiques}: has {found} critiques of iteration {iteration}, the run "
+                f"--critiques {critiques} has {found} critiques of iteration {iteration}, the run "
                 f"has more; `lpfloop reparse {run.folder.name} --name NEW` reads them all"
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(
-            f"--rule {rule}: reads critiques, and iteration {iteration} of run {run.folder.name} "
+            f"--rule {rule} reads critiques, and iteration {iteration} of run {run.folder.name} "
             f"has none; {' and '.join(sorted(BY_REWARD))} read rewards alone"
         )
 
@@ -242,7 +242,7 @@ def _derived_verdicts(run: RunReader, name: str, iteration: int) -> pl.DataFrame
 
 
 def _default_name(wanted: Wanted, made: Rederivation) -> str:
-    """Return a name that says what was asked for."""
+    """Return a name made from the request."""
     said = {
         "i": wanted.iteration,
         "seed": wanted.seed,

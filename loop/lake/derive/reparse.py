@@ -1,8 +1,8 @@
-"""Reading stored critiques again: the same texts, by the present parser and the run's rubric.
+"""Parsing stored critiques again: the same texts, the present parser, the run's rubric.
 
-No model is called and nothing of the run changes: what is read now becomes a derived table of
-critiques, from which `lpfloop rederive --critiques NAME` makes pairs. What never was a reply of
-the feedback model, such as a verdict of the verifier or an annotation, is taken over as it is.
+No model is called and nothing of the run changes: the result is a derived table of critiques, from
+which `lpfloop rederive --critiques NAME` makes pairs. Critiques that were not a reply of the
+feedback model, such as a verifier's verdict or an annotation, are copied unchanged.
 """
 
 import json
@@ -35,12 +35,12 @@ ENDS: Mapping[str, FinishReason] = {
     Status.OVERLONG: "overlong",
     Status.FAILED: "failed",
 }
-"""How a reply ended, by its status: what the parser is told besides the text."""
+"""How a reply ended, by its status; the parser needs it besides the text."""
 
 
 @dataclass(kw_only=True)
 class Changes:
-    """How many critiques are read otherwise than before."""
+    """How many critiques are read differently than before."""
 
     read: int = 0
     kept: int = 0
@@ -59,7 +59,7 @@ class Changes:
         self.ratings_changed += was and is_now and _ratings(before) != _ratings(after)
 
     def as_json(self) -> dict[str, Json]:
-        """Return the numbers."""
+        """Return the counts."""
         return {
             "read": self.read,
             "kept": self.kept,
@@ -72,7 +72,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reparsing:
-    """What is read again: all replies of one feedback model that a run has stored."""
+    """All stored replies of a run's feedback model, to be parsed again."""
 
     run: RunReader
     critic: FeedbackCritic
@@ -81,7 +81,7 @@ class Reparsing:
 
     @property
     def lineage(self) -> dict[str, Json]:
-        """From what, and how."""
+        """The sources and the way of the derivation."""
         stages = dict.fromkeys((part.iteration, part.stage) for part in self.parts)
         return {
             "verb": "reparse",
@@ -95,7 +95,7 @@ class Reparsing:
         }
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
-        """Add all critiques to a draft; return how many are read otherwise than before."""
+        """Add all critiques to a draft; return how many are read differently."""
         frame = self.run.scan("prompts").collect(engine="in-memory")
         prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
         changes = Changes()
@@ -124,7 +124,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     """Read the stored critiques of a run again, as derived critiques under a name.
 
     Raises:
-        DerivedError: if there are none, or the name stands for something else.
+        DerivedError: if there are none, or the name stands for another lineage.
     """
     parts = run.journal.parts(table="critiques")
     judge = json.loads(run.journal.meta("fingerprint") or "{}").get("critic", {}).get("model")
@@ -140,7 +140,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Give parts with about so many rows; a pack is not cut, as it is read whole."""
+    """Yield parts in batches of bounded size; a pack is not split, as it is read whole."""
     batch, rows = list[Part](), 0
     for part in parts:
         if rows >= ROWS_A_BATCH and (part.pack is None or part.pack != batch[-1].pack):

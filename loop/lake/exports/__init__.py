@@ -1,1 +1,1 @@
-"""Rows of the lake go out, in the forms that trainers and viewers read."""
+"""Exports: rows of the lake in the formats that trainers and viewers read."""

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The candidates of each prompt with what was said of them, so many prompts at a time."""
+"""The candidates of each prompt with their judgments, by batches of prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CANDIDATES_AT_ONCE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A candidate with all that was said of it, in the order in which it was said."""
+    """A candidate with all its judgments, oldest first."""
 
     candidate: Row
     critiques: Sequence[Row]
@@ -25,7 +25,7 @@ class Judged:
 
     @property
     def critique(self) -> Row | None:
-        """The machine's last word, or a person's where no machine was asked."""
+        """The feedback model's last critique, or else a person's."""
         machine = [c for c in self.critiques if not c["critic"].startswith(HUMAN)]
         return (machine or self.critiques or [None])[-1]
 
@@ -39,7 +39,7 @@ class Group:
 
 
 def groups(run: RunReader, iteration: int | None) -> Iterator[Group]:
-    """Give every prompt that has candidates, in the run's order of prompts."""
+    """Yield every prompt that has candidates, in the run's order."""
     order = (
         run.scan("candidates", iteration=iteration)
         .group_by("prompt_id", maintain_order=True)

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The dataset card that lies beside every export: what it holds, and where it comes from."""
+"""The dataset card of an export: what it holds, and where it comes from."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from ....stores.digest import run_digest
 from ....stores.lake import RunReader
 
 HASHED_ROWS = 200_000
-"""A run with more rows is not hashed for its card: `lpfloop digest` does that."""
+"""A run with more rows is not hashed for its card, which would take long."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 LARGER = "1M<n<10M"
 LISTED = 50
@@ -24,7 +24,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What was written: the rows of each file, under which name, for which trainer."""
+    """What was written: the files and their rows, the table, the format."""
 
     title: str
     table: str

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Exporting a table of a run: the target's own files, and a dataset card, in a folder of their own.
+"""Exporting a table of a run: files in the target's format, and a dataset card, in a new folder.
 
 Rows pass through in batches, so that millions of them need no more memory than a few thousand. The
 folder appears whole or not at all.
@@ -36,7 +36,7 @@ FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What is to be exported, in which form, and where to."""
+    """A request: what to export, in which format, to which folder."""
 
     lake: Path
     name: str
@@ -51,7 +51,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """The folder and the rows of each file."""
 
     folder: Path
     files: Mapping[str, int]
@@ -65,7 +65,7 @@ def export_table(job: Export) -> Exported:
     """Write an export.
 
     Raises:
-        ConfigError: for a form that does not fit the table, or nothing to export.
+        ConfigError: for a format that does not fit the table, or nothing to export.
         TargetError: if the target is there already, or can not be made.
     """
     _check(job)
@@ -97,11 +97,13 @@ def export_table(job: Export) -> Exported:
 
 
 def _check(job: Export) -> None:
-    """Refuse what does not fit together, and say what does."""
+    """Refuse a format that does not fit the table, naming those that do."""
     if job.table not in ROW_TYPES:
-        raise ConfigError(f"{job.table}: no such table; there are: {', '.join(ROW_TYPES)}")
+        raise ConfigError(f"{job.table}: no such table; the tables are {', '.join(ROW_TYPES)}")
     if job.form not in FORMS:
-        raise ConfigError(f"--format {job.form}: no such form; there are: {', '.join(FORMS)}")
+        raise ConfigError(
+            f"--format {job.form}: no such format; the formats are {', '.join(FORMS)}"
+        )
     if job.form in (ULTRAFEEDBACK, INSPECT):
         fitting = [CANDIDATES]
     else:

@@ -1,10 +1,9 @@
 # pyright: basic
 """UltraFeedback's schema: an instruction, and completions with their ratings and rationales.
 
-A grade stands as it was read, and one that was imported as it was published. Where there is no
-grade, a critique's ratings stand in, their three levels as 1, 3 and 5. A prompt that came with
-nothing but external answers is written as published; any other row also says which prompt and
-candidates of the run it is about.
+A grade is written as it was read, an imported one as it was published. Without grades, a critique's
+ratings are used, their three levels as 1, 3 and 5. A prompt with external answers only is written
+as published; any other row also names its prompt and candidates.
 """
 
 import json
@@ -24,13 +23,13 @@ from .candidate_groups import Group, Judged
 SCALE = SCALES["1-5"]
 NOT_RATED = "N/A"
 GIVEN = re.compile(r"\n\n\[as given, on ([^:\n]+): (\{.*\})\]\Z")
-"""The note that an import leaves where the levels do not give the ratings back."""
+"""The note that an import adds if the levels lose the ratings."""
 
 Record = Mapping[str, Any]
 
 
 def ultrafeedback(group: Group) -> Record:
-    """Return a prompt with its candidates as UltraFeedback has it."""
+    """Return a prompt with its candidates as a row of UltraFeedback."""
     turns = [Message(role=m["role"], content=m["content"]) for m in group.prompt["messages"]]
     prompt = Prompt(**{**group.prompt, "messages": tuple(turns), "checks": ()})
     references = [judged.candidate for judged in group.candidates if _is_reference(judged)]
@@ -64,7 +63,7 @@ def _texts(references: Sequence[Record], name: str) -> list[str]:
 
 
 def _came_so(row: Record, prompt: Prompt, completions: Sequence[Judged]) -> bool:
-    """Whether nothing was made here, and an import of the row would make the same prompt."""
+    """Whether all was imported, and importing the row again would give the same prompt."""
     if any(judged.candidate["kind"] != "external" for judged in completions):
         return False
     make = Maker(source=prompt.source, scale=SCALE, task=None)
@@ -105,7 +104,7 @@ def _grade(row: Record) -> Grade:
 
 
 def _annotation(grade: Grade) -> object:
-    """Return a grade as its aspect is published."""
+    """Return a grade in the published form of its aspect."""
     if grade.attempts == PUBLISHED:
         return published(grade)
     rating = None if grade.rating is None else f"{grade.rating:g}"
@@ -126,7 +125,7 @@ def _overall(grade: Grade) -> object:
 
 
 def _mean(judged: Judged, annotations: Mapping[str, Any]) -> float | None:
-    """Return the fine-grained score as it was published, or the mean of what was rated."""
+    """Return the fine-grained score as it was published, or the mean of the ratings."""
     given = [r["score"] for r in judged.rewards if r["reward_model"].endswith(f":{MEAN}")]
     if given:
         return given[-1]
@@ -142,7 +141,7 @@ def _principle(stored: str | None) -> tuple[str | None, str]:
 
 
 def _as_given(text: str) -> tuple[str, Record]:
-    """Take the note of an import off a critique, where it was on UltraFeedback's scale."""
+    """Split an import's note off a critique, if it is on UltraFeedback's scale."""
     found = GIVEN.search(text)
     if found is None or found[1] != SCALE.name:
         return text, {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNREAD = "N"
 SAMPLES_A_LOG = 5000
-"""Inspect holds a log in memory to write it, so a large iteration becomes several."""
+"""Samples in a log: Inspect holds a whole log in memory while it writes it."""
 CREATED = "1970-01-01T00:00:00+00:00"
 REWARD = "reward"
 

@@ -1,8 +1,8 @@
 # pyright: basic
-"""What each trainer's own loader reads: the columns, and how a row of the lake becomes theirs.
+"""The columns that each trainer's loader reads, and the conversion of rows to them.
 
 Conversations are lists of role and content, no optional key is ever null, and lineage stays in
-columns of its own, which the loaders leave alone.
+columns of its own, which the loaders ignore.
 """
 
 import re
@@ -21,12 +21,12 @@ TEXT, INT, BOOL = pa.string(), pa.int64(), pa.bool_()
 SHAREGPT = {"user": "human", "assistant": "gpt", "system": "system"}
 DATA = "train"
 INDEX = re.compile("0|[1-9][0-9]{0,17}")
-"""The id of a prompt that came as a row's number in its source."""
+"""The id of a prompt that is its row's number in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A file for a trainer: from which table, with which columns, and what else lies beside it."""
+    """A file for a trainer: its table, its columns, and further files beside it."""
 
     table: str
     ending: str
@@ -52,19 +52,19 @@ def _lineage(row: Record, names: Sequence[tuple[str, pa.DataType]]) -> dict[str,
 
 
 def trl_dpo(row: Record) -> Iterator[Record]:
-    """Give TRL's preference row with an explicit prompt."""
+    """Yield TRL's preference row with an explicit prompt."""
     given = {name: row[name] for name in ("prompt", "chosen", "rejected")}
     yield {**given, **_lineage(row, PAIR_LINEAGE)}
 
 
 def trl_reward(row: Record) -> Iterator[Record]:
-    """Give TRL's preference row whose prompt stands in both conversations."""
+    """Yield TRL's preference row with the prompt in both conversations."""
     sides = {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
     yield {**sides, **_lineage(row, PAIR_LINEAGE)}
 
 
 def trl_kto(row: Record) -> Iterator[Record]:
-    """Give TRL's unpaired rows: the chosen answer is desirable, the rejected one is not."""
+    """Yield TRL's unpaired rows: the chosen answer is desirable, the rejected one is not."""
     for name, label in (("chosen", True), ("rejected", False)):
         yield {
             "prompt": row["prompt"],
@@ -78,13 +78,13 @@ def trl_kto(row: Record) -> Iterator[Record]:
 
 
 def trl_sft(row: Record) -> Iterator[Record]:
-    """Give TRL's prompt and completion."""
+    """Yield TRL's prompt and completion."""
     given = {name: row[name] for name in ("prompt", "completion")}
     yield {**given, **_lineage(row, DEMO_LINEAGE)}
 
 
 def llamafactory_pairs(row: Record) -> Iterator[Record]:
-    """Give LLaMA-Factory's sharegpt row for ranking: `chosen` and `rejected` are single turns."""
+    """Yield LLaMA-Factory's sharegpt row for ranking: `chosen` and `rejected` are single turns."""
     yield {
         "conversations": _sharegpt(row["prompt"]),
         "chosen": _sharegpt(row["chosen"])[-1],
@@ -94,13 +94,13 @@ def llamafactory_pairs(row: Record) -> Iterator[Record]:
 
 
 def llamafactory_sft(row: Record) -> Iterator[Record]:
-    """Give LLaMA-Factory's sharegpt row."""
+    """Yield LLaMA-Factory's sharegpt row."""
     turns = _sharegpt([*row["prompt"], *row["completion"]])
     yield {"conversations": turns, **_lineage(row, DEMO_LINEAGE)}
 
 
 def axolotl_pairs(row: Record) -> Iterator[Record]:
-    """Give axolotl's `chat_template.default` row: `chosen` and `rejected` are single messages."""
+    """Yield axolotl's `chat_template.default` row: `chosen` and `rejected` are single messages."""
     yield {
         "messages": row["prompt"],
         "chosen": row["chosen"][-1],
@@ -110,12 +110,12 @@ def axolotl_pairs(row: Record) -> Iterator[Record]:
 
 
 def whole_conversation(row: Record) -> Iterator[Record]:
-    """Give the whole conversation, for axolotl's `chat_template` and verl's multi-turn SFT."""
+    """Yield the whole conversation, for axolotl's `chat_template` and verl's multi-turn SFT."""
     yield {"messages": [*row["prompt"], *row["completion"]], **_lineage(row, DEMO_LINEAGE)}
 
 
 def ultrafeedback_pairs(row: Record) -> Iterator[Record]:
-    """Give UltraFeedback's binarised row: texts, where the prompt comes from, and both scores."""
+    """Yield UltraFeedback's binarised row: texts, where the prompt comes from, and both scores."""
     turns, name = row["prompt"], row["prompt_id"]
     alone = [turn["role"] for turn in turns] == ["user"]
     scores = {f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")}
@@ -129,7 +129,7 @@ def ultrafeedback_pairs(row: Record) -> Iterator[Record]:
 
 
 def verl_prompts(row: Record) -> Iterator[Record]:
-    """Give verl's RL row of a training prompt, with what its reward function is told."""
+    """Yield verl's RL row of a training prompt, with the fields that its reward function reads."""
     if row["split"] != DATA:
         return
     yield {
@@ -323,7 +323,7 @@ PLAIN = {"jsonl": ".jsonl", "parquet": ".parquet", "csv": ".csv"}
 
 
 def plain_shape(table: str, form: str) -> Shape:
-    """Return the shape of a table as it is."""
+    """Return the shape of a table with its own columns."""
     columns = [(field.name, field.type) for field in SCHEMAS[table]]
     return Shape(
         table=table, ending=PLAIN[form], columns=columns, convert=lambda row: iter([dict(row)])

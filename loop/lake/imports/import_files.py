@@ -1,8 +1,8 @@
 """Importing files: rows made elsewhere become a run of their own, or annotations of a run.
 
-A file is read twice: first to the end, so that nothing is written of one that can not be used, then
-unit by unit of so many rows. The units are planned under the hash of the files and of how they are
-read: the same import again pays what is owed, which is nothing if it was whole.
+A file is read twice: first to the end, so that nothing is written if it can not be used, then unit
+by unit. The units are planned under the hash of the files and of how they are read: repeating an
+import does only what is owed, which is nothing if it was complete.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ ROWS_A_UNIT = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """What is to be imported into which run, and how it is to be read."""
+    """A request: which files to import into which run, and how to read them."""
 
     lake: Path
     name: str
@@ -54,7 +54,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import has made, and whether anything was left to do."""
+    """The result of an import; `again`: nothing was left to do."""
 
     run: str
     form: str
@@ -73,16 +73,16 @@ def import_files(job: Import) -> Imported:
     """Import files.
 
     Raises:
-        InputError: for what can not be read as meant, or a run that holds something else.
+        InputError: for files that can not be read, or a run that holds something else.
     """
     run_folder(job.lake, job.name)
     for path in job.files:
         if path.exists() and not path.is_file():
-            raise InputError(f"{path}: is no plain file; an import reads its files twice")
+            raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
     form = job.form or detected(job.files[0])
     if form not in (*FORMATS, ANNOTATIONS):
         known = ", ".join((*FORMATS, ANNOTATIONS))
-        raise InputError(f"--format {form}: there is no such format; there are: {known}")
+        raise InputError(f"--format {form}: no such format; the formats are {known}")
     default = THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale
     scale = _scale(job, default)
     source = job.source or job.files[0].name
@@ -106,7 +106,7 @@ def detected(path: Path) -> str:
     """Return the format of a file by its first row.
 
     Raises:
-        InputError: if it looks like none.
+        InputError: if it matches none.
     """
     for place, row in placed_rows(path):
         if annotated(row):
@@ -115,7 +115,7 @@ def detected(path: Path) -> str:
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(
-                f"{path}, {place}: looks like no known format (it has {fields}); say --format "
+                f"{path}, {place}: is in no known format (it has {fields}); name it: --format "
                 f"{'|'.join((*FORMATS, ANNOTATIONS))}"
             )
         return found
@@ -125,7 +125,7 @@ def detected(path: Path) -> str:
 def _scale(job: Import, default: str) -> Scale:
     name = job.scale or default
     if name not in SCALES:
-        raise InputError(f"--scale {name}: there is no such scale; there are: {', '.join(SCALES)}")
+        raise InputError(f"--scale {name}: no such scale; the scales are {', '.join(SCALES)}")
     scale = SCALES[name]
     scale = replace(
         scale,
@@ -133,12 +133,12 @@ def _scale(job: Import, default: str) -> Scale:
         success=scale.success if job.success is None else job.success,
     )
     if scale.failure >= scale.success:
-        raise InputError(f"--failure {scale.failure:g} must lie below --success {scale.success:g}")
+        raise InputError(f"--failure {scale.failure:g} must be below --success {scale.success:g}")
     return scale
 
 
 def _import(job: Import, reading: Reading, facts: Mapping[str, Json]) -> Imported:
-    """Make a run of its own of the files, or finish one that was begun."""
+    """Import the files as a new run, or finish an import that was begun."""
     found = counted(made for _, made in reading)
     identity = digest(facts)
     journal = _journal(job, facts)
@@ -168,13 +168,13 @@ def _journal(job: Import, facts: Mapping[str, Json]) -> Journal:
     stored = reader.meta(IMPORTED)
     reader.close()
     if stored != canonical_json(facts):
-        what = "other files, or read otherwise" if stored else "a loop's rows"
+        what = "other files, or the same read in another way" if stored else "a loop's rows"
         raise InputError(f"run {job.name} holds {what}: choose another name with --run")
     return Journal(folder)
 
 
 def _units(reading: Reading) -> Iterator[tuple[int, list[StoredRow]]]:
-    """Give the rows of each unit: those of so many rows of the files."""
+    """Yield the rows of each unit: those made from a fixed number of rows of the files."""
     chunk, rows = 0, list[StoredRow]()
     for number, made in reading:
         if number // ROWS_A_UNIT > chunk:
@@ -185,7 +185,7 @@ def _units(reading: Reading) -> Iterator[tuple[int, list[StoredRow]]]:
 
 
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
-    """Add annotations to a run on which nobody works, one unit an iteration."""
+    """Add annotations to a run on which no process works, one unit an iteration."""
     identity = digest(facts)
     run = open_run(job.lake, job.name)
     try:

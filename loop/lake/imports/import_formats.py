@@ -40,9 +40,9 @@ Rows = Iterator[StoredRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format: how it is recognised, the scale of its ratings, and how a row is read.
+    """A format: how it is recognised, the scale of its ratings, and its reader.
 
-    `semantics` is raised whenever the same row would become other rows of the lake.
+    `semantics` is raised when the same row would give other rows of the lake.
     """
 
     detect: Callable[[Row], bool]
@@ -52,12 +52,12 @@ class Format:
 
 
 def prompts(row: Row, make: Maker) -> Rows:
-    """Read a prompt alone."""
+    """Read a prompt without answers."""
     yield make.prompt(row)
 
 
 def candidates(row: Row, make: Maker) -> Rows:
-    """Read a prompt with one answer or several, each perhaps with ratings and a score."""
+    """Read a prompt with one or more answers, which may have ratings and a score."""
     prompt, answer = _prompt_and_answer(row, make)
     yield prompt
     if answer is not None:
@@ -170,7 +170,7 @@ def _ends_with_an_answer(row: Row) -> bool:
 
 
 def _answered(prompt: Prompt, text: str, row: Row, make: Maker) -> Rows:
-    """Give one answer with what the row says of it."""
+    """Yield one answer with the row's ratings and scores."""
     candidate = make.candidate(prompt, text, model_of(row), remark_of(row, "principle"))
     yield candidate
     verdicts = verdicts_of(row)

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Annotations of candidates that are in a run already: ratings of aspects, and votes between two.
+"""Annotations of a run's own candidates: ratings of aspects, and votes between two.
 
-They become rows of units of their own, one an iteration, beside what the machine said and never
-instead of it.
+They become rows of units of their own, one an iteration: they are added to the feedback model's
+judgments and never replace them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ ORDERS: tuple[Order, ...] = ("as_given", "swapped")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A candidate of the run, as far as an annotation must know it."""
+    """A candidate of the run, with the fields that an annotation needs."""
 
     candidate_id: str
     prompt_id: str
@@ -37,13 +37,13 @@ class Stored:
 
 
 def annotated(row: Row) -> bool:
-    """Whether a row is an annotation: it names candidates, and brings no answer."""
+    """Whether a row is an annotation: it names candidates, and has no answer."""
     answers = any(row.get(name) is not None for name in ANSWER_FIELDS)
     return not answers and ("candidate_id" in row or {"first_id", "second_id"} <= set(row))
 
 
 def candidates_of(run: RunReader, ids: Iterable[str]) -> dict[str, Known]:
-    """Return those candidates of a run that are named."""
+    """Return the candidates of a run with these ids."""
     wanted = pl.LazyFrame({"candidate_id": list(dict.fromkeys(ids))}, {"candidate_id": pl.String})
     found = (
         run.scan("candidates")
@@ -64,16 +64,16 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
     """Read a rating of one candidate, or a vote between two.
 
     Raises:
-        RowError: if it can not be read as meant, or names a candidate that the run does not have.
+        RowError: if it can not be read, or names a candidate that the run does not have.
     """
     who = critic_of(row)
     if who is None:
-        raise RowError("no 'annotator'; say who judged")
+        raise RowError("no 'annotator': name who judged")
     said = remark_of(row, "critique") or remark_of(row, "text") or ""
     if "candidate_id" in row:
         verdicts = verdicts_of(row)
         if not verdicts and not said:
-            raise RowError("neither 'ratings' nor 'text' says anything of the candidate")
+            raise RowError("neither 'ratings' nor 'text' has anything on the candidate")
         yield make.critique(_known(row, "candidate_id", known), who, verdicts, said)
         return
     first, second = (_known(row, name, known) for name in IDS[1:])

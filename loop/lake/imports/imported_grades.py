@@ -1,10 +1,9 @@
 """The grades of UltraFeedback's published rows, with the repair of its overall scores.
 
-A published overall score of 10 may have been a 1: scores of at most 1 were taken for shares of one
-and multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair goes by the mean
-of the completion's four aspects: at most 2, and the score is a 1; at most 4, and nobody can say
-without asking again, so the score is `doubtful` and none; above, it is a 10. Without any aspect
-nobody can say, either.
+A published overall score of 10 may have been a 1: scores of at most 1 were taken for fractions and
+multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair uses the mean of the
+completion's four aspects: up to 2, the score is a 1; up to 4, it can not be known, so the score is
+`doubtful` and None; above, it is a 10. Without any aspect it is `doubtful`, too.
 """
 
 import json
@@ -25,16 +24,16 @@ from ...data.row_fields import object_of, remark_of
 from .imported_rows import Known
 
 PUBLISHED = 0
-"""The attempts of a grade that was not asked for here; its `text` is what was published, JSON."""
+"""The attempts of an imported grade; its `text` is the published annotation, as JSON."""
 DOUBTFUL, REPAIRED = "doubtful", "repaired"
 SUSPECT = 10
 WAS_ONE, UNSURE = 2, 4
-"""The highest mean of the aspects with which a 10 was a 1, and with which it may have been one."""
+"""The highest mean of the aspects at which a 10 was a 1, and at which it may have been."""
 FILTER = "overall-score"
 
 
 def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterator[Grade]:
-    """Give the grade of each of the four aspects that the annotations name."""
+    """Yield the grade of each of the four aspects that the annotations name."""
     for aspect in FINE_GRAINED:
         given = annotations.get(aspect)
         if given is not None:
@@ -54,13 +53,13 @@ def overall_grade(
 
 
 def mean_rating(grades: Iterable[Grade]) -> float | None:
-    """Return the mean of those ratings that could be read, None if none could."""
+    """Return the mean of the ratings that could be read, or None."""
     ratings = [grade.rating for grade in grades if grade.rating is not None]
     return sum(ratings) / len(ratings) if ratings else None
 
 
 def overall_receipts(rows: Iterable[StoredRow]) -> list[Receipt]:
-    """Say what became of the overall scores among some rows; nothing where there are none."""
+    """Return receipts of the overall scores' repair; none without such scores."""
     fates = dict[str, list[str]]()
     for row in rows:
         if isinstance(row, Grade) and row.aspect == "overall":
@@ -69,7 +68,7 @@ def overall_receipts(rows: Iterable[StoredRow]) -> list[Receipt]:
 
 
 def last_of(given: object) -> object:
-    """Return an annotation; the last of a list of them counts, None if there is none."""
+    """Return an annotation, the last if it is a list of them, None if there is none."""
     if not isinstance(given, list):
         return given
     entries = cast("list[object]", given)
@@ -77,7 +76,7 @@ def last_of(given: object) -> object:
 
 
 def published(grade: Grade) -> object:
-    """Return a grade as it was published, with an overall score as it was repaired."""
+    """Return a grade in its published form, an overall score after the repair."""
     given = json.loads(grade.text)
     if grade.status == DOUBTFUL:
         return None
@@ -107,7 +106,7 @@ def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given:
 
 
 def _read(aspect: GradedAspect, given: object) -> tuple[float | None, str]:
-    """Return a rating and `scored`, or None and why there is none."""
+    """Return a rating and `scored`, or None and the reason."""
     if isinstance(given, str) and given.strip().lower() in NOT_APPLICABLE:
         return None, Status.NOT_APPLICABLE
     value = number(given)

@@ -1,7 +1,7 @@
-"""From what a file says to rows of the lake: external candidates, ratings, votes, given pairs.
+"""Rows of the lake made from imported ones: candidates, ratings, votes, pairs.
 
 Nothing is guessed: a rating is mapped to the three levels by a declared scale, what the scale would
-lose stays in the critique's text, and a rating that can not be read is null.
+lose is kept in the critique's text, and a rating that can not be read is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,15 +31,15 @@ from ...data.prompt_rows import to_prompt
 from ...data.rating_scale import SCALES, Scale, as_given, number
 
 UNRATED = "unrated"
-"""The status of a critique, or a vote, of which nothing could be read."""
+"""The status of a critique or vote that could not be read."""
 UNKNOWN = "unknown"
 IMPORTED = "imported"
-"""The rule of pairs that came as pairs."""
+"""The rule of pairs that were imported as pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What somebody said of one aspect: the rating as given, and why."""
+    """One aspect's annotation: the rating as given, and the reason."""
 
     name: str
     given: object
@@ -47,27 +47,27 @@ class Verdict:
 
 
 class Known(Protocol):
-    """A candidate that can be judged: made here, or in the lake already."""
+    """A candidate that can be judged: imported here, or in the lake already."""
 
     @property
     def candidate_id(self) -> str:
-        """Its id."""
+        """The candidate's id."""
         ...
 
     @property
     def prompt_id(self) -> str:
-        """What it answers."""
+        """The id of the prompt that it answers."""
         ...
 
     @property
     def iteration(self) -> int:
-        """Where it was made."""
+        """The iteration in which it was made."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes the rows of one import; those that a turn of the loop takes in bear its number."""
+    """Makes the rows of one import; those imported by an iteration get its number."""
 
     source: str
     scale: Scale
@@ -78,7 +78,7 @@ class Maker:
         """Return the prompt of a row.
 
         Raises:
-            RowError: if it has none that can be read.
+            RowError: if it has no readable prompt.
         """
         return to_prompt(row, task=self.task, split="train", source=self.source)
 
@@ -109,7 +109,7 @@ class Maker:
     def critique(
         self, candidate: Known, critic: str, verdicts: Iterable[Verdict], text: str
     ) -> Critique:
-        """Return what somebody said of a candidate, aspect by aspect.
+        """Return the critique of a candidate from an annotator's verdicts on its aspects.
 
         Raises:
             RowError: if a rating lies outside the scale.
@@ -140,17 +140,17 @@ class Maker:
         )
 
     def _number(self, verdict: Verdict) -> float | None:
-        """Return a rating as a number on the scale; None if it is none."""
+        """Return a rating as a number on the scale; None if it is not a number."""
         value = number(verdict.given)
         if value is not None and not self.scale.low <= value <= self.scale.high:
             raise RowError(
                 f"the rating {value:g} of {verdict.name!r} is not on the scale {self.scale.name}; "
-                f"say which it is with --scale {'|'.join(SCALES)}"
+                f"name the right one with --scale {'|'.join(SCALES)}"
             )
         return value
 
     def _note(self, read: Sequence[tuple[Verdict, float | None]]) -> str:
-        """Return a line with the ratings that their levels do not give back."""
+        """Return a line with the ratings that their levels would lose."""
         lost = {
             verdict.name: verdict.given if value is None else value
             for verdict, value in read
@@ -159,7 +159,7 @@ class Maker:
         return as_given(self.scale.name, lost) if lost else ""
 
     def reward(self, candidate: Known, name: str, given: object) -> list[Reward]:
-        """Return a scalar score of a candidate, or nothing where there is none."""
+        """Return a scalar score of a candidate, or [] without a number."""
         score = number(given)
         if score is None:
             return []
@@ -212,7 +212,7 @@ class Maker:
         rejected: Candidate,
         scores: tuple[float | None, float | None],
     ) -> Pair:
-        """Return a pair that came as a pair."""
+        """Return a pair that was imported as a pair."""
         inputs = [IMPORTED, chosen.candidate_id, rejected.candidate_id]
         return Pair(
             pair_id=row_id("pair", inputs),
@@ -243,7 +243,7 @@ IDS: Mapping[type[StoredRow], str] = {
 
 
 def identity_of(row: StoredRow) -> str:
-    """Return what a row is known by within one import."""
+    """Return the id of a row within one import."""
     if isinstance(row, Reward):
         return f"{row.reward_model} of {row.candidate_id}"
     if type(row) not in IDS:

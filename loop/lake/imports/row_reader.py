@@ -1,4 +1,4 @@
-"""Reading files to be imported: each row once, with what becomes of it, and the counts."""
+"""Reading files to import: each row once, the rows it becomes, and counts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,16 +14,16 @@ from .imported_rows import UNRATED, identity_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The rows of the files, each with its number and what becomes of it."""
+    """The rows of the files, each with its number and the rows it becomes."""
 
     files: tuple[Path, ...]
     read: Callable[[Row], Iterator[StoredRow]]
 
     def __iter__(self) -> Iterator[tuple[int, list[StoredRow]]]:
-        """Give the new rows of each row of the files.
+        """Yield the new rows of each row of the files.
 
         Raises:
-            InputError: for anything that can not be read as meant.
+            InputError: for a row that can not be read.
         """
         seen = dict[tuple[str, str], int]()
         number = 0
@@ -39,14 +39,14 @@ class Reading:
 
 @dataclass(kw_only=True)
 class Count:
-    """How many rows were read, what became of them, and what of it could not be rated."""
+    """How many rows were read, what they became, and how many stay unrated."""
 
     read: int = 0
     rows: Counter[str] = field(default_factory=Counter[str])
     unrated: int = 0
 
     def add(self, made: Sequence[StoredRow]) -> None:
-        """Count what became of one row."""
+        """Count the rows that one row became."""
         self.read += 1
         self.rows.update(TABLES[type(row)] for row in made)
         self.unrated += sum(
@@ -58,7 +58,7 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     """Read to the end, and count.
 
     Raises:
-        InputError: for anything that can not be read as meant, or no rows at all.
+        InputError: for a row that can not be read, or no rows at all.
     """
     count = Count()
     for rows in made:
@@ -69,10 +69,10 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
 
 
 def _is_new(seen: dict[tuple[str, str], int], row: StoredRow) -> bool:
-    """Whether a row was not given before.
+    """Whether a row was not read before.
 
     Raises:
-        RowError: if its id stood for something else.
+        RowError: if its id was used for another row.
     """
     key = TABLES[type(row)], identity_of(row)
     content = hash(row)
@@ -80,5 +80,7 @@ def _is_new(seen: dict[tuple[str, str], int], row: StoredRow) -> bool:
         seen[key] = content
         return True
     if seen[key] != content:
-        raise RowError(f"{key[1]!r} stands for something else further up; give it an id of its own")
+        raise RowError(
+            f"{key[1]!r} is the id of another row further up; give this one an id of its own"
+        )
     return False

@@ -29,7 +29,7 @@ from .imported_rows import Maker, Verdict
 from .pair_forms import pairs, scores_of
 
 NO_ANSWER = "None"
-"""What is published where there is no reference."""
+"""What is published if there is no reference answer."""
 CORRECT, INCORRECT = "correct_answers", "incorrect_answers"
 REFERENCES = (CORRECT, INCORRECT)
 MEAN = "fine-grained_score"
@@ -105,7 +105,7 @@ def _binarised(row: Row, make: Maker) -> Rows:
 
 
 def _principle(item: Row) -> str | None:
-    """Return the principle of a completion, with its system prompt where it has one."""
+    """Return the principle of a completion, with its system prompt if it has one."""
     aspect, text = remark_of(item, "principle"), remark_of(item, "custom_system_prompt")
     return str(Principle(aspect=aspect or "", text=text)) if text else aspect
 
@@ -115,7 +115,7 @@ def _reward(candidate: Candidate, name: str, given: object, make: Maker) -> list
 
 
 def _verdict(name: str, value: object) -> Verdict:
-    """Return the annotation of one aspect."""
+    """Return one aspect's annotation."""
     last = last_of(value)
     said = {} if last is None else object_of(last, f"annotations.{name}")
     reasons = [remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale")]

@@ -1,1 +1,1 @@
-"""Asking a lake: SQL, lists with filters, and the forms in which rows are written."""
+"""Querying a lake: SQL, lists with filters, and the formats of output."""

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What went wrong with candidates: failed aspects, critiques that can not be read, cut answers."""
+"""What went wrong with candidates: failed aspects, unread critiques, cut answers."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from .forms import By
 from .row_lists import Listing, Wanted, rating_conditions
 
 STATUS = {-1: "failure", 0: "moderate"}
-"""What a rating is called that is no success."""
+"""The names of the ratings below success."""
 COLUMNS = (
     *("iteration", "prompt_id", "candidate_id", "task", "kind", "status", "aspect", "rating"),
     *("reward", "completion_tokens", "text"),
@@ -17,11 +17,11 @@ COLUMNS = (
 
 
 def failures(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
-    """Return what went wrong with candidates, one row a reason.
+    """Return what went wrong with candidates, one row for each reason.
 
     The status is failure (an aspect rated -1), moderate (0), the reason why a critique is unscored,
-    or how a candidate ended that is not whole. The text is what was said: the aspect's comment, the
-    unread reply, or the answer that is not whole. The length is in tokens.
+    or how a candidate ended that is not whole. The text is the aspect's comment, the unread reply,
+    or the answer that is not whole. The length is in tokens.
     """
     reasons = pl.concat([_said(run, wanted), _cut(run, wanted)], how="diagonal")
     conditions = []
@@ -39,7 +39,7 @@ def failures(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
 
 
 def counted(failed: pl.LazyFrame, by: By) -> pl.LazyFrame:
-    """Return how many failures there are of each sort, and of how many candidates, most first."""
+    """Return the number of failures of each sort, and of their candidates, most first."""
     groups = list(dict.fromkeys((by.value, "status")))
     counts = failed.group_by(groups).agg(
         failures=pl.len(), candidates=pl.col("candidate_id").n_unique()
@@ -48,7 +48,7 @@ def counted(failed: pl.LazyFrame, by: By) -> pl.LazyFrame:
 
 
 def _said(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
-    """Return what critiques say: each aspect below success, and each reply that is unscored."""
+    """Return each aspect below success, and each unscored reply."""
     about = run.scan("candidates").select("candidate_id", "kind", "completion_tokens")
     frame = run.scan("critiques", iteration=wanted.iteration)
     frame = frame.filter(*rating_conditions(run, wanted))
@@ -78,7 +78,7 @@ def _said(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
 
 
 def _cut(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
-    """Return the candidates that are not whole: cut at their greatest length, or failed."""
+    """Return the candidates that are not whole: cut at the maximum length, or failed."""
     frame = run.scan("candidates", iteration=wanted.iteration)
     if wanted.unscored:
         frame = frame.clear()

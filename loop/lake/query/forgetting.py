@@ -1,6 +1,6 @@
-"""How much of a probe a policy has lost, and when that is more than chance.
+"""How much of a probe a policy has lost, and whether that is more than chance.
 
-The fall is the mean over prompts of what was passed before less what is passed now. Both policies
+The fall is the mean, over prompts, of the share passed before minus the share now. Both policies
 answer the same prompts, so its standard error is that of the paired differences.
 """
 
@@ -11,23 +11,23 @@ from ....stores.records import Evaluation, Score
 from ..statistics.win_rate import difference
 
 PREFIX: Final = "probe:"
-"""What the names of probes' benchmarks begin with."""
+"""The prefix of probes' benchmarks."""
 PASSED, FALL, FALL_OVERALL = "passed", "fall", "fall_overall"
-"""Share of prompts passed; what was lost since the policy before, and since the run's first."""
+"""Share of prompts passed; the fall since the previous policy, and since the run's first."""
 
 
 def benchmark_of(probe: str) -> str:
-    """Return the benchmark under which a probe's numbers are kept."""
+    """Return the benchmark of a probe's numbers."""
     return f"{PREFIX}{probe}"
 
 
 def is_probe(benchmark: str) -> bool:
-    """Whether numbers under this name are a probe's."""
+    """Whether a benchmark is a probe."""
     return benchmark.startswith(PREFIX)
 
 
 def falls(metric: str, before: Iterable[Score], after: Sequence[Score]) -> list[Evaluation]:
-    """Return the fall of each probe from `before` to `after`, as a number about the latter."""
+    """Return the fall of each probe from `before` to `after`, as the later policy's evaluation."""
     held, now = _passed(before), _passed(after)
     numbers = list[Evaluation]()
     for benchmark, values in sorted(now.items()):
@@ -53,7 +53,7 @@ def alarming(number: Evaluation) -> bool:
 
 
 def told(number: Evaluation) -> str:
-    """Say a fall in one sentence."""
+    """Return a fall as one sentence."""
     probe = number.benchmark.removeprefix(PREFIX)
     since = "the policy before" if number.metric == FALL else "the run's first policy"
     error = "" if number.stderr is None else f" ± {100 * number.stderr:.1f}"
@@ -64,7 +64,7 @@ def told(number: Evaluation) -> str:
 
 
 def _passed(scores: Iterable[Score]) -> Mapping[str, dict[str, float]]:
-    """Return what was passed, by benchmark and prompt."""
+    """Return the share passed, by benchmark and prompt."""
     found: dict[str, dict[str, float]] = {}
     for score in scores:
         if score.metric == PASSED:

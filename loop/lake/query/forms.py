@@ -1,10 +1,10 @@
-"""The forms in which a command writes rows, and what it can count them by."""
+"""The output formats of commands, and what failures can be counted by."""
 
 from enum import StrEnum
 
 
 class Form(StrEnum):
-    """What `--format` may be."""
+    """The values of `--format`."""
 
     AUTO = "auto"
     """A table on a terminal, JSON lines in a pipe or a file."""
@@ -15,7 +15,7 @@ class Form(StrEnum):
 
 
 class By(StrEnum):
-    """What failures are counted by."""
+    """The values of `--by` for failures."""
 
     ASPECT = "aspect"
     TASK = "task"
@@ -23,8 +23,8 @@ class By(StrEnum):
 
 
 class FormError(ValueError):
-    """A form that can not be had here."""
+    """A format that is not possible here."""
 
 
 class OutputError(RuntimeError):
-    """Rows that could not be written where they were to go."""
+    """Rows that could not be written to stdout."""

@@ -2,8 +2,8 @@
 """Lists of a run's rows with filters: critiques, candidates, grades, pairs.
 
 A list is a lazy frame in the order of the stored rows, so the first rows of a long list come
-without reading the rest. A filter by a word that the run does not know is an error, for it is
-likely a slip; one that fits no row gives no rows.
+without reading the rest. Filtering by a word that the run does not have is an error, as it is
+likely a slip; a filter that matches no row gives no rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ _MARGIN = pl.col("chosen_reward") - pl.col("rejected_reward")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows of a list are wanted, and in what order; None is all.
+    """The filters and the order of a list; None is no filter.
 
-    `text` is a part of the text in any case, or a regular expression between slashes. `sort` is a
-    column, with a dash before it for the greatest first.
+    `text` is a part of the text, ignoring case, or a regular expression between slashes. `sort` is
+    a column, with a dash before it for descending order.
     """
 
     iteration: int | None = None
@@ -47,7 +47,7 @@ class Wanted:
     limit: int | None = None
 
     def conditions(self, texts: Sequence[pl.Expr]) -> Iterator[pl.Expr]:
-        """Give what a row must fulfil, but for ratings, which each list knows for itself."""
+        """Yield the conditions on a row, except ratings, which each list handles itself."""
         for name in ("task", "kind", "rule"):
             if (value := getattr(self, name)) is not None:
                 yield pl.col(name) == value
@@ -64,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Rows before they are filtered: the columns to show, and what filters look at."""
+    """Rows before they are filtered: the columns to show, and those that filters read."""
 
     run: RunReader
     frame: pl.LazyFrame
@@ -73,10 +73,10 @@ class Listing:
     conditions: list[pl.Expr] = field(default_factory=list[pl.Expr])
 
     def wanted(self, wanted: Wanted) -> pl.LazyFrame:
-        """Return the rows that are wanted.
+        """Return the rows that pass the filters, sorted.
 
         Raises:
-            ListError: if the run knows no such task, kind or column to sort by.
+            ListError: if the run has no such task, kind or column to sort by.
         """
         _check_words(self.run, wanted)
         conditions = [*self.conditions, *wanted.conditions(self.texts)]
@@ -94,7 +94,7 @@ class Listing:
         return frame.select(self.columns)
 
     def _with(self, names: set[str]) -> pl.LazyFrame:
-        """Return the rows with the columns of other tables that are asked for."""
+        """Return the rows with the requested columns of other tables."""
         frame = self.frame
         prompts = self.run.scan("prompts").select("prompt_id", "task")
         kinds = self.run.scan("candidates").select("candidate_id", "kind")
@@ -111,7 +111,7 @@ class Listing:
 
 
 class ListError(ValueError):
-    """A filter or an order that means nothing for a list."""
+    """A filter or an order that does not fit a list."""
 
 
 def critiques(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
@@ -127,7 +127,7 @@ def critiques(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
 
 
 def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
-    """Return candidates with task and reward; their length is in tokens, ratings by critiques."""
+    """Return candidates with task and reward; length is in tokens, ratings are their critiques'."""
     frame = run.scan("candidates", iteration=wanted.iteration)
     return Listing(
         run=run,
@@ -139,7 +139,7 @@ def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
 
 
 def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
-    """Return grades; their length is in characters of the rationale, the reward the candidate's."""
+    """Return grades; length is the rationale's, in characters, reward is the candidate's."""
     frame = run.scan("grades", iteration=wanted.iteration)
     conditions: list[pl.Expr] = []
     if wanted.aspect is not None:
@@ -159,9 +159,9 @@ def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
 
 
 def pairs(run: RunReader, wanted: Wanted, derived: str | None = None) -> pl.LazyFrame:
-    """Return pairs, those of a derived table if it is named.
+    """Return pairs, of a derived table if one is named.
 
-    Reward and length, in characters, are those of the chosen answer; ratings of the rejected one.
+    Reward, and length in characters, are the chosen answer's; ratings are the rejected one's.
     """
     if derived is None:
         frame = run.scan("pairs", iteration=wanted.iteration)
@@ -185,10 +185,10 @@ def pairs(run: RunReader, wanted: Wanted, derived: str | None = None) -> pl.Lazy
 
 
 def rating_conditions(run: RunReader, wanted: Wanted) -> list[pl.Expr]:
-    """Return what a critique must fulfil for its ratings to be wanted.
+    """Return the conditions on a critique's ratings.
 
     Raises:
-        ListError: if no critique of the run rates such an aspect.
+        ListError: if no critique of the run rates the aspect.
     """
     conditions: list[pl.Expr] = []
     if wanted.aspect is not None:
@@ -201,7 +201,7 @@ def rating_conditions(run: RunReader, wanted: Wanted) -> list[pl.Expr]:
 
 
 def _by_rating(run: RunReader, wanted: Wanted, key: str) -> list[pl.Expr]:
-    """Return what a row must fulfil for the ratings of the candidate `key` to be wanted."""
+    """Return the conditions on the ratings of the candidate `key`."""
     conditions = rating_conditions(run, wanted)
     if not conditions:
         return []
@@ -230,14 +230,14 @@ def _pattern(text: str) -> str:
     """Return the regular expression that finds `text`.
 
     Raises:
-        ListError: if it is one, and can not be read.
+        ListError: if it is an invalid regular expression.
     """
     if not (len(text) > 1 and text.startswith("/") and text.endswith("/")):
         return f"(?i){pl.escape_regex(text)}"
     try:
         pl.Series([""]).str.contains(text[1:-1])
     except pl.exceptions.ComputeError as error:
-        raise ListError(f"--text {text} is no regular expression that can be read") from error
+        raise ListError(f"--text {text} is not a valid regular expression") from error
     return text[1:-1]
 
 
@@ -250,7 +250,7 @@ def _check_words(run: RunReader, wanted: Wanted) -> None:
 
 
 def _check_aspect(run: RunReader, aspect: str) -> None:
-    """Look for one critique that rates an aspect; only if there is none, read which there are."""
+    """Find one critique that rates an aspect; only if there is none, list the aspects."""
     critiques = run.scan("critiques")
     if critiques.filter(_rated(aspect, None)).select("iteration").head(1).collect().height:
         return

@@ -1,9 +1,9 @@
 # pyright: basic
 """Writing rows to stdout: a table for people; JSON, CSV or Parquet for programs.
 
-A table shows some columns, cut short, with hidden characters made visible. The other forms hold all
-columns, whole, and go out batch by batch: what does not fit in memory is never there at once. A
-reader that goes away (`| head`) ends them quietly.
+A table shows some columns, shortened, with hidden characters made visible. The other formats hold
+all columns in full, and are written batch by batch, so memory stays bounded. A reader that goes
+away (`| head`) ends them quietly.
 """
 
 import io
@@ -30,7 +30,7 @@ BATCH = 8192
 CELL = 80
 SHORT_ID = 18
 TABLE_ROWS = 1000
-"""More rows are no table: nobody reads them, and its columns are as wide as all of them need."""
+"""The most rows of a table: its columns must fit them all, so all are read first."""
 
 
 def write_frame(
@@ -40,11 +40,11 @@ def write_frame(
     *,
     as_json: bool = False,
 ) -> None:
-    """Write rows in a form; a table has only `columns`, where they are given.
+    """Write rows in a format; a table has only `columns`, if given.
 
     Raises:
-        FormError: if the form can not be had: two were asked for, or Parquet on a terminal.
-        OutputError: if stdout can not be written, on a full disk for one.
+        FormError: if two formats are requested, or Parquet on a terminal.
+        OutputError: if stdout can not be written, such as on a full disk.
     """
     if is_table(form, as_json=as_json):
         _write_table(frame.lazy(), columns)
@@ -67,16 +67,16 @@ def write_objects(
 
 
 def is_table(form: Form, *, as_json: bool) -> bool:
-    """Whether people are to read it.
+    """Whether the output is a table for people.
 
     Raises:
-        FormError: if the form can not be had: two were asked for, or Parquet on a terminal.
+        FormError: if two formats are requested, or Parquet on a terminal.
     """
     if as_json and form is not Form.AUTO:
-        raise FormError(f"--json and --format {form} exclude each other: give one of them")
+        raise FormError(f"--json and --format {form} exclude each other: give only one")
     watched = sys.stdout.isatty()
     if form is Form.PARQUET and watched:
-        raise FormError("Parquet is no text for a terminal: send it to a file, with `> FILE`")
+        raise FormError("Parquet is not text: write it to a file, with `> FILE`")
     return form is Form.TABLE or (form is Form.AUTO and not as_json and watched)
 
 
@@ -102,14 +102,14 @@ def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
 
 
 def _json_lines(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
-    """Give one JSON object a line."""
+    """Yield one JSON object a line."""
     for batch in batches:
         if batch.height:
             yield escaped(batch.write_ndjson())
 
 
 def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
-    """Give one JSON document: a list of objects."""
+    """Yield one JSON document: a list of objects."""
     before = "["
     for text in _json_lines(batches):
         yield before + "\n" + text.rstrip("\n").replace("\n", ",\n")
@@ -118,7 +118,7 @@ def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
 
 
 def _csv(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
-    """Give comma-separated values under one heading, nested ones as JSON."""
+    """Yield comma-separated values after one header, nested values as JSON."""
     heading = True
     for batch in batches:
         flat = batch.with_columns(_as_text(name, dtype) for name, dtype in batch.schema.items())
@@ -134,13 +134,13 @@ _TEXTS: Mapping[Form, Texts] = {
 
 
 def _plain(schema: Mapping[str, pl.DataType]) -> list[pl.Expr]:
-    """Return the columns that JSON has no value for, as text."""
+    """Return, as text, the columns whose types JSON does not have."""
     binary = (name for name, dtype in schema.items() if dtype == pl.Binary)
     return [pl.col(name).bin.encode("base64") for name in binary]
 
 
 def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
-    """Return a column as CSV takes it."""
+    """Return a column in a form that CSV can hold."""
     column = pl.col(name)
     if dtype == pl.Duration:
         return column.dt.to_string("iso")
@@ -151,7 +151,7 @@ def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 class _Out(io.RawIOBase):
-    """Bytes to stdout; remembers why they could not be written, whoever wraps the reason."""
+    """Bytes to stdout; keeps the error of a failed write, which writers above may wrap."""
 
     def __init__(self, below: BinaryIO) -> None:
         self._below = below
@@ -172,7 +172,7 @@ class _Out(io.RawIOBase):
 
 @contextmanager
 def _stdout() -> Generator[_Out]:
-    """Give stdout for bytes; a reader that goes away is no error."""
+    """Yield stdout for bytes; a reader that goes away is not an error."""
     sys.stdout.flush()
     out = _Out(sys.stdout.buffer)
     try:
@@ -186,7 +186,7 @@ def _stdout() -> Generator[_Out]:
 
 
 def _let_go() -> None:
-    """Send what Python would still write to stdout when it ends to nowhere."""
+    """Discard what Python would still write to stdout at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -222,7 +222,7 @@ def _is_id(name: str) -> bool:
 
 
 def _cell(name: str, value: object) -> str:
-    """Return a cell: the beginning of an id, which is enough to name it, or text on one line."""
+    """Return a cell: the beginning of an id, which is enough to use it, or text on one line."""
     text = str(value or "")[:SHORT_ID] if _is_id(name) else _flat(value)
     return escape(one_line(text, limit=CELL))
 

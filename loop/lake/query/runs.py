@@ -1,4 +1,4 @@
-"""Reading a run: which there are, and what a run has done.
+"""The runs of a lake, and what a run has done.
 
 Read-only and safe while the daemon writes.
 """
@@ -26,7 +26,7 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     """Open a run for reading; without a name, the one written last.
 
     Raises:
-        NoSuchRunError: if it is not there, naming those that are.
+        NoSuchRunError: if it does not exist, naming those that do.
     """
     names = run_names(lake)
     if name is None:
@@ -87,7 +87,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
 
 
 def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
-    """Return what was passed of each probe, how much that fell, and whether that is an alarm."""
+    """Return the share of each probe passed, its fall, and whether that is an alarm."""
     found: dict[str, dict[str, Json]] = {}
     for e in (e for e in numbers if is_probe(e.benchmark)):
         probe = found.setdefault(e.benchmark.removeprefix(PREFIX), {"alarm": False})

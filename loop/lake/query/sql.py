@@ -1,9 +1,9 @@
 # pyright: basic
 """SQL over a lake: DuckDB on the committed rows of its runs, read-only.
 
-Each table has a column `run`. DuckDB reads the Parquet files itself, and of these only what the
-query needs; anything else on disk or elsewhere is out of its reach. A query sees one state of each
-run, which stays open while it runs, so that none of its files goes.
+Each table has a column `run`. DuckDB reads the Parquet files itself, and only what the query needs;
+it has no access to anything else. A query sees one state of each run, which stays open meanwhile,
+so that none of its files is removed.
 """
 
 import secrets
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BATCH = 8192
 PRIVATE = {"python_enable_replacements": False}
-"""A name in a query is a table, and never a variable of this program."""
+"""Names in a query are tables, never Python variables of this process."""
 COLUMNS = """
 select case when table_schema = 'main' then table_name
     else table_schema || '."' || table_name || '"' end as "table",
@@ -36,7 +36,7 @@ select case when table_schema = 'main' then table_name
 from information_schema.columns where table_catalog = 'memory'
 order by table_schema desc, table_name, ordinal_position
 """
-"""Asks what can be asked."""
+"""The query that lists tables and columns."""
 
 
 class SqlError(ValueError):
@@ -47,7 +47,7 @@ def query(lake: Path, sql: str, runs: Sequence[str] = ()) -> pl.DataFrame:
     """Answer a query over some runs, by default all of the lake.
 
     Raises:
-        SqlError: in DuckDB's own words.
+        SqlError: with DuckDB's message.
     """
     with answer(lake, sql, runs) as frame:
         return frame.collect()
@@ -58,7 +58,7 @@ def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyF
     """Answer a query with a lazy frame, computed while this is open, batch by batch.
 
     Raises:
-        SqlError: in DuckDB's own words.
+        SqlError: with DuckDB's message.
     """
     with ExitStack() as stack:
         readers = [open_run(lake, name) for name in runs or run_names(lake) or (None,)]
@@ -72,7 +72,7 @@ def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyF
 
 @contextmanager
 def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
-    """Give a connection to an empty database in memory; tell its errors in one sentence."""
+    """Yield a connection to an empty database in memory; its errors become one sentence."""
     try:
         import duckdb
     except ImportError as error:
@@ -90,7 +90,7 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 def _make_tables(
     connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader]
 ) -> list[str]:
-    """Make every table, without reading it; return the files behind them."""
+    """Create every table without reading it; return the files behind them."""
     behind: list[str] = []
     selects: dict[str, list[str]] = {}
     for reader in readers:
@@ -110,7 +110,7 @@ def _make_tables(
 
 
 def _other_tables(reader: RunReader) -> Iterator[tuple[str, pl.LazyFrame]]:
-    """Give what a run has besides its committed rows: its journal's tables, and derived ones."""
+    """Yield a run's tables besides its committed rows: the journal's, and derived ones."""
     yield from journal_tables(reader.journal).items()
     for name in derived_names(reader.folder):
         derived = open_derived(reader.folder, name)
@@ -129,33 +129,33 @@ def _parquet(files: Sequence[str], table: str) -> str:
 
 
 def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame) -> str:
-    """Return the name under which a query finds a lazy frame; only what it needs is computed."""
+    """Return the name of a lazy frame in queries; only what a query needs is computed."""
     name = f"_{secrets.token_hex(8)}"
     connection.register(name, frame)
     return name
 
 
 def _literal(value: str | Sequence[str]) -> str:
-    """Return a text or a list of texts as SQL writes it down."""
+    """Return a text or a list of texts as an SQL literal."""
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return "[" + ", ".join(_literal(item) for item in value) + "]"
 
 
 def _lock(connection: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> None:
-    """Put everything but some files out of reach."""
+    """Deny access to everything but these files."""
     connection.execute(f"set allowed_paths = {_literal(files)}")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
 
 
 def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation":
-    """Return the answer, with columns of types that every format has, each under its own name."""
+    """Return the answer, with unique column names and types that every format has."""
     import duckdb
 
     statements = connection.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise SqlError("a query is one SELECT, and nothing else: the lake is only read")
+        raise SqlError("only one SELECT is allowed: the lake is read-only")
     relation = connection.sql(sql)
     names = _distinct(relation.columns)
     return relation.project(
@@ -167,7 +167,7 @@ def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBP
 
 
 def _cast(kind: Any) -> str:
-    """Return the cast of a type that not every format has."""
+    """Return the cast for a type that not every format has."""
     name = str(kind).partition("(")[0]
     return {
         "DECIMAL": "::double",
@@ -180,7 +180,7 @@ def _cast(kind: Any) -> str:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, one that was there already with a number after it."""
+    """Return the names, repeated ones with a number after them."""
     taken: dict[str, None] = {}
     for name in names:
         tries = (f"{name}_{number}" if number else name for number in count())
@@ -193,7 +193,7 @@ def _quoted(name: str) -> str:
 
 
 def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
-    """Return the rows of an answer as a lazy frame that is computed batch by batch."""
+    """Return an answer's rows as a lazy frame that is computed batch by batch."""
     schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
 
     def scan(

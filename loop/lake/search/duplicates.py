@@ -1,9 +1,8 @@
 # pyright: basic
 """Copies and near copies in a run: among candidates, among prompts, of held-out prompts in train.
 
-A run notes it of each iteration when the iteration ends, copies over all candidates and near copies
-over a sample of whole chunks of prompts, so that it takes seconds at any size. The command looks at
-all of them.
+A run records them at the end of each iteration: copies over all candidates, near copies over a
+sample of whole chunks of prompts, so that it takes seconds at any size. The command compares all.
 """
 
 import logging
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 EVENT = "duplicates"
 SAMPLE = 20_000
-"""So many candidates of an iteration are compared for near copies while the run waits (2 s)."""
+"""At most this many candidates are compared for near copies while the run waits (2 s)."""
 
 BATCH = 16_384
 SYSTEM = "system"
@@ -33,7 +32,7 @@ logger = logging.getLogger("lpfloop.loop")
 
 
 def note_duplicates(run: "Run", iteration: int) -> None:
-    """Record what is alike among an iteration's candidates, once; in iteration 0, the prompts."""
+    """Record copies among an iteration's candidates, once; in iteration 0 also among prompts."""
     journal = run.store.journal
     table = "candidates" if iteration else "prompts"
     parts = journal.parts(table=table, iteration=iteration)
@@ -49,19 +48,19 @@ def note_duplicates(run: "Run", iteration: int) -> None:
 
 
 def noted(journal: Reader) -> dict[int, dict[str, Any]]:
-    """Return what was recorded of each iteration, the latest."""
+    """Return the latest record of each iteration."""
     events = cast("list[dict[str, Any]]", journal.events(EVENT))
     return {event["iteration"]: event for event in events}
 
 
 def reported(journal: Reader, iteration: int) -> Mapping[str, Json] | None:
-    """Return what was recorded of an iteration, for people and programs."""
+    """Return the record of an iteration, for people and programs."""
     found = noted(journal).get(iteration)
     return found and {name: found[name] for name in ("candidates", "prompts") if name in found}
 
 
 def duplicates(run: RunReader, iteration: int | None) -> pl.DataFrame:
-    """Count what is alike in a run: one row for each iteration's candidates, and for prompts."""
+    """Count near copies in a run: a row for each iteration's candidates, and for prompts."""
     numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
     rows = [
         _row(number, "candidates", counted(_candidates(run, number)))
@@ -74,7 +73,7 @@ def duplicates(run: RunReader, iteration: int | None) -> pl.DataFrame:
 
 
 def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
-    """List the texts that are alike most: copies, near copies, and held-out prompts in train."""
+    """List the most similar texts: copies, near copies, and held-out prompts in train."""
     numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
     found = [
         _offenders(_candidates(run, number), number, "candidates", limit)
@@ -97,7 +96,7 @@ def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
 
 
 def counted(found: Alike) -> dict[str, Json]:
-    """Count what is alike: `copies_within` and `near_within` leave each first one out."""
+    """Count copies: `copies_within` and `near_within` do not count the first of each."""
     return {
         "rows": found.texts.height,
         "copies_within": found.copies_within,
@@ -137,7 +136,7 @@ def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
 
 
 def _alike(prompts: pl.DataFrame) -> Alike:
-    """Compare prompts with each other: each is a group of its own."""
+    """Compare prompts with each other: each is its own group."""
     return alike([prompts.select("id", pl.col("id").alias("group"), "text")])
 
 

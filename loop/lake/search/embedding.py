@@ -1,5 +1,5 @@
 # pyright: basic
-"""What makes vectors of texts for the search index, and whether it is what made those there are."""
+"""The embedder of the search index, and whether it is still the one that made its vectors."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -23,15 +23,15 @@ Embed = Callable[[Sequence[str]], pa.Array]
 
 
 def configured(config: RunConfig) -> Vectors:
-    """Return what the configured embedder is; how long its vectors are shows when it is open.
+    """Return the configured embedder; its vectors' length is known only once it is open.
 
     Raises:
-        ConfigError: if none is configured, or it is not there.
+        ConfigError: if none is configured, or its model is missing.
     """
     wanted = config.index.embedder
     if wanted.kind == "none":
         raise ConfigError(
-            "index.embedder.kind is none: nothing makes vectors; "
+            "index.embedder.kind is none, so there are no vectors; "
             "choose one, with --set index.embedder.kind=policy"
         )
     model = _place(wanted, config)
@@ -71,19 +71,19 @@ def opened(vectors: Vectors, folder: Path, batch_size: int | None = None) -> Gen
 
 
 def check_unchanged(vectors: Vectors, folder: Path) -> None:
-    """Make sure that what made an index's vectors is still there.
+    """Require that the embedder of an index's vectors is still the same.
 
     Raises:
-        IndexUnusableError: if it is not, or is another by now.
+        IndexUnusableError: if it is missing or has changed.
     """
     try:
         there = _identity(vectors.kind, vectors.model, vectors.model_name)
-        said = None if there == vectors.identity else f"{vectors.model} holds another model by now"
+        said = None if there == vectors.identity else f"{vectors.model} now holds another model"
     except EngineError as error:
         said = str(error)
     if said is not None:
         raise IndexUnusableError(
-            f"what made the vectors of the search index {folder} can not be used: {said}; "
+            f"the embedder of the search index {folder} can not be used: {said}; "
             "`lpfloop reindex --full --embed` makes them anew"
         )
 
@@ -98,7 +98,7 @@ def _place(wanted: EmbedderConfig, config: RunConfig) -> str:
     model = located(config.policy.model)
     if is_url(model):
         raise ConfigError(
-            f"the policy runs at {model}, where its hidden states can not be had: set "
+            f"the policy runs at {model}, which does not give hidden states: set "
             "index.embedder.kind=endpoint with index.embedder.model=URL, or a model's folder"
         )
     return str(Path(model).absolute())

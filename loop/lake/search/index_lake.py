@@ -1,8 +1,8 @@
 # pyright: basic
-"""Bringing the search index up to what the runs of a lake have committed.
+"""Bringing the search index up to date with the runs of a lake.
 
-The journals say which parts there are, the index which of them it holds: the difference is added or
-forgotten. So it does not matter when this ends, or how often it is done.
+The difference between the journals' parts and the index's is added or removed, so an update can be
+interrupted and repeated at any time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from ...run.terminal import say
 from .embedding import Embed
 
 BATCH_ROWS = 65_536
-"""So many rows are added at once: some 100 MB."""
+"""Rows that are added at once: some 100 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Parts that are not indexed, by run, and the keys of those that are but should not be."""
+    """Parts that are not indexed, by run, and keys of indexed parts that are stale."""
 
     parts: Mapping[str, Sequence[Part]]
     stale: frozenset[str]
@@ -38,7 +38,7 @@ class Missing:
 
 @dataclass(kw_only=True)
 class Added:
-    """What bringing an index up to date has done."""
+    """What an update of the index has done."""
 
     rows: int = 0
     forgotten: int = 0
@@ -55,18 +55,18 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
             run = RunReader(run_folder(lake, name))
         except JournalError as error:
             unread = True
-            say(f"run {name} is left out: {error}")
+            say(f"run {name} is skipped: {error}")
             continue
         keyed = {part_key(name, part): part for part in _searched(run)}
         run.close()
         wanted.update(keyed)
         parts[name] = [part for key, part in keyed.items() if key not in indexed]
-    # What is of a run that can not be read now is not known to be stale.
+    # Parts of a run that can not be read now are not known to be stale.
     return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
 
 
 def catch_up(lake: Path, index: IndexWriter, embed: Embed | None, run: str | None = None) -> Added:
-    """Add what is missing, of one run or of all, and forget what is in no journal any more."""
+    """Add what is missing, of one run or of all, and remove what is no longer in a journal."""
     owed = missing(lake, index.indexed())
     if owed.stale:
         index.forget(owed.stale)
@@ -107,7 +107,7 @@ def _add_run(
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
-    """Give parts of one table together, up to a number of rows."""
+    """Yield parts of one table together, up to a number of rows."""
     for table, group in groupby(parts, key=lambda part: part.table):
         batch: list[Part] = []
         for part in group:
@@ -119,7 +119,7 @@ def _batches(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
 
 
 def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of some parts as the index has them, each with the key of its part."""
+    """Return the rows of parts in the index's form, each with the key of its part."""
     name = run.folder.name
     keys = [key for part in parts for key in [part_key(name, part)] * part.rows]
     rows = run.scan_parts(table, parts)

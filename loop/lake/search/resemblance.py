@@ -1,10 +1,10 @@
 # pyright: basic
-"""How alike texts are: copies, near copies by MinHash, and n-grams that two sets of texts share.
+"""Similarity of texts: copies, near copies by MinHash, and n-grams that two sets share.
 
-Words are what stands between white space and punctuation, in lower case; scripts without spaces
-count each character as one. Two texts are near copies if their sets of word 5-grams overlap (by the
-estimate of 64 minima) in four fifths of what they hold together. Candidates for that are found by
-equal bands of the minima, and compared with the first of each band: linear in the number of texts.
+Words are separated by white space and punctuation, in lower case; in scripts without spaces each
+character counts as one. Two texts are near copies if their sets of word 5-grams overlap by four
+fifths of their union (estimated by 64 minima). Candidates for that share a band of minima, and are
+compared with the first text of each band: linear in the number of texts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +15,14 @@ import polars as pl
 GRAM = 5
 MINIMA = 64
 BAND = 4
-"""With so many minima a band, texts that are alike to 0.8 miss each other in 2 of 10,000 cases."""
+"""Minima in a band: texts of similarity 0.8 miss each other in 2 of 10,000 cases."""
 
 NEAR = 0.8
 LONG_GRAM, SHORT_GRAM = 13, 8
-"""Contamination is told by 13-grams, as is usual; in texts of less than two of them, by 8-grams."""
+"""Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""
 
 AT_ONCE = 4_000_000
-"""So many keys of bands are looked at together."""
+"""Keys of bands that are compared at once, which bounds memory."""
 
 WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]|[\p{L}\p{M}\p{N}]+"
 _MULTIPLIER = 6364136223846793005
@@ -42,11 +42,11 @@ FEW = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """What is alike in a set of texts, by their row numbers.
+    """The similar texts of a set, by row number.
 
-    `texts` has `id`, `group` and `key` (equal for copies). `within` names each text that
-    nearly is an earlier one of its group, and that one (`row`, `other`, `similarity`); `across`
-    those that nearly are one of another group.
+    `texts` has `id`, `group` and `key` (equal for copies). `within` lists each near copy of an
+    earlier text of the same group, with that text (`row`, `other`, `similarity`); `across` those of
+    a text of another group.
     """
 
     texts: pl.DataFrame
@@ -60,7 +60,7 @@ class Alike:
 
     @property
     def copies_across(self) -> int:
-        """How many texts also stand in another group."""
+        """How many texts also occur in another group."""
         groups = self.texts.group_by("key").agg(
             pl.len(), pl.col("group").n_unique().alias("groups")
         )
@@ -97,7 +97,7 @@ def _together(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 
 def copy_key(text: pl.Expr) -> pl.Expr:
-    """Return a hash that is the same for texts that differ in nothing but white space."""
+    """Return a hash that is equal for texts that differ only in white space."""
     return text.str.replace_all(r"\s+", " ").str.strip_chars(" ").hash(seed=0)
 
 
@@ -109,14 +109,14 @@ def signatures(texts: pl.Series) -> pl.DataFrame:
 
 
 def similarity(signed: pl.DataFrame, rows: pl.Series, others: pl.Series) -> pl.Series:
-    """Return how alike texts are, pair by pair: the share of minima that they have in common."""
+    """Return the similarity of pairs of texts: the share of equal minima."""
     equal = (pl.col(name).gather(rows) == pl.col(name).gather(others) for name in _MINIMA)
     shared = signed.select(pl.sum_horizontal(*equal).alias("similarity"))["similarity"]
     return shared.cast(pl.Float64) / MINIMA
 
 
 def overlaps(train: pl.DataFrame, held_out: pl.DataFrame) -> pl.DataFrame:
-    """Return the held-out texts that share n-grams with a train text, those that share most first.
+    """Return the held-out texts that share n-grams with a train text, highest share first.
 
     Both frames have `id` and `text`. The result has `id`, `other` (such a train text), `share` (of
     the held-out text's n-grams) and `n`. A text with fewer words than n counts as one n-gram.
@@ -189,7 +189,7 @@ def _near(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _met(keyed: pl.DataFrame) -> pl.DataFrame:
-    """Return whom each text is compared with: the first of its band, in its group and in others."""
+    """Return the texts to compare each with: the first of its band, in its group and in others."""
     band = keyed.sort("group", "row")
     own = band.with_columns(other=pl.col("row").first().over("group", "band"), across=False)
     ends = [

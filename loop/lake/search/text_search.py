@@ -1,5 +1,5 @@
 # pyright: basic
-"""Searching a lake: what a query means, the index it is asked of, and the words around a match."""
+"""Searching a lake: parsing a query, updating the index, and snippets of matches."""
 
 import json
 import os
@@ -34,20 +34,20 @@ from .embedding import check_unchanged, configured, opened
 from .index_lake import Added, catch_up, missing
 
 AT_ONCE = 50_000
-"""A search adds so many missing rows by itself, which takes a few seconds at most."""
+"""At most this many missing rows are indexed by a search itself, in a few seconds."""
 
 PHRASE = re.compile(r'"([^"]*)"')
 WORD = re.compile(r"\w+")
 SNIPPET = 160
 STEM = 4
-"""A word of the text that begins like one of the query, in so many letters, may be what matched."""
+"""A word that shares this many first letters with a query's may be the match (stemming)."""
 
 COLUMNS = ("score", "run", "iteration", "id", "prompt_id", "task", "snippet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for, how (by words, by meaning, or both), and among which rows."""
+    """A search: the query, how (by words, by meaning, or both), and among which rows."""
 
     text: str
     by_words: bool = True
@@ -60,13 +60,13 @@ class Search:
 
 
 def search(lake: Path, wanted: Search) -> pl.DataFrame:
-    """Return the rows that fit best, the best first, with the words around the match.
+    """Return the best matches, best first, each with the words around the match.
 
-    What little is missing from the index is added first; otherwise how much is missing is said.
+    A few missing rows are indexed first; with more, a message says how many are missing.
 
     Raises:
-        InputError: if the query can not be understood.
-        NoSuchRunError: if the run, or any, is not there.
+        InputError: if the query can not be parsed.
+        NoSuchRunError: if the run does not exist, or there is none.
         IndexUnusableError: if there is no index that can answer it.
     """
     question = parsed(wanted)
@@ -84,10 +84,10 @@ def search(lake: Path, wanted: Search) -> pl.DataFrame:
 
 
 def parsed(wanted: Search) -> Question:
-    """Return a query's words, any of which may fit, and its quoted phrases, each of which must.
+    """Return a query's words, any of which may match, and its phrases, all of which must.
 
     Raises:
-        InputError: if it holds no word, or a quotation mark without its other half.
+        InputError: if it has no word, or an unclosed quotation mark.
     """
     if wanted.text.count('"') % 2:
         raise InputError(
@@ -96,7 +96,7 @@ def parsed(wanted: Search) -> Question:
     phrases = [" ".join(WORD.findall(phrase)) for phrase in PHRASE.findall(wanted.text)]
     words = " ".join(WORD.findall(PHRASE.sub(" ", wanted.text)))
     if not (words or any(phrases)):
-        raise InputError(f"query {wanted.text!r}: it holds no word; give at least one")
+        raise InputError(f"query {wanted.text!r}: it has no word; give at least one")
     return Question(
         table=wanted.table,
         words=words,
@@ -127,7 +127,7 @@ def _near(places: list[int], place: int) -> list[int]:
 def reindexed(
     lake: Path, run: str | None, settings: Sequence[str], *, full: bool, embed: bool
 ) -> dict[str, Any]:
-    """Bring the index up to date as `lpfloop reindex` is asked to; return what it holds.
+    """Do what `lpfloop reindex` does; return what the index holds.
 
     Raises:
         ConfigError: if the configured embedder can not be used.
@@ -160,7 +160,7 @@ def _embedded(lake: Path, run: str | None, config: RunConfig, *, full: bool) -> 
 
 
 def _config(lake: Path, run: str | None, settings: Sequence[str]) -> RunConfig:
-    """Return the configuration of a run, or the latest, with other settings of the embedder."""
+    """Return the configuration of a run, or of the latest, with the embedder's settings changed."""
     other = next((text for text in settings if not text.startswith("index.")), None)
     if other is not None:
         raise ConfigError(f"--set {other}: only settings of the index can be given here")
@@ -171,10 +171,10 @@ def _config(lake: Path, run: str | None, settings: Sequence[str]) -> RunConfig:
 
 
 def reindex(lake: Path, run: str | None = None, *, full: bool = False) -> Added:
-    """Bring the index of a lake up to date as it is, or make it anew without vectors.
+    """Bring the index of a lake up to date, or rebuild it without vectors.
 
     Raises:
-        IndexUnusableError: if it is damaged, or what made its vectors is gone.
+        IndexUnusableError: if it is damaged, or its embedder is gone.
         LockedError: if another process writes it.
     """
     with writing(lake, None, anew=full) as index:
@@ -186,14 +186,14 @@ def reindex(lake: Path, run: str | None = None, *, full: bool = False) -> Added:
 
 
 def _up_to_date(lake: Path) -> Index:
-    """Open the index; add what is missing if that is little, else say how much it is."""
+    """Open the index; add a few missing rows, or else report how many are missing."""
     folder = index_folder(lake)
     there = is_there(folder)
     index = Index(folder) if there else None
     owed = missing(lake, index.indexed() if index else frozenset())
     simple = index is None or index.vectors is None
     if simple and (owed.stale or owed.rows or index is None) and owed.rows <= AT_ONCE:
-        # Whoever may not write, or finds another at it, searches what there is.
+        # Without permission to write, or with another writer, the search uses the index as it is.
         try:
             reindex(lake)
             return Index(folder)
@@ -209,7 +209,7 @@ def _up_to_date(lake: Path) -> Index:
 
 
 def _vector(index: Index, text: str) -> tuple[float, ...]:
-    """Return the vector of a query, by what made those of the index."""
+    """Return the vector of a query, by the index's embedder."""
     if index.vectors is None:
         raise without_vectors(index.folder)
     check_unchanged(index.vectors, index.folder)

@@ -1,4 +1,4 @@
-"""What changed between two measurements of the same prompts, and how sure that is.
+"""Changes between two measurements of the same prompts, with intervals and tests.
 
 The interval of a mean difference is a paired bootstrap's: prompts are drawn with replacement, each
 with both of its values. Where every value is 0 or 1, McNemar's exact test looks at the prompts that
@@ -23,7 +23,7 @@ SEED = 0
 class Change:
     """How `n` paired values changed: `low` to `high` is the 95% interval of `difference`.
 
-    `p_value` is that of the exact McNemar test, None where values are other than 0 and 1.
+    `p_value` is that of the exact McNemar test, None if values other than 0 and 1 occur.
     """
 
     n: int
@@ -60,7 +60,7 @@ def change(before: Sequence[float], after: Sequence[float]) -> Change:
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """Return how likely so uneven a change of sides is by chance alone (exact, two-sided)."""
+    """Return McNemar's exact two-sided p-value for this many changes either way."""
     changed, fewer = better + worse, min(better, worse)
     tail = sum(comb(changed, k) for k in range(fewer + 1))
     return min(1.0, 2 * tail / 2**changed)

@@ -1,6 +1,6 @@
 """The win-rate against a reference, and the difference between two models' win-rates.
 
-AlpacaFarm, Section 3 and AlpacaEval: a preference of 1 says that the reference wins, 2 that the
+AlpacaFarm, Section 3 and AlpacaEval: a preference of 1 means that the reference wins, 2 that the
 model does, 0 or 1.5 that neither; what lies between is the judge's probability. The win-rate is
 mean(preference - 1), so a draw counts half.
 """
@@ -80,14 +80,14 @@ def win_rate(
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of `values`; of one value there is none."""
+    """Return the standard error of the mean of `values`; None for one value."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def difference(
     first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0
 ) -> Difference | None:
-    """Return the mean of second - first over the prompts of both, by prompt; None if none is."""
+    """Return the mean of second - first over the prompts of both, by prompt; None without any."""
     common = sorted(first.keys() & second.keys())
     if not common:
         return None

@@ -1,1 +1,1 @@
-"""Following one row: what was made of it and why, from where, and how it changed."""
+"""Tracing one row: where it comes from, what was made from it and why, how it changed."""

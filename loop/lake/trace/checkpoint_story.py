@@ -1,4 +1,4 @@
-"""A checkpoint: where it comes from, what it was trained on, and what that did to the numbers."""
+"""A checkpoint: its parents, its training data, and its numbers beside its parent's."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class TrainedOn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStory:
-    """A checkpoint with what it was trained on, and the evaluations of it and of its parent."""
+    """A checkpoint with its training data, its evaluations and its parent's."""
 
     run: str
     asked: Found
@@ -57,12 +57,12 @@ def checkpoint_story(run: RunReader, asked: Found) -> CheckpointStory:
 
 
 def evaluated(run: RunReader) -> list[Evaluation]:
-    """Return the run's numbers, on whatever benchmark."""
+    """Return the run's evaluations on all benchmarks."""
     return frame_rows(Evaluation, run.scan("evaluations").collect())
 
 
 def trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
-    """Count what a checkpoint was trained on: the rows of its iteration; M_0 on none of them."""
+    """Count what a checkpoint was trained on: the rows of its iteration; none for M_0."""
     if checkpoint.parent_id is None:
         return []
     sources = (("pairs", "chosen_id"), ("demonstrations", "candidate_id"))

@@ -14,9 +14,9 @@ from ..statistics.paired import change
 from .diff_page import Diff
 
 COUNTED = ("mean_length", "facts_right", "facts_wrong")
-"""Metrics that count something, so that more of them is not better."""
+"""Metrics of which more is not better, such as counts."""
 ABOUT_THE_CRITIC = ("critic_agreement", "rating:")
-"""Metrics by the feedback model; flips are told by what the verifier says."""
+"""Metrics by the feedback model; flips are decided by the verifier's."""
 
 
 class DiffError(ValueError):
@@ -25,7 +25,7 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is compared: two iterations (None: the last two that were measured) on a benchmark."""
+    """A request: two iterations (None: the last two that were measured) on a benchmark."""
 
     before: int | None = None
     after: int | None = None
@@ -65,7 +65,7 @@ def diff(run: RunReader, wanted: Wanted, other: RunReader | None = None) -> Diff
 
 
 def diff_of(lake: Path, name: str, to_run: str | None, wanted: Wanted) -> Diff:
-    """Compare two iterations of a run, or one of it and one of another."""
+    """Compare two iterations of a run, or one of it with one of another run."""
     with closing(open_run(lake, name)) as run:
         if to_run is None:
             return diff(run, wanted)
@@ -84,7 +84,7 @@ def _sides(run: RunReader, other: RunReader, wanted: Wanted) -> tuple[Side, Side
         if not earlier:
             raise DiffError(
                 f"run {run.folder.name} has nothing measured on {wanted.benchmark!r} before "
-                f"iteration {after}: say which two to compare with --from and --to"
+                f"iteration {after}: choose two with --from and --to"
             )
         before = earlier[-1]
     return Side(run=run, iteration=before), Side(run=other, iteration=after)
@@ -146,7 +146,7 @@ def _with_answers(before: Side, after: Side, changed: pl.DataFrame) -> pl.DataFr
 
 
 def summary(paired: pl.DataFrame, metric: str | None) -> pl.DataFrame:
-    """Return for each task and metric how its prompts changed."""
+    """Return how prompts changed, for each task and metric."""
     shown = paired if metric is None else paired.filter(pl.col("metric") == metric)
     ordered = shown.sort("task", "metric", "prompt_id").select("task", "metric", *VALUES)
     rows = [
@@ -166,7 +166,7 @@ VALUES = ("value", "value_after")
 def changes(paired: pl.DataFrame, metric: str | None) -> pl.DataFrame:
     """Return the prompts whose value changed, the largest changes first, ids included.
 
-    Without a metric: those that the verifier decides, where more is better.
+    Without `metric`, only metrics that the verifier decides and of which more is better.
     """
     lengths = paired.filter(pl.col("metric") == "mean_length").select(
         "prompt_id", length_before="value", length_after="value_after"

@@ -1,4 +1,4 @@
-"""A comparison of two measurements, and how it is put before the eye."""
+"""A comparison of two measurements, and its page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Diff:
 
     @property
     def document(self) -> dict[str, object]:
-        """The comparison as JSON has it."""
+        """The comparison as JSON data."""
         return {
             "before": self.before,
             "after": self.after,
@@ -40,7 +40,7 @@ class Diff:
         return page_html(self.page())
 
     def page(self, limit: int = 10) -> Page:
-        """Return what is put before the eye, with so many changes at most."""
+        """Return the page, with at most `limit` changes."""
         return Page(
             title=f"{self.benchmark}: {self.before} → {self.after}",
             sections=(_summary_section(self.summary), _changes_section(self.changes, limit)),
@@ -94,9 +94,7 @@ def _changes_section(changes: pl.DataFrame, limit: int) -> Section:
         heading=f"{changes.height} values changed, {up} of them up; the largest first",
         boxes=tuple(boxes),
         grid=Grid(columns=columns, rows=tuple(rows)),
-        lines=("`lpfloop show PROMPT` has both answers, and what was said of them",)
-        if rows
-        else (),
+        lines=("`lpfloop show PROMPT` shows both answers and their critiques",) if rows else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""From an id, or the beginning of one, to the run that has it and the prompt that it is about.
+"""Finding the run and the prompt of an id, or of the beginning of one.
 
 Only the table that can hold the id is read, and of it only the columns with ids.
 """
@@ -35,7 +35,7 @@ COLUMNS: dict[Kind, tuple[str, str]] = {
     "demonstration": ("demonstrations", "demonstration_id"),
     "checkpoint": ("checkpoints", "checkpoint_id"),
 }
-"""Where the ids of each kind stand: table and column."""
+"""The table and column of the ids of each kind."""
 
 PREFIXES: dict[str, Kind] = {
     "cand-": "candidate",
@@ -49,7 +49,7 @@ HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")
 
 
 class NoSuchIdError(ValueError):
-    """An id that is in no run, or of which too little was said."""
+    """An id that is in no run, or an ambiguous beginning of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]
     """Return the run that has an id (the latest, or the named one), and what the id names.
 
     Raises:
-        NoSuchIdError: if no run has it, or several ids begin like that.
+        NoSuchIdError: if no run has it, or several ids begin with it.
     """
     for candidate in [name] if name else reversed(run_names(lake)):
         run = open_run(lake, candidate)
@@ -84,7 +84,7 @@ def find(run: RunReader, text: str) -> Found:
     """Return what an id, or the beginning of one, names in a run.
 
     Raises:
-        NoSuchIdError: if nothing, or several things.
+        NoSuchIdError: if it names nothing, or several rows.
     """
     found = lookup(run, text)
     if found is None:
@@ -93,13 +93,13 @@ def find(run: RunReader, text: str) -> Found:
 
 
 def lookup(run: RunReader, text: str) -> Found | None:
-    """Return what an id names in a run, or None; a whole id wins over the beginning of others.
+    """Return what an id names in a run, or None; an exact match wins over ids that begin with it.
 
     Raises:
-        NoSuchIdError: if several ids begin like that, and none is just that.
+        NoSuchIdError: if several ids begin with it and none equals it.
     """
     if not text:
-        raise NoSuchIdError("an id is empty: give an id, or the beginning of one")
+        raise NoSuchIdError("the id is empty: give an id, or the beginning of one")
     found = [one for kind in _kinds(text) for one in _matches(run, kind, text)]
     exact = [one for one in found if one.id == text]
     if exact or len(found) == 1:
@@ -107,13 +107,13 @@ def lookup(run: RunReader, text: str) -> Found | None:
     if found:
         raise NoSuchIdError(
             f"{len(found)} ids begin with {text!r}, such as {found[0].id} and {found[1].id}: "
-            "say more of it"
+            "give more characters"
         )
     return None
 
 
 def _kinds(text: str) -> list[Kind]:
-    """Return the kinds that an id of this form can be of; a prompt's id may look like anything."""
+    """Return the kinds of row an id of this form can name; a prompt's id can have any form."""
     kinds: list[Kind] = [kind for prefix, kind in PREFIXES.items() if text.startswith(prefix)]
     if HEXADECIMAL.fullmatch(text):
         kinds.append("checkpoint")
@@ -134,7 +134,7 @@ def _matches(run: RunReader, kind: Kind, text: str) -> list[Found]:
 
 
 def _tables(run: RunReader, table: str) -> list[pl.LazyFrame]:
-    """Return the rows of a table that the run made, and those that were derived anew."""
+    """Return the rows of a table that the run made, and of its derived tables."""
     derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]
     return [run.scan(table), *(one.scan(table) for one in derived if table in one.tables)]
 

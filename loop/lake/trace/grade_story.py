@@ -1,4 +1,4 @@
-"""What grades say of a candidate, and why they made a pair or none, in sentences."""
+"""Sentences on the grades of a candidate, and on why they made a pair or none."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,14 +11,14 @@ from .story import Story
 
 UNGRADED: Mapping[str, str] = {
     "none_rated": "no usable candidate has a score: some of its grades could not be read",
-    "no_negative": "only one candidate has a score, so nothing stands against it",
-    "tied": "all candidates with a score have the same",
+    "no_negative": "only one candidate has a score, so there is nothing to compare it with",
+    "tied": "all candidates with a score have the same score",
 }
-"""What is said of a prompt whose graded candidates gave no pair, by outcome."""
+"""Why a prompt's graded candidates gave no pair, by outcome."""
 
 
 def by_grades(rule: str) -> bool:
-    """Whether a rule makes pairs of grades."""
+    """Whether a rule makes pairs from grades."""
     return made_by(rule) in BINARISATIONS
 
 
@@ -30,7 +30,7 @@ def grades_of(story: Story, candidate_id: str) -> list[Grade]:
 
 
 def said_of(story: Story, candidate_id: str) -> Iterator[str]:
-    """Give what each grade says of a candidate: its rating, then the reasons."""
+    """Yield a sentence for each grade of a candidate: its rating, then the reasons."""
     for grade in grades_of(story, candidate_id):
         types = f", types {', '.join(grade.types)}" if grade.types else ""
         yield f"{grade.grade_id}: {_rated(grade)}{types}"
@@ -39,7 +39,7 @@ def said_of(story: Story, candidate_id: str) -> Iterator[str]:
 
 
 def why_binarised(story: Story, pair: Pair) -> str:
-    """Return the rule and the margin of a pair, and the ratings that decided."""
+    """Return the rule and the margin of a pair, and the ratings behind it."""
     rule = made_by(pair.rule)
     lesser = "as the worst" if rule == "best-vs-worst" else "at random from those with a lower one"
     return (
@@ -50,7 +50,7 @@ def why_binarised(story: Story, pair: Pair) -> str:
 
 
 def _deciding(story: Story, candidate_id: str, rule: str) -> str:
-    """Return the ratings that a rule looks at."""
+    """Return the ratings that a rule reads."""
     aspects = (OVERALL,) if rule == OVERALL else FINE_GRAINED
     read = [_rated(grade) for grade in grades_of(story, candidate_id) if grade.aspect in aspects]
     return ", ".join(read) or "its grades are not in this run"

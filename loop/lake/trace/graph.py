@@ -1,4 +1,4 @@
-"""A lineage as nodes and edges, and drawn as a tree: hostile text made harmless."""
+"""A lineage as nodes and edges, and its drawing as a tree, with control characters escaped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from .html_page import safe
 
 LABEL = 300
 SHORT = 24
-"""How much of an id is drawn: enough to name it."""
+"""How many characters of an id are drawn: enough to use it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A row, or what stands for several: `label` says what it is in a few words."""
+    """A row, or a group of rows; `label` describes it in a few words."""
 
     id: str
     kind: str
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """`source` led to `target`; `relation` says how."""
+    """`source` led to `target`, by `relation`."""
 
     source: str
     target: str
@@ -103,7 +103,7 @@ def lineage_text(lineage: Lineage, width: int = 120) -> str:
 
 
 def _grow(lineage: Lineage, branch: Tree, identity: str, *, up: bool, seen: set[str]) -> None:
-    """Add what is next to a node on one side; a node that was drawn is only named again."""
+    """Add a node's neighbours on one side; a node drawn before is only named."""
     for edge in _next(lineage, identity, up=up):
         other = edge.source if up else edge.target
         again = other in seen

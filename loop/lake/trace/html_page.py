@@ -1,4 +1,4 @@
-"""Drawing a page for a notebook: no script, and text that a model wrote stays text."""
+"""A page as HTML for a notebook: no scripts, and models' text is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -25,7 +25,7 @@ def page_html(page: Page) -> str:
 
 
 def safe(text: str) -> str:
-    """Return text as HTML that can not act: its signs escaped, its hidden characters named."""
+    """Return text as safe HTML: markup escaped, hidden characters made visible."""
     return escape(visible(text))
 
 

@@ -1,8 +1,8 @@
-"""Where a row comes from and what came of it, from the prompt's source to evaluated checkpoints.
+"""What a row comes from and leads to, from the prompt's source to evaluated checkpoints.
 
-Edges lead from cause to effect. Up from a row follows them backwards, down forwards; up from a
-checkpoint leads to its parents alone, because it was trained on all of an iteration's pairs, which
-are counted and not listed.
+Edges lead from cause to effect: upwards follows them backwards, downwards forwards. Upwards from a
+checkpoint shows only its parents, as it was trained on all pairs of an iteration, which are counted
+and not listed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ SAMPLED = "sampled by"
 
 
 def lineage(run: RunReader, found: Found) -> Lineage:
-    """Return what an id comes from, and what came of it."""
+    """Return what an id comes from, and what it led to."""
     made = checkpoints(run)
     graph = _Graph({}, [])
     graph.add(_models(run, made))
@@ -69,7 +69,7 @@ class _Graph:
 
 
 def _models(run: RunReader, made: Sequence[Checkpoint]) -> Iterator[Node | Edge]:
-    """Give the checkpoints with their parents and evaluations."""
+    """Yield the checkpoints with their parents and evaluations."""
     for row in made:
         label = f"M_{row.iteration}, recipe {row.recipe}, {row.steps} steps"
         yield Node(id=row.checkpoint_id, kind="checkpoint", label=label)
@@ -88,7 +88,7 @@ def _models(run: RunReader, made: Sequence[Checkpoint]) -> Iterator[Node | Edge]
 
 
 def _counts(run: RunReader, checkpoint: Checkpoint) -> Iterator[Node | Edge]:
-    """Give what a checkpoint was trained on, counted."""
+    """Yield counts of what a checkpoint was trained on."""
     for row in trained_on(run, checkpoint):
         identity = f"{row.table}:{checkpoint.iteration}:{row.rule}:{row.task}:{row.kind}"
         label = (
@@ -100,7 +100,7 @@ def _counts(run: RunReader, checkpoint: Checkpoint) -> Iterator[Node | Edge]:
 
 
 def _told(story: Story) -> Iterator[Node | Edge]:
-    """Give a prompt, its candidates, what was said of them and what was made of them."""
+    """Yield a prompt, its candidates, their judgments and what was made from them."""
     prompt = story.prompt
     source = f"source {prompt.source}"
     yield Node(id=source, kind="source", label=prompt.source)
@@ -125,7 +125,7 @@ def _told(story: Story) -> Iterator[Node | Edge]:
 
 
 def _derived(story: Story) -> Iterator[Node | Edge]:
-    """Give what was derived anew of the prompt's candidates, and in which tables it stands."""
+    """Yield the rows of derived tables on the prompt's candidates, with their tables."""
     for table in story.derived:
         identity = f"derived:{table.name}"
         yield Node(id=identity, kind="derived", label=f"table {table.name}")
@@ -170,7 +170,7 @@ def _grade(row: Grade) -> Iterator[Node | Edge]:
 
 
 def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
-    """Give a pair or a demonstration, and the candidates it is made of."""
+    """Yield a pair or a demonstration, and its candidates."""
     identity = _id(row)
     label = f"rule {row.rule}, rank {row.rank}, iteration {row.iteration}"
     if isinstance(row, Pair):
@@ -183,7 +183,7 @@ def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
 
 
 def _judged(story: Story, row: Pair | Demonstration) -> Iterator[Edge]:
-    """Give the critiques, or the grades, by which the rule told the candidates apart."""
+    """Yield the critiques or grades that decided a pair."""
     sides = _candidates(row)
     if by_grades(row.rule):
         for side in sides:

@@ -1,6 +1,6 @@
-"""What `show` puts before the eye, before it is known whether on a terminal or in a notebook.
+"""The page of `show`, independent of whether a terminal or a notebook draws it.
 
-Nothing here is made harmless yet: whoever draws a page does that.
+Text here is raw: the code that draws a page escapes it.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from .why import critiques_of, why_demonstration, why_pair, why_yield
 from .word_diff import Span, word_diff
 
 SHORT = 18
-"""How much of an id a title has: enough to name it."""
+"""How many characters of an id a title has: enough to use it."""
 POLICY = 40
 BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A text with what was said of it beside it, and what was made of it below."""
+    """A text with its judgments beside it, and what was made from it below."""
 
     title: str
     text: tuple[Span, ...]
@@ -57,14 +57,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What is shown of one id."""
+    """What is shown for one id."""
 
     title: str
     sections: tuple[Section, ...] = field(default=())
 
 
 def plain_text(text: str) -> tuple[Span, ...]:
-    """Return a text in which nothing changed."""
+    """Return a text as one unchanged span."""
     return (Span("same", text),)
 
 
@@ -131,7 +131,7 @@ def _title(story: Story, candidate: Candidate) -> str:
 
 
 def _policy(story: Story, candidate: Candidate) -> str:
-    """Return who wrote a text: a checkpoint of the run, or else what the row says."""
+    """Return a text's author: a checkpoint of the run, or else the row's policy."""
     for checkpoint in story.checkpoints:
         if checkpoint.checkpoint_id == candidate.policy:
             return f"M_{checkpoint.iteration}"
@@ -139,7 +139,7 @@ def _policy(story: Story, candidate: Candidate) -> str:
 
 
 def _told(candidate: Candidate) -> tuple[str, ...]:
-    """Return the principle that a text was written under, if it was under one."""
+    """Return the principle that a text was written under, if any."""
     return () if candidate.principle is None else (f"principle: {candidate.principle}",)
 
 
@@ -156,7 +156,7 @@ def _changes(story: Story, candidate: Candidate) -> tuple[Span, ...]:
 
 
 def _said(critique: Critique) -> list[str]:
-    """Return a critique's ratings on one line, and what it says on the next."""
+    """Return a critique's ratings on one line, and its text on the next."""
     rated = ", ".join(
         f"{BARS[a.rating]} {a.name} {'unread' if a.rating is None else a.rating}"
         for a in critique.aspects
@@ -166,7 +166,7 @@ def _said(critique: Critique) -> list[str]:
 
 
 def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
-    """Return the pairs and demonstrations that a candidate stands in, each with why."""
+    """Return a candidate's pairs and demonstrations, each with the reason."""
     made: list[tuple[str, Pair | Demonstration]] = [
         ("", row) for row in (*story.pairs, *story.demonstrations)
     ]
@@ -182,7 +182,7 @@ def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
 
 
 def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
-    """Return the id of a preference about a candidate, and what it says of it; else None."""
+    """Return the id of a preference on a candidate and its verdict; else None."""
     if candidate_id not in (row.first_id, row.second_id):
         return None
     side, other = (
@@ -198,7 +198,7 @@ def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
 
 
 def _role(story: Story, candidate_id: str, row: Pair | Demonstration) -> tuple[str, str] | None:
-    """Return the id of a row in which a candidate stands, and what it is there; else None."""
+    """Return the id of a candidate's pair or demonstration and its role there; else None."""
     if isinstance(row, Demonstration):
         if candidate_id != row.candidate_id:
             return None
@@ -212,7 +212,7 @@ def _role(story: Story, candidate_id: str, row: Pair | Demonstration) -> tuple[s
 
 
 def _measured(story: Story, candidate_id: str) -> Sequence[str]:
-    """Return what the evaluation says of a greedy answer."""
+    """Return the evaluation's numbers on a greedy answer."""
     numbers = [
         f"{score.metric} {score.value:g}"
         for score in story.scores

@@ -1,4 +1,4 @@
-"""What `lpfloop show` answers to an id: the story behind it, as a page and as JSON."""
+"""What `lpfloop show` gives for an id: the rows around it, as a page and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,20 +53,20 @@ EVALUATION_ROW: Mapping[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is known about an id: text for a terminal, HTML for a notebook, rows for programs."""
+    """What there is on an id: text for a terminal, HTML for a notebook, rows for programs."""
 
     story: Story | CheckpointStory
 
     @property
     def page(self) -> Page:
-        """What is put before the eye."""
+        """The page to draw."""
         if isinstance(self.story, Story):
             return story_page(self.story)
         return checkpoint_page(self.story)
 
     @property
     def document(self) -> dict[str, object]:
-        """The rows behind the page, as JSON has them; a prompt's with the reasons of its pairs."""
+        """The page's rows as JSON data; a prompt's with the reasons for its pairs."""
         rows: dict[str, object] = plain(self.story)
         return {**rows, "why": reasons(self.story)} if isinstance(self.story, Story) else rows
 
@@ -85,14 +85,14 @@ class Shown:
 
 
 def shown(run: RunReader, found: Found, iteration: int | None = None) -> Shown:
-    """Return what there is to show of an id."""
+    """Return the rows and the page of an id."""
     if found.kind == "checkpoint":
         return Shown(checkpoint_story(run, found))
     return Shown(prompt_story(run, found, iteration))
 
 
 def candidate_rows(story: Story) -> pl.DataFrame:
-    """Return a row for each candidate, with what was said of it and what was made of it."""
+    """Return a row for each candidate, with its judgments and what was made from it."""
     scores = {r.candidate_id: r.score for r in story.rewards}
     critiques = {c.candidate_id: c for c in story.critiques}
     rows = [
@@ -112,7 +112,7 @@ def candidate_rows(story: Story) -> pl.DataFrame:
 
 
 def evaluation_rows(story: CheckpointStory) -> pl.DataFrame:
-    """Return a row for each number about the checkpoint, beside its parent's."""
+    """Return a row for each of the checkpoint's numbers, beside its parent's."""
     before = {(e.benchmark, e.metric): e.value for e in story.before}
     rows = [
         {**plain(e), "before": before.get((e.benchmark, e.metric)), "after": e.value}
@@ -135,5 +135,5 @@ def _said(critique: Critique | None) -> dict[str, object]:
 def _made(
     rows: Sequence[Pair | Demonstration], side: str, candidate: Candidate, identity: str
 ) -> list[str]:
-    """Return the ids of the rows on one side of which a candidate stands."""
+    """Return the ids of the rows that have a candidate on one side."""
     return [getattr(r, identity) for r in rows if getattr(r, side) == candidate.candidate_id]

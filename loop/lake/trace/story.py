@@ -1,4 +1,4 @@
-"""Everything that was made of one prompt, as rows: what `lpfloop show` and `lineage` tell."""
+"""All rows on one prompt, which `lpfloop show` and `lineage` present."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedRows:
-    """What a derived table of the run made of the prompt."""
+    """A derived table's rows on the prompt."""
 
     name: str
     pairs: list[Pair]
@@ -49,9 +49,9 @@ class DerivedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A prompt with its candidates, what was said of each, and what was made of them.
+    """A prompt with its candidates, their judgments, and what was made from them.
 
-    `asked` is the id that was asked for, the prompt's own or that of one of its rows.
+    `asked` is the id that was asked for: the prompt's or one of its rows'.
     """
 
     run: str
@@ -74,7 +74,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
     """Return the story of the prompt that `asked` is about, of all iterations or of one."""
     about = asked.prompt_id
     if about is None:
-        raise NoSuchIdError(f"{asked.kind} {asked.id} is about no prompt")
+        raise NoSuchIdError(f"{asked.kind} {asked.id} does not belong to a prompt")
     made = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
     frames = [
         *run.about(about, [TABLES[Prompt]]),
@@ -122,9 +122,9 @@ def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> 
 
 
 def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
-    """Return the rows about a prompt; of the texts of the others nothing is read.
+    """Return the rows about a prompt, without reading other rows' texts.
 
-    They lie together, those of each iteration, and in a table that is not sorted by prompt.
+    Each iteration's lie together, also in a table that is not sorted by prompt.
     """
     found = (
         rows.select("prompt_id").with_row_index("place").filter(pl.col("prompt_id") == prompt_id)
@@ -135,7 +135,7 @@ def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
 
 
 def _stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Give the stretches of numbers that follow upon each other: the first, and how many."""
+    """Yield stretches of consecutive numbers: the first, and how many."""
     for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
         numbers = [place for _, place in group]
         yield numbers[0], len(numbers)

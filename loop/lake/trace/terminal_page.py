@@ -1,8 +1,8 @@
-"""Drawing a page on a terminal: hostile text made harmless, changes marked without colour too.
+"""A page on a terminal: control characters escaped, changes marked even without colour.
 
-Long texts go out as they are, for the terminal to wrap: they can be copied, and cost next to
-nothing. Only on a wide terminal does a text share its lines, with what was said of it. Texts are
-indented, and nothing else is: no text can pass for a heading or a reason.
+Long texts are left to the terminal to wrap: they can be copied, and cost next to nothing. Only on a
+wide terminal are judgments printed beside a text. Texts, and only texts, are indented, so no text
+can pass for a heading or a reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from .page import Box, Grid, Page, Section
 from .word_diff import Span
 
 WIDE = 110
-"""From so many columns on, what was said of a text stands beside it."""
+"""From this width on, judgments are printed beside a text."""
 TITLE = 200
 LONG = ("benchmark", "metric", "prompt")
-"""Columns of tables that may take more than a line."""
+"""Columns of tables that may wrap."""
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "
 STYLES = {"same": "", "gone": "red strike", "new": "green"}
@@ -81,7 +81,7 @@ def _box(box: Box, width: int) -> Iterator[RenderableType]:
 
 
 def _heading(box: Box, width: int) -> Text:
-    """Return a title with a line behind it; that of the row that was asked for is marked."""
+    """Return a title followed by a line; the title of the requested row is marked."""
     title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
     line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
     return Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")

@@ -1,4 +1,4 @@
-"""Why a pair or demonstration was made of a prompt's candidates, or why none was, in sentences."""
+"""Sentences on why a pair or demonstration was made from a prompt's candidates, or why not."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ UNDECIDED: Mapping[str, str] = {
     "unread": "no annotator's verdict could be read",
     "tied": "its answers are alike, or no annotator preferred either",
 }
-"""What is said of a prompt whose answers were compared, and none was preferred, by outcome."""
+"""Why a prompt whose answers were compared has no pair, by outcome."""
 
 
 def why_pair(story: Story, pair: Pair) -> str:
-    """Return the rule, the rank and the margin of a pair, and what put each side where it is."""
+    """Return the rule, the rank and the margin of a pair, and the reason for each side."""
     rule = made_by(pair.rule)
     if rule == PREFERRED:
         return f"rule {pair.rule}; {_decided(story, pair)}"
@@ -53,7 +53,7 @@ def why_pair(story: Story, pair: Pair) -> str:
 
 
 def _decided(story: Story, pair: Pair) -> str:
-    """Return who preferred the one side of a pair to the other."""
+    """Return which annotator preferred one side of a pair to the other."""
     both = {pair.chosen_id, pair.rejected_id}
     found = [row for row in story.preferences if {row.first_id, row.second_id} == both]
     return _chosen_by(found[-1]) if found else "who preferred it is not in this run"
@@ -66,7 +66,7 @@ def _chosen_by(row: Preference) -> str:
 
 
 def why_demonstration(story: Story, row: Demonstration) -> str:
-    """Return the rule and the rank of a demonstration, and what made it one."""
+    """Return the rule and the rank of a demonstration, and the reason for it."""
     compared = [p for p in story.preferences if row.candidate_id in (p.first_id, p.second_id)]
     if row.rule == PREFERRED and compared:
         return f"rule {row.rule}; {_chosen_by(compared[-1])}"
@@ -76,13 +76,13 @@ def why_demonstration(story: Story, row: Demonstration) -> str:
 
 
 def why_yield(story: Story, row: Yield) -> str:
-    """Return what pairing made of the prompt, and where it made nothing, what was missing."""
+    """Return what pairing made from the prompt, or what was missing."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     return told if row.made else f"{told}: {_lack(story, row)}"
 
 
 def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
-    """Return what was said of a candidate."""
+    """Return the critiques of a candidate."""
     return [c for c in story.critiques if c.candidate_id == candidate_id]
 
 
@@ -102,7 +102,7 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
 
 
 def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str) -> str:
-    """Return which ratings put a candidate on its side."""
+    """Return the ratings that put a candidate on its side."""
     if rule in BY_REWARD:
         return "its reward alone"
     critique = _readable(story, candidate_id)
@@ -128,7 +128,7 @@ def _is_positive(story: Story, candidate: Candidate) -> bool:
 
 
 def _lack(story: Story, row: Yield) -> str:
-    """Return what a prompt without pairs was missing."""
+    """Return what a prompt without pairs lacked."""
     judged = judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
     reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
@@ -140,7 +140,9 @@ def _lack(story: Story, row: Yield) -> str:
         reasons = Counter(c.finish_reason if c.text.strip() else "empty" for c in judged)
         return f"every candidate is truncated or empty ({_counted(reasons)})"
     if row.outcome == "all_identical":
-        return "all that could be chosen has the same text as all that could be rejected"
+        return (
+            "all candidates that could be chosen have the same text as those that could be rejected"
+        )
     by_reward = row.rule in BY_REWARD
     return _lack_of_reward(row, usable) if by_reward else _lack_of_critique(story, row, usable)
 
@@ -148,7 +150,7 @@ def _lack(story: Story, row: Yield) -> str:
 def _lack_of_reward(row: Yield, usable: Sequence[Candidate]) -> str:
     if row.outcome == "no_negative":
         which = "as high as the best" if row.rule == EXTREMES else "among the best"
-        return f"every candidate with a reward is {which}, so nothing stands against them"
+        return f"every candidate with a reward is {which}, so there is nothing to reject"
     return f"none of {len(usable)} usable candidates has a reward"
 
 
@@ -179,7 +181,7 @@ def _counted(reasons: Counter[str]) -> str:
 
 
 def reasons(story: Story) -> dict[str, str]:
-    """Return why each pair and demonstration was made, by id, and what each iteration made."""
+    """Return the reason for each pair and demonstration, by id, and each iteration's yield."""
     return {
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},

@@ -1,4 +1,4 @@
-"""What changed between two texts, word by word."""
+"""The difference of two texts, word by word."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,14 +7,14 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
-"""A word or a sign, with the space behind it: neighbours that change together stay together."""
+"""A word or a sign with the space after it, so that neighbours that change stay together."""
 MANY = 4000
-"""From so many words on, the common ones no longer anchor the comparison, which keeps it quick."""
+"""From this many words on, frequent words do not anchor the comparison, to keep it fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of text: in both texts, gone from the old one, or new."""
+    """A stretch of text: in both texts, only in the old one, or only in the new."""
 
     kind: Literal["same", "gone", "new"]
     text: str

@@ -1,4 +1,4 @@
-"""From grades to pairs, by the rules under which UltraFeedback's data is in circulation.
+"""Pairs from grades, by the rules of UltraFeedback's published data sets.
 
 One pair a prompt: the completion with the best score against one with a lower score. The rules, by
 name: `mean-vs-random`, the best mean of the four aspects against a random other (the fine-grained
@@ -11,8 +11,8 @@ is drawn from what has a lower score and another text, so that a pair never has 
 the same text on both sides (white space aside). Of equally good completions, the one with the
 lower id is chosen.
 
-The score that decided stands in a pair's `chosen_reward` and `rejected_reward`. Its ratings are
-empty: those of a critique have three levels, these go from 1 to 5, and stay with the grades. The
+The score that decided is a pair's `chosen_reward` and `rejected_reward`. Its ratings are empty:
+those of a critique have three levels, grades go from 1 to 5 and stay with the grades. The
 result depends neither on the order of the rows nor on which prompts stand in the same frame.
 """
 
@@ -51,10 +51,10 @@ class Binarising(Origin):
 
 
 def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
-    """Set beside each candidate its scores: `mean` of the four aspects, and `overall`.
+    """Add to each candidate its scores: `mean` of the four aspects, and `overall`.
 
-    A score is null where it could not be read. The columns that are read are those of
-    `judged.READ`; of several grades of an aspect, the last counts.
+    A score is null where it could not be read. It reads the columns of
+    `judged_candidates.READ`; of several grades of an aspect, the last counts.
     """
     whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
     last = grades.unique(["candidate_id", "aspect"], keep="last", maintain_order=True)
@@ -94,7 +94,7 @@ def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising
 
 
 def binarisation_receipts(scored: pl.DataFrame, made: Made, how: Binarising) -> list[Receipt]:
-    """Say which candidates had a score to compare, and which prompts gave a pair, or why not."""
+    """Return receipts of the candidates with a score, and of the prompts with a pair."""
     fate = (
         pl.when(~pl.col("usable"))
         .then(pl.lit("unusable"))
@@ -142,7 +142,7 @@ def _drawn(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
 
 
 def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:
-    """Return which of the lesser completions, best first, the rule sets against the best."""
+    """Return the index of the worse completion, best first, to pair with the best."""
     if how.rule == "best-vs-worst":
         return worse[-1]
     seed = derive_seed(how.root_seed, "binarise", how.iteration, how.rule, prompt_id)
@@ -152,7 +152,7 @@ def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:
 def _yields(
     ranked: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, how: Binarising
 ) -> pl.DataFrame:
-    """Say of each prompt whether it gave a pair, or why not."""
+    """Return for each prompt whether it gave a pair, or why not."""
     score = pl.col("score").filter("rated")
     found = ranked.group_by("prompt_id").agg(
         pl.col("usable").any(), rated=pl.col("rated").sum(), scores=score.n_unique()
@@ -172,6 +172,6 @@ def _yields(
 
 
 def _fates(told: pl.DataFrame) -> dict[str, list[str]]:
-    """Return the names by fate."""
+    """Return the ids by outcome."""
     found = told.group_by("fate", maintain_order=True).agg("name")
     return dict(found.iter_rows())

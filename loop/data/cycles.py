@@ -1,9 +1,9 @@
-"""Comparisons that contradict one another, left out before rows are made (ChatGLM-RLHF, Sec. 3).
+"""Removes comparisons that contradict one another before rows are made (ChatGLM-RLHF, Sec. 3).
 
-Where every two answers to a prompt are compared, verdicts can run in a circle: a over b, b over c,
-c over a. Such a circle says nothing of which answer is best. Ties and circles are removed, circles
-by the fewest comparisons whose loss leaves none. The comparisons stay in the lake; a receipt says
-which of them count.
+When every two answers to a prompt are compared, verdicts can form a cycle: a over b, b over c, c
+over a. Such a cycle does not say which answer is best. Ties and cycles are removed, cycles by
+dropping the fewest comparisons. The comparisons stay in the lake; a receipt says which of them
+count.
 """
 
 from collections import Counter
@@ -20,12 +20,12 @@ from ...stores.schemas import Row
 from .receipts import KEPT, receipts
 
 DECIDED = ("first", "second")
-"""What a comparison says that rows are made of."""
+"""The verdicts of which rows are made."""
 FILTER = "consistency"
 TIED, UNREAD, REPEATED, CIRCULAR = "tied", "unread", "repeated", "circular"
-"""Why a comparison is left out; `repeated`: the same two answers were compared once more later."""
+"""Why a comparison is dropped; `repeated`: the same two answers were compared again later."""
 MOST = 16
-"""Answers to a prompt whose circles can be removed at the least cost, which doubles with each."""
+"""The most answers to a prompt for which the fewest drops are found: cost doubles with each."""
 
 Verdict = tuple[str, str]
 """The preferred candidate's id and the other's."""
@@ -33,24 +33,24 @@ Verdict = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sifted:
-    """The comparisons of which rows are made, and receipts of all that came in, if any is due."""
+    """The comparisons of which rows are made, and receipts of all, if filtering is on."""
 
     comparisons: pl.DataFrame
     receipts: Sequence[Receipt]
 
     @property
     def tables(self) -> Mapping[type[Row], Sequence[Receipt]]:
-        """What is committed beside the rows."""
+        """The tables to commit beside the rows."""
         return {Receipt: self.receipts} if self.receipts else {}
 
 
 def consistency_params(config: AnnotationConfig) -> Mapping[str, Json]:
-    """Return what the keys of a stage need to know that makes rows of comparisons."""
+    """Return the settings that belong to the keys of a stage that makes rows of comparisons."""
     return {"drop_cycles": True} if config.drop_cycles else {}
 
 
 def require_few_answers(config: RunConfig) -> None:
-    """Refuse to look for circles among more answers than can be searched.
+    """Refuse to look for cycles among more answers than can be searched.
 
     Raises:
         ConfigError: if `annotation.drop_cycles` is on and the recipe compares too many answers.
@@ -64,9 +64,9 @@ def require_few_answers(config: RunConfig) -> None:
 
 
 def sifted(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) -> Sifted:
-    """Leave out ties and what closes circles, if that is wanted; else return all as they are.
+    """Drop ties and cycles, if configured; else return all comparisons.
 
-    The columns that are read are those of `judged.READ`.
+    It reads the columns of `judged_candidates.READ`.
     """
     if not config.drop_cycles:
         return Sifted(comparisons=preferences, receipts=())
@@ -83,7 +83,7 @@ def sifted(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) 
     }
     fates = {name: rows["preference_id"].to_list() for name, rows in groups.items() if len(rows)}
     return Sifted(
-        # What was tied or not read makes no row, but says why a prompt has none.
+        # Tied and unread comparisons make no row, but explain why a prompt has none.
         comparisons=counted.filter(straight),
         receipts=receipts(iteration, FILTER, "comparisons", fates),
     )
@@ -102,11 +102,11 @@ def _circular(decided: pl.DataFrame) -> list[str]:
 
 
 def contradicting(verdicts: Sequence[Verdict]) -> list[int]:
-    """Return the places of the fewest verdicts without which no circle is left.
+    """Return the indices of the fewest verdicts whose removal leaves no cycle.
 
-    That is a minimum feedback arc set, found in time and memory that double with each answer of the
-    largest circle. Of several such sets it is the one that the candidates' ids decide, which are
-    hashes: neither the order of the verdicts nor what the answers say has a part in it. Nobody is
+    This is a minimum feedback arc set, found in time and memory that double with each answer of the
+    largest cycle. Ties between such sets are broken by the candidates' ids, which are hashes, so
+    neither the order of the verdicts nor the answers' content matters. A candidate is never
     compared with itself.
     """
     names = sorted({name for verdict in verdicts for name in verdict})
@@ -124,9 +124,9 @@ def contradicting(verdicts: Sequence[Verdict]) -> list[int]:
 
 
 def _components(arcs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
-    """Return the strongly connected components: those that reach one another along arcs.
+    """Return the strongly connected components: sets whose members reach one another along arcs.
 
-    No arc between two components lies on a circle.
+    No arc between two components lies on a cycle.
     """
     reached = [1 << node for node in range(count)]
     for winner, loser in arcs:
@@ -145,8 +145,8 @@ def _components(arcs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
 def _best_order(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[int]:
     """Return the members in the order against which the fewest arcs point.
 
-    By dynamic programming over sets: the fewest of a set is the least, over the member that stands
-    last in it, of the fewest of the others and the arcs from that member back to them.
+    Dynamic programming over sets: a set's cost is the least, over the member that comes last, of
+    the others' cost plus the arcs from that member back to them.
     """
     beaten = _layers(members, arcs)
     fewest, last = [0], [-1]
@@ -168,7 +168,7 @@ def _best_order(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list
 
 
 def _layers(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return, for each member, sets of bits: whom it beats at least once, at least twice, ...."""
+    """Return, for each member, bit sets of those it beats at least once, at least twice, ...."""
     bit = {member: 1 << place for place, member in enumerate(members)}
     inside = Counter(arc for arc in arcs if arc[0] in bit and arc[1] in bit)
     most = max(inside.values(), default=0)

@@ -1,4 +1,4 @@
-"""Answers that nobody here has sampled: people's, another model's, those of an imported file."""
+"""Answers that the run did not sample: people's, another model's, imported ones."""
 
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate

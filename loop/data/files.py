@@ -1,7 +1,7 @@
 # pyright: basic
 """The rows of a user's file, each with its place: JSON Lines, one JSON list, or Parquet.
 
-Read strictly and row by row; what is wrong with a file is said with its name and the place.
+Files are read strictly and row by row; errors name the file and the place.
 """
 
 import codecs
@@ -32,10 +32,10 @@ class InputError(ValueError):
 
 
 def placed_rows(path: Path) -> Iterator[Placed]:
-    """Give the rows of a file with their places; the file's first bytes say what it is.
+    """Yield the rows of a file with their places; the first bytes decide the format.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for a file or row that can not be read.
     """
     head = _head(path) if path.is_file() else b""
     if head.startswith(PARQUET):
@@ -81,7 +81,7 @@ def _line_rows(path: Path) -> Iterator[Placed]:
 
 
 def _list_rows(path: Path) -> Iterator[Placed]:
-    """Give the rows of one JSON list, as AlpacaEval and AlpacaFarm publish theirs."""
+    """Yield the rows of one JSON list, as AlpacaEval and AlpacaFarm publish theirs."""
     if path.stat().st_size > LARGEST_LIST:
         raise InputError(
             f"{path}: a JSON list of over {LARGEST_LIST} bytes; write one JSON object a line"
@@ -107,11 +107,11 @@ def _parquet_rows(path: Path) -> Iterator[Placed]:
                     yield f"row {number}", row
     except (pa.ArrowException, OSError) as error:
         said = str(error).partition("\n")[0]
-        raise InputError(f"{path}: no Parquet file that can be read: {said}") from error
+        raise InputError(f"{path}: not a readable Parquet file: {said}") from error
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Give the lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -142,7 +142,7 @@ def parse_row(line: str) -> Row:
     """Return the JSON object of a line.
 
     Raises:
-        RowError: if it holds none.
+        RowError: if it does not hold one.
     """
     return _object(_parsed(line), "JSON Lines has one object a line")
 
@@ -159,16 +159,16 @@ def _parsed(text: str) -> object:
     except RowError:
         raise
     except json.JSONDecodeError as error:
-        raise RowError(f"no JSON: {error.msg} at character {error.pos + 1}") from error
+        raise RowError(f"not valid JSON: {error.msg} at character {error.pos + 1}") from error
     except (ValueError, RecursionError) as error:
-        raise RowError(f"no JSON that can be read: {error}") from error
+        raise RowError(f"not readable as JSON: {error}") from error
 
 
 def _unique(pairs: list[tuple[str, object]]) -> Row:
-    """Build an object; a field that stands twice would be lost unseen."""
+    """Build an object; a repeated field would be lost silently, so it is refused."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise RowError(f"the field {twice!r} stands twice")
+        raise RowError(f"the field {twice!r} appears twice")
     return row

@@ -1,4 +1,4 @@
-"""Candidates with what was said of them, in columns: what a rule of pairing reads.
+"""Candidates with their judgments, as columns: the input of pairing rules.
 
 One row a candidate: its text, whether it is a whole answer, its reward, its ratings, and the
 verdict of its critique.
@@ -30,15 +30,15 @@ VERIFIED = "Verified"
 """The aspect that the verifier rates beside those of the feedback model."""
 
 VISIBLE = r"[^\s\x1c-\x1f]"
-"""What is no white space, as `str.split` has it."""
+"""Runs of other than white space, as for `str.split`."""
 SPACE = r"[\s\x1c-\x1f]{2,}|[^\S ]|[\x1c-\x1f]"
-"""White space that is not one blank."""
+"""White space other than a single blank."""
 
 
 def verdicts(critiques: Frame) -> Frame:
-    """Say whether all rated aspects are 1 (success), or any is 0 or -1 (failure; Section 3.3).
+    """Return whether all rated aspects are 1 (success), or any is 0 or -1 (Section 3.3).
 
-    People's verdicts come first, machines' last: of several about a candidate, the last counts.
+    People's verdicts come first, models' last; the last of a candidate counts.
     """
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
     every = ratings.list.eval(pl.element().eq_missing(1)).list.all()
@@ -56,11 +56,11 @@ def verdicts(critiques: Frame) -> Frame:
 def judge(
     candidates: pl.DataFrame, rewards: pl.DataFrame, said: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Set beside each candidate its reward, and what `verdicts` says of it."""
+    """Add to each candidate its reward and the columns of `verdicts`."""
     whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
     scores = rewards.select("candidate_id", reward="score")
     if said is None:
-        # Not made at import: what computes in a process must not be forked afterwards.
+        # Not at import: a process that has started Polars' threads must not be forked.
         said = verdicts(empty("critiques"))
     return (
         candidates.select("prompt_id", "candidate_id", "text", usable=whole)

@@ -1,4 +1,4 @@
-"""From judged candidates to pairs (DPO) or demonstrations (rejection sampling): pure functions.
+"""Pairs (DPO) or demonstrations (rejection sampling) from judged candidates: pure functions.
 
 Rules. By critique (RLRF, Section 3.3), `success_vs_failure` for pairs and `success` for
 demonstrations: positive is what has 1 on all rated aspects, negative what has any 0 or -1; the top
@@ -7,15 +7,15 @@ baseline), `top_reward`: the top k against random others, no critique read; `rew
 (ChatGLM-RLHF, Section 3.4: pairs of varied rewards): the top k against the lowest, the best against
 the worst first, each of them below all of the top k.
 
-Choices where the paper is silent. A candidate that is empty, truncated or, for the rule at hand,
-not rated is on neither side. Each negative is used once, so that there are at most as many pairs as
-negatives. A text never stands on both sides of a pair, no two pairs of a prompt have the same two
-texts, and no two demonstrations the same text; texts that differ in white space alone count as the
+Choices where the paper is silent. A candidate that is empty, truncated or not rated (for the rule
+at hand) is on neither side. Each negative is used once, so there are at most as many pairs as
+negatives. A text is never on both sides of a pair, no two pairs of a prompt have the same two
+texts, and no two demonstrations the same text; texts that differ only in white space count as the
 same.
 
-All prompts of a frame are worked on at once, column by column; only the draw of negatives goes
-prompt by prompt, since each prompt has a seed of its own. The result does not depend on the order
-of the candidates, nor on which prompts stand in the same frame.
+All prompts of a frame are processed at once, by columns; only negatives are drawn prompt by prompt,
+as each prompt has its own seed. The result depends neither on the order of the candidates nor on
+which other prompts are in the frame.
 """
 
 import random
@@ -56,7 +56,7 @@ _Offers = dict[str, tuple[list[int], list[int]]]
 
 
 class _Sides(NamedTuple):
-    """What a rule makes of a candidate: whether it is rated, and whether y+ or y-."""
+    """A rule's verdict on a candidate: whether it is rated, and whether y+ or y-."""
 
     rated: pl.Expr
     positive: pl.Expr
@@ -75,7 +75,7 @@ def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
 def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     """Return the top k positives of distinct texts as demonstrations.
 
-    Of a text that was judged twice in different ways, the one with the higher reward counts.
+    Of a text with two different judgments, the one with the higher reward counts.
     """
     ranked = with_same_text(_ranked(judged, prompts))
     distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
@@ -102,7 +102,7 @@ def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Tell the sides apart: the top k positives of each prompt, and all negatives."""
+    """Split the sides: the top k positives of each prompt, and all negatives."""
     sides = SIDES[how.rule](how.top_k)
     return ranked.with_columns(rated=sides.rated, positive=sides.positive, negative=sides.negative)
 
@@ -128,7 +128,7 @@ def _by_extremes(top_k: int) -> _Sides:
 
 
 def _place(counted: pl.Expr) -> pl.Expr:
-    """Return the place of a candidate among the counted ones of its prompt, from 1."""
+    """Return a candidate's rank among the counted ones of its prompt, from 1."""
     return counted.cum_sum().over("turn")
 
 
@@ -174,9 +174,9 @@ def _in_turn(negatives: list[int], prompt_id: str, how: Pairing) -> list[int]:
 
 
 def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[int, int]]:
-    """Tell which texts are equal, for the prompts in which that matters.
+    """Return which texts are equal, for the prompts in which that matters.
 
-    It does where two of those that are matched first are: only there are all texts compared.
+    It matters if the texts matched first are equal: only then are all compared.
     """
     first = [row for good, bad in offers.values() for row in (*good, *bad[: len(good)])]
     compared = with_same_text(sides[first]).group_by("prompt_id")
@@ -191,7 +191,7 @@ def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[in
 def _matched(
     positives: Sequence[int], negatives: list[int], same: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """Give each positive, best first, the next negative that makes a pair of texts not yet made."""
+    """Match each positive, best first, with the next negative that gives a new pair of texts."""
     made = set[tuple[int, int]]()
     matched = list[tuple[int, int]]()
     for chosen in positives:
@@ -208,7 +208,7 @@ def _matched(
 def _yields(
     split: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, success: Outcome, how: Pairing
 ) -> pl.DataFrame:
-    """Say of each prompt how much was made, or why nothing."""
+    """Return for each prompt how many pairs were made, or why none."""
     found = split.group_by("prompt_id").agg(pl.col("usable", "rated", "positive", "negative").any())
     reasons = (
         (pl.col("usable").is_null(), Outcome.NO_CANDIDATES),

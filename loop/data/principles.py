@@ -1,7 +1,7 @@
-"""Principles by which a completion is written, and which of them a source's prompts are given.
+"""Principles for completions, and the mix of them for each source of prompts.
 
-The texts of an aspect are a list in a YAML file. A mix names, for each source of prompts, the
-shares of the aspects; a file of one's own may have aspects of its own: `texts` names their files.
+An aspect's texts are a list in a YAML file. A mix names, for each source of prompts, the
+shares of the aspects; your own mix may add aspects, whose files are named by `texts`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ HERE = Path(__file__).parent
 TEXTS, MIXES = HERE / "principles", HERE / "mixes"
 NO_PRINCIPLES = "none"
 LINE = 120
-"""Characters a line of a written file holds."""
+"""The longest line of a written file, in characters."""
 ROUNDING = 1e-6
-"""How far shares may miss 1 in their sum."""
+"""How far the sum of shares may be from 1."""
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Shares = dict[str, Share]
@@ -31,7 +31,7 @@ Shares = dict[str, Share]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principle:
-    """What a completion is to keep to: an aspect, and a text for the system message."""
+    """A principle for a completion: an aspect, and a text for the system message."""
 
     aspect: str
     text: str
@@ -48,7 +48,7 @@ class Principle:
 
 
 class _MixFile(Section):
-    """A mix as its file describes it."""
+    """The fields of a mix's file."""
 
     texts: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, Shares] = Field(default_factory=dict)
@@ -65,7 +65,7 @@ class Mix:
     texts: Mapping[str, tuple[str, ...]]
 
     def shares(self, source: str) -> Shares:
-        """Return the shares for a source: those of the longest name that it begins with."""
+        """Return the shares for a source: those of the longest name with which it begins."""
         named = [name for name in self.sources if source.startswith(name)]
         return self.sources[max(named, key=len)] if named else self.default
 
@@ -103,7 +103,7 @@ def read_texts(path: Path) -> tuple[str, ...]:
     """Return the principles of a file: a YAML list of texts.
 
     Raises:
-        ConfigError: if it is none, or a text is empty or stands there twice; names the file.
+        ConfigError: if it is not one, or a text is empty or repeated; names the file.
     """
     document = read_yaml(path, missing="no principles can be read")
     listed = cast("list[object]", document) if isinstance(document, list) else []
@@ -115,7 +115,7 @@ def read_texts(path: Path) -> tuple[str, ...]:
         )
     for number, text in enumerate(texts):
         if text in texts[:number]:
-            raise ConfigError(f"{path}: the principle {text[:60]!r} stands there twice")
+            raise ConfigError(f"{path}: the principle {text[:60]!r} appears twice")
     return tuple(texts)
 
 
@@ -125,10 +125,10 @@ def as_yaml(texts: Sequence[str]) -> str:
 
 
 def load_mix(name_or_path: str) -> Mix | None:
-    """Read a shipped mix by its name, or a YAML file by its path; `none` is no principles.
+    """Read a shipped mix by its name, or a YAML file by its path; `none` gives None.
 
     Raises:
-        ConfigError: if there is no such file, or it is no mix; names the file and the field.
+        ConfigError: if there is no such file, or it is not a mix; names the file and the field.
     """
     if name_or_path == NO_PRINCIPLES:
         return None
@@ -152,12 +152,12 @@ def load_mix(name_or_path: str) -> Mix | None:
 def _check_shares(path: Path, source: str, shares: Shares) -> None:
     if abs(sum(shares.values()) - 1) > ROUNDING:
         raise ConfigError(
-            f"{path}: the shares of {source} must add up to 1, and are {sum(shares.values()):g}"
+            f"{path}: the shares of {source} must add up to 1, but sum to {sum(shares.values()):g}"
         )
 
 
 def _texts(path: Path, aspect: str, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the texts of an aspect: of the file that the mix names, beside it, or the shipped."""
+    """Return an aspect's texts: from the file that the mix names, or the shipped ones."""
     if aspect in files:
         return read_texts(path.parent / files[aspect])
     try:

@@ -2,8 +2,8 @@
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
-`problem` and `solution`) are taken as math with a reference. Fields that mean nothing here are let
-be.
+`problem` and `solution`) are read as math with a reference. Unknown fields are
+ignored.
 """
 
 import json
@@ -20,16 +20,16 @@ SHAREGPT = {"human": "user", "gpt": "assistant", "system": "system"}
 SPLITS: tuple[Split, ...] = ("train", "held-out")
 TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
-"""Where data sets of math keep the worked solution, by the field that holds the problem."""
+"""The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
 
 
 def text_of(value: object, name: str) -> str:
     """Return a text that can be stored and shown."""
     if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
     if not value.strip():
-        raise RowError(f"{name!r} holds no text")
+        raise RowError(f"{name!r} is empty")
     if "\0" in value:
         raise RowError(f"{name!r} holds a NUL character; remove it")
     if any("\ud800" <= character <= "\udfff" for character in value):
@@ -38,7 +38,7 @@ def text_of(value: object, name: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return what kind of JSON value it is, in words."""
+    """Return the type of a JSON value, in words."""
     match value:
         case None:
             return "null"
@@ -61,10 +61,10 @@ def optional_text(row: Row, name: str) -> str | None:
 
 
 def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Prompt:
-    """Return the prompt of a row; `task`, `split` and `source` stand in where it names none.
+    """Return the prompt of a row; `task`, `split` and `source` are the defaults.
 
     Raises:
-        RowError: if the row can not be read as meant.
+        RowError: if the row can not be read.
     """
     field = prompt_field(row)
     messages = _messages(row, field)
@@ -87,7 +87,7 @@ def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Promp
 def content_id(
     messages: Sequence[Message], reference: str | None, checks: Sequence[Check], task: str
 ) -> str:
-    """Return the id of a prompt that has none of its own: equal prompts get equal ids."""
+    """Return the id of a prompt without one: equal prompts get equal ids."""
     return row_id(
         "prompt",
         {
@@ -100,7 +100,7 @@ def content_id(
 
 
 def as_json(messages: Sequence[Message]) -> Json:
-    """Return a conversation as plain data, to be hashed."""
+    """Return a conversation as plain data, for hashing."""
     return [[message.role, message.content] for message in messages]
 
 
@@ -118,11 +118,11 @@ def _split(row: Row) -> Split | None:
     for split in SPLITS:
         if value == split:
             return split
-    raise RowError(f"'split' must be {' or '.join(SPLITS)}, and is {json.dumps(value)[:60]}")
+    raise RowError(f"'split' must be {' or '.join(SPLITS)}, but is {json.dumps(value)[:60]}")
 
 
 def _source(row: Row) -> str | None:
-    """Return the name of the data set that a row comes from, if that is what the field holds."""
+    """Return the name of a row's data set, if the field `source` holds one."""
     value = row.get("source")
     return text_of(value, "source") if isinstance(value, str) and value else None
 
@@ -146,14 +146,14 @@ def _messages(row: Row, field: str) -> tuple[Message, ...]:
         if messages[-1].role != "user":
             raise RowError(
                 f"{field!r} must end with a message of the user; "
-                "`lpfloop import --format candidates` takes answers along"
+                "`lpfloop import --format candidates` imports answers, too"
             )
         return messages
     if field in ("messages", "conversations"):
-        raise RowError(f"{field!r} must be a list of messages, and is {kind_of(value)}")
+        raise RowError(f"{field!r} must be a list of messages, but is {kind_of(value)}")
     text = text_of(value, field)
     if field == "instruction" and row.get("input") not in (None, ""):
-        # Alpaca's rows keep what the instruction is about in a field of its own.
+        # Alpaca's rows keep the input of the instruction in a field of its own.
         text = f"{text}\n\n{text_of(row['input'], 'input')}"
     return (Message(role="user", content=text),)
 
@@ -188,7 +188,7 @@ def _checks(value: object) -> tuple[Check, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise RowError(f"'checks' must be a list, and is {kind_of(value)}")
+        raise RowError(f"'checks' must be a list, but is {kind_of(value)}")
     checks = list[Check]()
     for item in cast("list[object]", value):
         if not isinstance(item, dict):
@@ -196,7 +196,7 @@ def _checks(value: object) -> tuple[Check, ...]:
         check = cast("Row", item)
         argument = check.get("argument", "")
         if not isinstance(argument, str):
-            raise RowError(f"'checks.argument' must be a text, and is {kind_of(argument)}")
+            raise RowError(f"'checks.argument' must be a text, but is {kind_of(argument)}")
         if argument:
             argument = text_of(argument, "checks.argument")
         checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))

@@ -1,8 +1,8 @@
 """Rules that refuse prompts without a model (ChatGLM-RLHF, Section 3.2): length, script, copies.
 
-Length and script are those of what anybody but the system says. A copy is a conversation that says
-the same as one before it, whatever its capitals, white space and forms of characters (NFKC). Near
-copies are let be: problems made of one template differ in a number, and that is what they teach.
+Length and script are those of all messages but the system's. A copy is a conversation that equals
+an earlier one up to case, white space and forms of characters (NFKC). Near copies are kept:
+problems from one template differ in a number, and that is what they teach.
 """
 
 import re
@@ -20,27 +20,28 @@ from .receipts import KEPT
 TOO_SHORT, TOO_LONG, OTHER_SCRIPT, COPY = "too_short", "too_long", "other_script", "duplicate"
 SYSTEM = "system"
 Said = tuple[tuple[str, str], ...]
-"""Who says what, as it is compared."""
+"""Roles and contents, normalised for comparison."""
 SCRIPT = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules that a configuration names."""
+    """The configured rules."""
 
     config: RuleFilters
 
     @classmethod
     def from_config(cls, config: RuleFilters) -> "Rules":
-        """Check the rules.
+        """Build the rules from a configuration.
 
         Raises:
-            ConfigError: if a script is none of Unicode's, or no length is long and short enough.
+            ConfigError: if a script is unknown to Unicode, or the bounds on length exclude each
+            other.
         """
         for name in config.scripts:
             if not _is_script(name):
                 raise ConfigError(
-                    f"prompts.rules.scripts: {name!r} is no script of Unicode; name them as in "
+                    f"prompts.rules.scripts: {name!r} is not a script of Unicode; name them as in "
                     "latin, han, cyrillic, arabic"
                 )
         least, most = config.min_chars, config.max_chars
@@ -52,13 +53,13 @@ class Rules:
 
     @property
     def on(self) -> bool:
-        """Whether there is any rule."""
+        """Whether any rule is set."""
         return self.config != RuleFilters()
 
     def fates(self, prompts: Sequence[Prompt]) -> list[str]:
         """Return for each prompt `kept`, or the first rule that refuses it.
 
-        A copy of a prompt that another rule refuses is no reason of its own.
+        A copy of a prompt that another rule refuses is not counted as a copy.
         """
         texts = [said(prompt) for prompt in prompts]
         others = self._in_other_scripts(texts)
@@ -80,7 +81,7 @@ class Rules:
         return TOO_LONG if most is not None and len(text) > most else None
 
     def _in_other_scripts(self, texts: Sequence[str]) -> list[bool]:
-        """Say of each text whether half of its letters, or more, are in none of the scripts."""
+        """Return for each text whether at least half of its letters are outside the scripts."""
         if not self.config.scripts:
             return [False] * len(texts)
         wanted = "".join(_pattern(name) for name in self.config.scripts)
@@ -92,12 +93,12 @@ class Rules:
 
 
 def said(prompt: Prompt) -> str:
-    """Return what is said in a prompt, its system message aside."""
+    """Return the text of a prompt without its system message."""
     return "\n".join(m.content for m in prompt.messages if m.role != SYSTEM).strip()
 
 
 def normal(prompt: Prompt) -> Said:
-    """Return what copies of a prompt have in common."""
+    """Return the normalised form that copies of a prompt share."""
     return tuple((m.role, _plain(m.content)) for m in prompt.messages)
 
 

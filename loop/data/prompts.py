@@ -1,7 +1,7 @@
 """The prompts of a run: the tiny world's, or those of a user's files.
 
-A file holds one JSON object a line, a JSON list or Parquet (`prompt_rows` says which fields), and
-is read strictly: what is wrong with it is said before a run begins.
+A file is JSON Lines, a JSON list or Parquet (`prompt_rows` has the fields), and is read strictly:
+errors are reported before a run begins.
 """
 
 import logging
@@ -31,11 +31,11 @@ def read_prompts(path: Path, *, task: str | None = None, split: Split = "train")
 
     Args:
         path: the file.
-        task: the task of rows that name none; default: guessed by their fields.
-        split: the split of rows that name none.
+        task: the task of rows without one; default: guessed from their fields.
+        split: the split of rows without one.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for a file or row that can not be read.
     """
     found = dict[str, tuple[str, Prompt]]()
     repeated = 0
@@ -45,25 +45,25 @@ def read_prompts(path: Path, *, task: str | None = None, split: Split = "train")
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         first, same = found.setdefault(prompt.prompt_id, (place, prompt))
-        # The same prompt may come from two sources; the first one's name stays.
+        # The same prompt may come from two sources; the first one's name is kept.
         if replace(same, source=prompt.source) != prompt:
             raise InputError(
-                f"{path}, {place}: the id {prompt.prompt_id!r} stands for something else on "
-                f"{first}; give each prompt an id of its own, or none"
+                f"{path}, {place}: the id {prompt.prompt_id!r} is that of another prompt on "
+                f"{first}; give each prompt its own id, or none"
             )
         repeated += first != place
     if not found:
         raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     if repeated:
-        log.warning("%s: %d rows repeat another one and are left out", path, repeated)
+        log.warning("%s: dropped %d rows that repeat another one", path, repeated)
     return [prompt for _, prompt in found.values()]
 
 
 def split_prompts(prompts: Sequence[Prompt], held_out_share: float, seed: int) -> list[Prompt]:
     """Mark a share of the prompts as held out, unless the file has held-out prompts of its own.
 
-    The choice depends on the conversation and the seed alone: a prompt stays on its side when
-    others come or go, and the same text never stands on both sides.
+    The choice depends only on the conversation and the seed: a prompt stays on its side when others
+    are added or removed, and the same text is never on both sides.
     """
     if held_out_share <= 0 or any(prompt.split == "held-out" for prompt in prompts):
         return list(prompts)
@@ -95,7 +95,7 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
     for check in (check for prompt in prompts for check in prompt.checks):
         validate_check(check)
     if all(prompt.split == "held-out" for prompt in prompts):
-        raise InputError(f"{path}: holds no prompts to train on; all are held out")
+        raise InputError(f"{path}: has no prompts to train on: all are held out")
     return prompts
 
 
@@ -107,7 +107,7 @@ def tiny_prompts() -> list[Prompt]:
 
 
 def as_prompt(tiny: "TinyPrompt") -> Prompt:
-    """Return a prompt of the tiny world as one of a run."""
+    """Convert a prompt of the tiny world to a run's prompt."""
     messages = (Message(role="user", content=tiny.text),)
     return Prompt(
         prompt_id=content_id(messages, tiny.reference, tiny.checks, tiny.task),
@@ -123,7 +123,7 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
 def _with_held_out(
     prompts: list[Prompt], path: Path, other: Path, task: str | None
 ) -> list[Prompt]:
-    """Add the held-out prompts of a file of their own, which must be others."""
+    """Add the held-out prompts of a separate file; none may be in the first."""
     held_out = [replace(p, split="held-out") for p in read_prompts(other, task=task)]
     texts = {prompt.messages for prompt in prompts}
     ids = {prompt.prompt_id for prompt in prompts}

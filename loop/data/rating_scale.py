@@ -23,7 +23,7 @@ class Scale:
         return -1 if value <= self.failure else 1 if value >= self.success else 0
 
     def value(self, level: int) -> float:
-        """Return what stands for a level on the scale: its lowest, middle or highest value."""
+        """Return the value for a level on the scale: its lowest, middle or highest value."""
         return (self.low, (self.low + self.high) / 2, self.high)[level + 1]
 
 
@@ -51,6 +51,6 @@ def number(given: object) -> float | None:
 
 
 def as_given(scale: str, ratings: Mapping[str, object]) -> str:
-    """Return the note that keeps ratings as they were given."""
+    """Return the note that keeps ratings as given."""
     listed = json.dumps(ratings, ensure_ascii=True, default=str)
     return f"\n\n[as given, on {scale}: {listed}]"

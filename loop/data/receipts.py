@@ -1,6 +1,6 @@
-"""What a filter leaves behind: how many items it kept and dropped, why, and a few of each by id.
+"""Receipts of filters: how many items each kept and dropped, why, with a few ids of each.
 
-A filter that keeps items for different reasons says so behind the word: `kept: unjudged`.
+A filter that keeps items for several reasons adds the reason: `kept: unjudged`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from ...stores.records import Filtered, Prompt, Receipt
 
 KEPT = "kept"
 EXAMPLES = 5
-"""Ids that a receipt names."""
+"""The most ids in a receipt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How many items met one fate in all of a filter's units, with a few of their ids."""
+    """How many items had one outcome in all of a filter's units, with a few of their ids."""
 
     outcome: str
     count: int
@@ -55,12 +55,12 @@ class Account:
 
 
 def keeps(outcome: str) -> bool:
-    """Whether the items that met this outcome went on."""
+    """Whether items of this outcome were kept."""
     return outcome == KEPT or outcome.startswith(f"{KEPT}: ")
 
 
 def ids_by_fate(prompts: Sequence[Prompt], fates: Sequence[str]) -> dict[str, list[str]]:
-    """Return the ids of the prompts that met each fate."""
+    """Return the ids of the prompts of each fate."""
     found = dict[str, list[str]]()
     for prompt, fate in zip(prompts, fates, strict=True):
         found.setdefault(fate, []).append(prompt.prompt_id)
@@ -70,9 +70,9 @@ def ids_by_fate(prompts: Sequence[Prompt], fates: Sequence[str]) -> dict[str, li
 def receipts(
     iteration: int, name: str, items: Filtered, fates: Mapping[str, Sequence[str]]
 ) -> list[Receipt]:
-    """Return a receipt for each outcome; `fates` has the ids of the items that met it.
+    """Return a receipt for each outcome; `fates` has the ids of its items.
 
-    There is always one for `kept`, also if nothing was: a filter that dropped all says so.
+    There is always one for `kept`, even with 0 items, so that dropping all is visible.
     """
     return [
         Receipt(

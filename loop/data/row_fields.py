@@ -1,4 +1,4 @@
-"""The fields of imported rows, read strictly: answers, remarks, votes, who made and who judged."""
+"""The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
 from typing import cast
 
@@ -16,7 +16,7 @@ PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
 
 def vote_of(given: object) -> Preferred | None:
-    """Return which of two is meant by 1 or 2, or a number between; 0 and 1.5 are ties."""
+    """Return which of two a vote prefers: 1, 2 or a number between; 0 and 1.5 are ties."""
     value = number(given)
     if value is None or not (value == 0 or FIRST <= value <= SECOND):
         return None
@@ -26,7 +26,7 @@ def vote_of(given: object) -> Preferred | None:
 
 
 def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
-    """Return what stands before a chosen or rejected answer, and the answer."""
+    """Return the messages before a chosen or rejected answer, and the answer."""
     value = row.get(name)
     if not isinstance(value, list | dict):
         return (), text_or_empty(value, name)
@@ -38,7 +38,7 @@ def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
 
 
 def answer_of(row: Row) -> str | None:
-    """Return the answer of a row, or None if it holds none."""
+    """Return the answer of a row, or None if it has none."""
     present = [name for name in ANSWER_FIELDS if row.get(name) is not None]
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold an answer; keep one")
@@ -53,7 +53,7 @@ def answer_of(row: Row) -> str | None:
 def text_or_empty(value: object, name: str) -> str:
     """Return an answer, which may be empty."""
     if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
     return storable(value)
 
 
@@ -64,12 +64,12 @@ def remark_of(row: Row, name: str) -> str | None:
 
 
 def model_of(row: Row) -> str | None:
-    """Return who answered."""
+    """Return the model that answered."""
     return next((m for n in MODEL_FIELDS if (m := optional_text(row, n))), None)
 
 
 def critic_of(row: Row) -> str | None:
-    """Return who judged: a person, who is marked as one, or a model."""
+    """Return the annotator: a person, marked as one, or a model."""
     person = optional_text(row, "annotator")
     if person:
         return human(person)
@@ -77,7 +77,7 @@ def critic_of(row: Row) -> str | None:
 
 
 def human(name: str) -> str:
-    """Return how a person stands in the lake as a critic or annotator."""
+    """Return a person's name as a critic or annotator in the lake."""
     return name if name.startswith(HUMAN) else f"{HUMAN}{name}"
 
 
@@ -92,12 +92,12 @@ def list_of(row: Row, name: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise RowError(f"{name!r} must be a list, and is {kind_of(value)}")
+        raise RowError(f"{name!r} must be a list, but is {kind_of(value)}")
     return cast("list[object]", value)
 
 
 def fields_of(row: Row, name: str) -> Row:
-    """Return the fields of an object that may be absent; those that are null count as absent."""
+    """Return the fields of an object that may be absent; null fields count as absent."""
     value = row.get(name)
     if value is None:
         return {}
@@ -105,7 +105,7 @@ def fields_of(row: Row, name: str) -> Row:
 
 
 def object_of(value: object, where: str) -> Row:
-    """Return an object."""
+    """Return `value`, which must be a JSON object."""
     if not isinstance(value, dict):
-        raise RowError(f"{where!r} must be an object, and is {kind_of(value)}")
+        raise RowError(f"{where!r} must be an object, but is {kind_of(value)}")
     return cast("Row", value)

@@ -1,4 +1,4 @@
-"""Showing untrusted text: what a model or a user wrote can not drive the terminal."""
+"""Showing untrusted text: a model's or user's text must not control the terminal."""
 
 import json
 import re
@@ -12,7 +12,7 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 def visible(text: str, *, limit: int | None = None) -> str:
     """Return `text` with every control, bidirectional or invisible character written as its code.
 
-    Newlines stay; a text of over `limit` characters is cut, and says so.
+    Newlines stay; a text of over `limit` characters is cut, with a note.
     """
     cut = (
         text if limit is None or len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
@@ -28,9 +28,9 @@ def one_line(text: str, *, limit: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return JSON text with hidden characters as its escapes: the same values, harmless to show.
+    """Return JSON text with hidden characters escaped: the same values, safe to show.
 
-    The controls of ASCII are escaped in any JSON, but for DEL.
+    JSON always escapes ASCII controls, except DEL.
     """
     hidden = (c for c in set(_SPECIAL.findall(text)) if unicodedata.category(c) in HIDDEN)
     codes = {ord(c): json.dumps(c)[1:-1] for c in hidden}

@@ -1,4 +1,4 @@
-"""Cutting the prompts of an iteration into parts that serve different purposes.
+"""Splitting the prompts of an iteration into parts for different purposes.
 
 As AlpacaFarm splits its instructions (Section 4.1): some for fine-tuning, some for preferences,
 some that only a policy sees. The parts share no prompt.
@@ -19,9 +19,9 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def part_of(prompts: Sequence[Prompt], part: Part, sizes: PartsConfig) -> Sequence[Prompt]:
-    """Return a part of the prompts, which are in an order of their own already.
+    """Return a part of the prompts, whose order is already random.
 
-    Where there are fewer prompts than the sizes ask for, all parts shrink alike.
+    With fewer prompts than the sizes ask for, all parts shrink in proportion.
     """
     ends = list(accumulate((sizes.sft, sizes.preference, sizes.unlabeled), initial=0))
     scale = min(1.0, len(prompts) / max(1, ends[-1]))

@@ -1,7 +1,7 @@
-"""Rows to train on, and what became of each prompt: whatever the rule that chose them.
+"""Rows to train on, and each prompt's outcome, for any pairing rule.
 
-A rule gives the candidates that it chose, in columns; here they become pairs or demonstrations,
-with what was asked, an id that hashes what they are made of, and their rank in the prompt.
+A rule gives the candidates that it chose, as columns; here they become pairs or demonstrations,
+with the prompt, an id that hashes what they are made of, and their rank in the prompt.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ import polars as pl
 from ...stores.keys import row_id
 
 PREFERRED = "preferred"
-"""The rule of what is made of comparisons: the preferred answer is the better one."""
+"""The rule of rows made from comparisons: the preferred answer is the better one."""
 BALANCED = "/balanced"
-"""What the rule of a pair ends with that was kept when lengths were balanced (`balancing`)."""
+"""The suffix of the rule of pairs that were kept when lengths were balanced."""
 
 
 class Outcome(StrEnum):
-    """What a rule made of a prompt."""
+    """The outcome of a rule on a prompt."""
 
     PAIRED = "paired"
     """At least one pair."""
@@ -35,36 +35,36 @@ class Outcome(StrEnum):
     NO_POSITIVE = "no_positive"
     """No rated candidate is positive."""
     NO_NEGATIVE = "no_negative"
-    """There are positives, and nothing to set against them."""
+    """There are positives, but no negative."""
     ALL_IDENTICAL = "all_identical"
     """There are both, but all with the same text."""
     NOT_COMPARED = "not_compared"
     """There were no two whole answers to compare."""
     NO_DEMONSTRATION = "no_demonstration"
-    """Nobody has written an answer."""
+    """There is no answer written by people."""
     UNREAD = "unread"
-    """Answers were compared, and no verdict could be read."""
+    """Answers were compared, but no verdict could be read."""
     TIED = "tied"
-    """Answers were compared, and neither was preferred."""
+    """Answers were compared, but neither was preferred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """By which rule rows were made, and in which iteration: both stand in their ids."""
+    """The rule and the iteration of rows: both are part of their ids."""
 
     rule: str
     iteration: int
 
 
 class Made(NamedTuple):
-    """Pairs or demonstrations, in the order of the prompts, and what each prompt yielded."""
+    """Pairs or demonstrations, in the order of the prompts, and each prompt's outcome."""
 
     rows: pl.DataFrame
     yields: pl.DataFrame
 
 
 def unrated(candidates: pl.DataFrame) -> pl.DataFrame:
-    """Return candidates with the columns of which rows are made, without ratings and reward."""
+    """Return candidates with the columns of rows, ratings and reward left empty."""
     return candidates.select(
         "prompt_id",
         "candidate_id",
@@ -77,7 +77,7 @@ def unrated(candidates: pl.DataFrame) -> pl.DataFrame:
 def pair_rows(
     chosen: pl.DataFrame, rejected: pl.DataFrame, prompts: pl.DataFrame, by: Origin
 ) -> pl.DataFrame:
-    """Return the rows of pairs, each chosen beside its rejected.
+    """Return the rows of pairs from aligned chosen and rejected candidates.
 
     Both sides have the columns `prompt_id`, `candidate_id`, `text`, `ratings` and `reward`.
     """
@@ -100,7 +100,7 @@ def pair_rows(
 
 
 def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return pairs, in all their columns, as those that were kept when lengths were balanced."""
+    """Return whole pairs, marked as kept when lengths were balanced."""
     kept = pairs.with_columns(rule=pl.col("rule") + BALANCED)
     parts = kept.select("rule", "iteration", "prompt_id", "chosen_id", "rejected_id")
     ids = [row_id("pair", row) for row in parts.iter_rows()]
@@ -108,14 +108,14 @@ def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def made_by(rule: str) -> str:
-    """Return the rule that made a row, whether or not it was balanced since."""
+    """Return the rule that made a row, without the suffix of balancing."""
     return rule.removesuffix(BALANCED)
 
 
 def in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
-    """Leave out the pairs of a rule and iteration that were balanced: those that were kept count.
+    """Where a rule's pairs of an iteration were balanced, return only those that were kept.
 
-    The columns `iteration` and `rule` are read.
+    It reads the columns `iteration` and `rule`.
     """
     kept = pairs.filter(pl.col("rule").str.ends_with(BALANCED))
     replaced = kept.select("iteration", pl.col("rule").str.strip_suffix(BALANCED)).unique()
@@ -160,13 +160,13 @@ def _assistant() -> pl.Expr:
 
 
 def _ids(prefix: str, of: pl.DataFrame, by: Origin) -> pl.Series:
-    """Return the id of each row: the hash of what it is made of, and by which rule."""
+    """Return the id of each row: a hash of its parts and its rule."""
     made = [row_id(prefix, [by.rule, by.iteration, *parts]) for parts in of.iter_rows()]
     return pl.Series(made, dtype=pl.String)
 
 
 def _finished(rows: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
-    """Add to each row its rank in its prompt, the rule, and what was asked."""
+    """Add to each row its rank in its prompt, the rule, and the prompt."""
     asked = prompts.select("prompt_id", prompt="messages")
     return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(
         iteration=pl.lit(by.iteration),

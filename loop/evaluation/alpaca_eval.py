@@ -1,8 +1,8 @@
-"""Stored annotations in AlpacaEval's format: pairs of outputs, and which of them was preferred.
+"""Stored annotations in AlpacaEval's format: pairs of outputs, and the preference.
 
-`output_1` is the reference's, `output_2` the model's; `preference` is 1 where the reference wins, 2
-where the model does, 0 or 1.5 for a draw, between 1 and 2 the judge's probability, and null where
-its reply could not be read. Other fields are let be.
+`output_1` is the reference's, `output_2` the model's; `preference` is 1 if the reference wins, 2 if
+the model does, 0 or 1.5 for a draw, between 1 and 2 the judge's probability, and null if its reply
+could not be read. Other fields are ignored.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from ..lake.statistics.win_rate import TIES, share_won
 
 LOST, WON = 1.0, 2.0
 ROUNDING = 1e-9
-"""How far a sum of probabilities may lie beyond them."""
+"""The tolerance for sums of probabilities, which may exceed the bounds slightly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """One comparison: what was asked, both outputs, and the preference, None if unread.
+    """One comparison: the instruction, both outputs, and the preference, None if unread.
 
-    `group` is the value of the field by which figures are to be broken down.
+    `group` is the value of the field by which results are grouped.
     """
 
     instruction: str
@@ -39,7 +39,7 @@ class Annotation:
 
     @property
     def won(self) -> float | None:
-        """What the comparison is worth to the model, from 0 to 1; None if it was not read."""
+        """The model's share of the win, from 0 to 1; None if it was not read."""
         return None if self.preference is None else share_won(self.preference)
 
 
@@ -47,7 +47,7 @@ def read_annotations(path: Path, *, by: str | None = None) -> list[Annotation]:
     """Read a file of annotations of one model: a JSON list, or one object a line.
 
     Raises:
-        InputError: for anything that can not be read as meant, or if nothing was scored.
+        InputError: for a file that can not be read, or if nothing was scored.
     """
     found = list[Annotation]()
     for place, row in placed_rows(path):
@@ -70,7 +70,7 @@ def read_annotations(path: Path, *, by: str | None = None) -> list[Annotation]:
 def _annotation(row: Row, by: str | None) -> Annotation:
     instruction = _text(row, "instruction")
     if row.get("input") not in (None, ""):
-        # AlpacaFarm keeps what the instruction is about in a field of its own.
+        # AlpacaFarm keeps the input of the instruction in a field of its own.
         instruction = f"{instruction}\n\n{_text(row, 'input')}"
     return Annotation(
         instruction=instruction,
@@ -83,16 +83,16 @@ def _annotation(row: Row, by: str | None) -> Annotation:
 
 
 def _text(row: Row, name: str) -> str:
-    """Return a text as it is: a model may have said nothing, or half a character."""
+    """Return a text unchecked: a model's output may be empty, or end in half a character."""
     value = row.get(name)
     if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
     return value
 
 
 def _preference(row: Row) -> float | None:
     if "preference" not in row:
-        raise RowError("'preference' is missing; write null where no verdict could be read")
+        raise RowError("'preference' is missing; write null if no verdict could be read")
     value = row["preference"]
     if value is None:
         return None
@@ -101,7 +101,7 @@ def _preference(row: Row) -> float | None:
     if not (value in TIES or LOST - ROUNDING <= value <= WON + ROUNDING):
         raise RowError(
             f"'preference' is {value}; it must be from 1 (the reference wins) to 2 (the model "
-            "wins), 0 or 1.5 for a draw, or null where no verdict could be read"
+            "wins), 0 or 1.5 for a draw, or null if no verdict could be read"
         )
     return float(value)
 
@@ -109,7 +109,7 @@ def _preference(row: Row) -> float | None:
 def _group(row: Row, by: str) -> str:
     value = row.get(by)
     if value is None:
-        raise RowError(f"has no field {by!r}, by which the figures were to be broken down")
+        raise RowError(f"has no field {by!r}, by which results are grouped")
     return str(value)
 
 

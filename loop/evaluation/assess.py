@@ -1,8 +1,8 @@
-"""How good a policy's answers are: what is verified, rated and compared, answer by answer.
+"""Assessment of a policy's answers: each is verified, rated and compared.
 
-Every number is the mean of prompt-level scores, which are kept: verified correctness, length and
-ratings always; the win-rate against a reference, the reward, a world's own score and the KL to M_0
-as `assessment` asks for them. The length-controlled win-rate is fitted to all comparisons at once.
+Every number is the mean of prompt-level scores, which are stored: verified correctness, length and
+ratings always; win-rate against a reference, reward, true score and KL to M_0 as `assessment` is
+configured. The length-controlled win-rate is fitted to all comparisons at once.
 """
 
 import importlib
@@ -33,16 +33,16 @@ MEASURE, ASSESS = Verb("measure"), Verb("assess")
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
-"""What a comparison is worth to the policy, whose answer is the second."""
+"""The policy's share of the win; its answer is the second."""
 UNDRAWN = ("failed", "overlong")
 
 Oracle = Callable[[str, str], float | None]
-"""The score of an answer to an instruction, where the world has one."""
+"""The true score of an answer to an instruction, if it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
-    """Prompts, what they are called, and the name under which numbers about answers are kept."""
+    """The prompts, the label of their set, and the benchmark of the results."""
 
     prompts: Prompts
     name: str
@@ -51,7 +51,7 @@ class Exam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """Answers, and all that was said of them besides what is verified and rated."""
+    """Answers, and their judgments beyond verification and ratings."""
 
     answers: Rows[Candidate]
     outputs: Rows[Candidate] | None = None
@@ -61,13 +61,13 @@ class Said:
 
     @property
     def beside(self) -> list[AnyRows]:
-        """What there is beside the answers."""
+        """The handles of judgments beside the answers."""
         every = (self.outputs, self.preferences, self.rewards, self.divergence)
         return [rows for rows in every if rows is not None]
 
 
 def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse an assessment that could not be made of the answers to these prompts.
+    """Refuse an assessment that is not possible on these prompts.
 
     Raises:
         ConfigError: naming the setting.
@@ -80,8 +80,8 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
         raise ConfigError(
-            "assessment.kl asks for the probability of given answers, which an endpoint does not "
-            "tell: leave it out, or name a folder in policy.model"
+            "assessment.kl needs the probability of given answers, which an endpoint does not "
+            "return: leave it out, or name a folder in policy.model"
         )
 
 
@@ -98,7 +98,7 @@ def load_oracle(path: str) -> Oracle:
     """Return the function at a dotted path such as `package.module:function`.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if it can not be loaded or is not a function.
     """
     module, _, name = path.partition(":")
     try:
@@ -106,14 +106,14 @@ def load_oracle(path: str) -> Oracle:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"assessment.oracle {path!r} can not be loaded: {error}") from error
     if not callable(found):
-        raise ConfigError(f"assessment.oracle {path!r} is no function")
+        raise ConfigError(f"assessment.oracle {path!r} is not a function")
     return cast("Oracle", found)
 
 
 def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
     """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
 
-    What else is measured, `assessment` says.
+    `assessment` configures what else is measured.
     """
     config = it.run.config
     params: Json = {"policy": it.policy.params, "sampling": semantic(config.evaluation)}
@@ -125,10 +125,10 @@ def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> N
 def assess(
     it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
 ) -> None:
-    """Say how good answers are; `moved` is how far their policy has moved from M_0."""
+    """Assess answers; `moved` are their policy's scores of KL to M_0."""
     _measure(it, answers, exam.benchmark)
     said = _said(it, answers, exam, moved)
-    # The reference and the oracle answer for the run's own held-out prompts, and no others.
+    # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
     if not said.beside and path is None:
         return
@@ -187,7 +187,7 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
-    """Give the scores of each answer: what could not be read or drawn has none."""
+    """Yield the scores of each answer; unread or failed ones have none."""
 
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
         return Score(
@@ -244,7 +244,7 @@ def _length_controlled(it: Iteration, said: Said, benchmark: str) -> list[Evalua
 
 
 def _rows(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
-    """Give all rows of a handle, chunk by chunk; of none, nothing."""
+    """Yield all rows of a handle, chunk by chunk; nothing for None."""
     if rows is not None:
         for chunk in range(rows.chunks):
             yield from it.chunk(rows, chunk)

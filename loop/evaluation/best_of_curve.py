@@ -24,10 +24,10 @@ from .assess import TRUE_SCORE, Exam, assess, load_oracle
 
 BEST_OF_N = Verb("best_of_n")
 EXPECTED = "expected_"
-"""What the metrics of the curve begin with: they are expectations over the samples."""
+"""The prefix of the curve's metrics: they are expectations over the samples."""
 DIVERGENCE = "kl_bound"
 DRAWN = ("stop", "length")
-"""How samples end that could be drawn."""
+"""The finish reasons of samples that could be drawn."""
 
 Metrics = Mapping[str, float]
 
@@ -41,7 +41,7 @@ class Ranked:
 
 
 def benchmark(n: int) -> str:
-    """Return the name under which the numbers of best-of-n stand."""
+    """Return the benchmark of best-of-n."""
     return f"best-of-{n}"
 
 
@@ -58,7 +58,7 @@ def weights(total: int, n: int) -> list[float]:
         ValueError: unless 1 <= n <= total.
     """
     if not 1 <= n <= total:
-        raise ValueError(f"the best of {n} can not be told from {total}")
+        raise ValueError(f"the best of {n} can not be estimated from {total}")
     found = [0.0] * total
     found[-1] = n / total
     for i in range(total - 1, 0, -1):
@@ -86,9 +86,9 @@ def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[s
 
 
 def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, float]]:
-    """Return for each n what the best of n is expected to have, from values sorted by reward.
+    """Return for each n the expected metrics of the best of n, from values sorted by reward.
 
-    A metric that some sample lacks is left out, as is an n above the number of samples.
+    Metrics that a sample lacks are left out, as is n above the number of samples.
     """
     shared = sorted(set[str].intersection(*(set(v) for v in values))) if values else []
     return {
@@ -110,7 +110,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
 
 
 def curve(it: Iteration, best: Best, *, most: int) -> None:
-    """Commit what best-of-n gives for n = 1, 2, 4 .. most: means over prompts, as evaluations."""
+    """Commit the results of best-of-n for n = 1, 2, 4 .. most: means over prompts."""
     oracle = it.run.config.assessment.oracle
     params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
 
@@ -139,7 +139,7 @@ def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
 
 
 def _answer(key: str, sample: Candidate) -> Candidate:
-    """Return a sample as the answer that was chosen: a row of its own, made from the sample."""
+    """Return a sample as the chosen answer: a separate row, made from the sample."""
     identity = row_id("cand", ["best", key, sample.candidate_id])
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
@@ -150,7 +150,7 @@ def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, Ranked]]:
 
 
 def _values(it: Iteration, prompt_id: str, samples: Ranked) -> list[Metrics]:
-    """Return what is known of each sample of a prompt."""
+    """Return the metrics of each sample of a prompt."""
     prompt, path = it.run.prompts[prompt_id], it.run.config.assessment.oracle
     oracle = None if path is None else load_oracle(path)
     verdicts = it.run.verifier.verify([(prompt, c.text) for c in samples.candidates])
@@ -168,7 +168,7 @@ def _values(it: Iteration, prompt_id: str, samples: Ranked) -> list[Metrics]:
 def _evaluations(
     it: Iteration, found: Sequence[Mapping[int, Metrics]], most: int
 ) -> Iterator[Evaluation]:
-    """Give the means over prompts, and the bound of the KL: log n - (n-1)/n."""
+    """Yield the means over prompts, and the bound of the KL: log n - (n-1)/n."""
     for n in counts(most):
         told = [by_n[n] for by_n in found if n in by_n]
         for metric in sorted({name for value in told for name in value}):

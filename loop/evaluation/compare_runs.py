@@ -1,7 +1,7 @@
-"""Runs side by side: what each method reached, at which cost (AlpacaFarm, Table 2).
+"""Runs side by side: each method's results and cost (AlpacaFarm, Table 2).
 
-A run stands for its last measured policy, or for its best answers if it chooses among samples. Runs
-of one method under several seeds can be taken together.
+A run's result is its last measured policy, or its best answers if it chooses among samples. Runs
+of one method under several seeds can be averaged.
 """
 
 import json
@@ -34,10 +34,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a method reached in one run or, taken together, in several.
+    """The result of a method in one run, or averaged over several.
 
     `scores` holds the prompt-level scores behind the numbers, by metric and prompt. `tokens` and
-    `hours` are what a run spent in all, on the mean; the policy that it began with was free.
+    `hours` are a run's mean total spending; the policy that it began with was free.
     """
 
     method: str
@@ -51,20 +51,20 @@ class Result:
     hours: float
 
     def lead(self, rival: "Result", metric: str) -> Difference | None:
-        """Return how far this is ahead in a metric, prompt by prompt; None without such scores."""
+        """Return this result's lead in a metric, paired by prompt; None without such scores."""
         return difference(rival.scores.get(metric, {}), self.scores.get(metric, {}))
 
 
 def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:
-    """Return the result of each run, and before them the policies that they all began with.
+    """Return the result of each run, after those of the policies that they began with.
 
-    A policy that one of the runs has made, and others began with, is shown once: with what they
-    measured of it, since its reward and its KL to M_0 are to be compared with theirs. Of each
-    metric it is the first run's that has it: a run that trains a reward model has no rewards. With
-    `task`, the numbers are those of the prompts of one task.
+    A policy that one run made and others began with is shown once, with the others' measurements of
+    it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
+    first run that has it, as a run that trains a reward model has no rewards. With `task`, only
+    prompts of that task count.
 
     Raises:
-        NoSuchRunError: if a run is not there, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or has measured nothing.
     """
     began: dict[str, list[Result]] = {}
     reached = list[Result]()
@@ -87,12 +87,12 @@ def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> lis
 
 
 def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
-    """Return what was measured of a policy that was made: by those that began with it first."""
+    """Return the results of a policy that a run made; those of runs that began with it first."""
     return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]
 
 
 def _measured(result: Result, by: Sequence[Result]) -> Result:
-    """Return a result with each metric of its policy as the first of `by` has it."""
+    """Return a result with each metric of its policy from the first of `by` that has it."""
     return replace(
         result,
         numbers={metric: of for one in reversed(by) for metric, of in one.numbers.items()},
@@ -101,10 +101,10 @@ def _measured(result: Result, by: Sequence[Result]) -> Result:
 
 
 def by_method(found: Iterable[Result]) -> list[Result]:
-    """Take the runs of each method together.
+    """Average the runs of each method.
 
-    Numbers are means over runs. The variance of such a mean is that of a run's mean over prompts,
-    since runs may share their prompts, plus what runs differ by over their number: an upper bound.
+    Numbers are means over runs. The variance of such a mean is that of a run's mean over prompts
+    (runs may share prompts) plus the variance between runs divided by their number: an upper bound.
     """
     groups: dict[str, list[Result]] = {}
     for result in found:
@@ -139,13 +139,13 @@ def _mean(measures: Sequence[Measure]) -> Measure:
 
 
 def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each prompt over the runs that have scored it: their seeds choose some."""
+    """Return each prompt's mean over the runs that scored it: seeds choose different prompts."""
     asked = set[str]().union(*scores)
     return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
 
 
 def _results(run: RunReader, name: str, task: str | None) -> list[Result]:
-    """Return the run's M_0, and what it has reached, as far as they are measured."""
+    """Return the results of a run's M_0 and of its last policy, if measured."""
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     recipe: dict[str, Any] = config.get("recipe", {})
     method = str(recipe.get("name", UNNAMED))
@@ -168,9 +168,9 @@ def _results(run: RunReader, name: str, task: str | None) -> list[Result]:
 
 
 def _called_as_made(run: RunReader, result: Result) -> Result:
-    """Return the result of M_0 under the name that its weights have in the run that made them.
+    """Return M_0's result under the name that its weights have in the run that made them.
 
-    A run that was given them as a folder knows them by the hash of their files alone.
+    A run that began with them as a folder knows only the hash of their files.
     """
     if result.method != INITIAL:
         return result
@@ -181,7 +181,7 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
 
 
 def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
-    """Return a run's numbers; those of one task are made of its prompts' scores."""
+    """Return a run's evaluations; those of one task are computed from its prompts' scores."""
     if task is None:
         return run.scan("evaluations").collect()
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")

@@ -1,4 +1,4 @@
-"""Drawing one answer to each prompt: what evaluations are made of."""
+"""Drawing one answer to each prompt, for evaluations."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def answers(
     sampling: SamplingConfig,
     params: Json,
 ) -> Rows[Candidate]:
-    """Draw the policy's answer to each prompt; `params` is all that the answers depend on."""
+    """Draw the policy's answer to each prompt; `params` is all that they depend on."""
 
     def work(unit: Unit) -> Sequence[Draw]:
         return [

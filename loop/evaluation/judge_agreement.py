@@ -1,7 +1,7 @@
 """Agreement in wins, ties and losses: with people, with a second judge, by task type.
 
-UltraFeedback, Section 4: a judge's verdicts beside those of single people and of their majority
-(4.1), beside another judge's (4.2), and how often each says that a model wins, by task type.
+UltraFeedback, Section 4: a judge's verdicts against those of single people and of their majority
+(4.1), against another judge's (4.2), and how often each says that a model wins, by task type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from .judgments import Judgments, Votes
 
 ALL = "all"
 NAMED = 10
-"""How many names a refusal lists."""
+"""The most names that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """An annotator on pairs of one task type, or on all; None where there is nothing to measure.
+    """An annotator's agreement on one task type, or on all; None without data.
 
     `person` is the agreement with one other person, `majority` with that of people (of the other
     people, for a person), `second` with the second judge. `win`, `tie` and `lose` are shares of the
@@ -44,7 +44,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """With whom agreement is asked for beside people, and whose wins are counted."""
+    """A second judge to compare with, and a model whose wins are counted."""
 
     second: str | None = None
     model: str | None = None
@@ -54,7 +54,7 @@ def agreements(judgments: Judgments, question: Question, settings: Settings) -> 
     """Return people's and each judge's agreement on all pairs, and on those of each task type.
 
     Raises:
-        InputError: if nobody is called as the question says.
+        InputError: if the judge or the model is unknown.
     """
     second = _second(judgments, question.second)
     sign = _sign(judgments, question.model)
@@ -83,7 +83,7 @@ def agreements(judgments: Judgments, question: Question, settings: Settings) -> 
 
 
 def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
-    """Return which pairs belong to each task type; before them, all pairs."""
+    """Return a mask of the pairs of each task type, after one of all pairs."""
     names = sorted({task for task in judgments.tasks if task is not None})
     every = {ALL: np.ones(len(judgments.tasks), dtype=np.bool_)}
     return every | {
@@ -94,7 +94,7 @@ def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
 def _measures(
     votes: Votes, judgments: Judgments, second: Votes | None, sign: Numbers | None, panel: int
 ) -> dict[str, Ratio]:
-    """Return what can be measured of an annotator, by the field of Agreement."""
+    """Return an annotator's measures, by field of `Agreement`."""
     labels, people = votes.labels, judgments.people.labels
     if votes is judgments.people:
         measured = {
@@ -133,14 +133,14 @@ def _within(measured: Mapping[str, Ratio], members: NDArray[np.bool_]) -> dict[s
 
 
 def _second(judgments: Judgments, name: str | None) -> Votes | None:
-    """Return the judge of this name, if one is asked for."""
+    """Return the judge of this name, or None."""
     if name is None:
         return None
     for votes in judgments.judges:
         if votes.name == name:
             return votes
     known = [votes.name for votes in judgments.judges]
-    raise InputError(f"--second {name}: no judge is called so; there are {_listed(known)}")
+    raise InputError(f"--second {name}: there is no such judge; the judges are {_listed(known)}")
 
 
 def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
@@ -150,7 +150,9 @@ def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
     sides = np.array([[name == model for name in pair] for pair in judgments.models], dtype=float)
     if not sides.any():
         known = sorted({name for pair in judgments.models for name in pair if name is not None})
-        raise InputError(f"--model {model}: no output is its own; there are {_listed(known)}")
+        raise InputError(
+            f"--model {model}: no output is of this model; the models are {_listed(known)}"
+        )
     return sides[:, 1] - sides[:, 0]
 
 

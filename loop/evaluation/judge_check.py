@@ -15,10 +15,10 @@ AS_GIVEN, SWAPPED = ORDERS["as_given"], ORDERS["swapped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How much is drawn."""
+    """How much is resampled."""
 
     panel: int = 4
-    """Most verdicts that make a majority; one less, where one verdict is held out."""
+    """The most verdicts of a majority; one less if a verdict is held out."""
     draws: int = 2000
     """Bootstrap resamples."""
     seed: int = 0
@@ -26,7 +26,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An annotator's measures, as shares from 0 to 1; None where there is nothing to measure."""
+    """An annotator's measures, as shares from 0 to 1; None without data."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class Checked:
     decided: Estimate | None = None
     """The same, ties left out on both sides."""
     held_out: Estimate | None = None
-    """With the majority of the other people, in the place of each person in turn."""
+    """With the majority of the other people, replacing each person in turn."""
     bias: Estimate | None = None
     """Error between the majorities of its verdicts and of people's; people have none."""
     variance: Estimate | None = None
@@ -45,7 +45,7 @@ class Checked:
     longer: Estimate | None = None
     """Preference for the longer output."""
     lists: Estimate | None = None
-    """Preference for the output with a list, where the other has none."""
+    """Preference for the output with a list, if the other has none."""
     first_shown: Estimate | None = None
     """Preference for the output that was shown first."""
     both_orders: Estimate | None = None
@@ -88,7 +88,7 @@ def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
 
 
 def _measures(votes: Votes, kind: str, judgments: Judgments, panel: int) -> dict[str, Ratio]:
-    """Return what can be measured of an annotator, by the field of Checked."""
+    """Return an annotator's measures, by field of `Checked`."""
     labels = votes.labels
     own = statistics.held_out_agreement(labels, panel)
     return {
@@ -115,10 +115,10 @@ def _beside_people(labels: Counts, people: Counts, panel: int) -> dict[str, Rati
 
 
 def _consistency(votes: Votes) -> dict[str, Ratio]:
-    """Return what the order of the outputs does to a judge, and how steady it is.
+    """Return a judge's bias by order, and its consistency.
 
-    Where outputs were shown in one order alone, a taste for the place can not be told from one for
-    the output. Verdicts that their source made of two say whether both orders agreed.
+    If outputs were shown in one order only, bias for the place can not be separated from preference
+    for the output. Verdicts that a source made from two record whether both orders agreed.
     """
     as_given, swapped = votes.counts[:, AS_GIVEN], votes.counts[:, SWAPPED]
     same = statistics.order_agreement(as_given, swapped)

@@ -1,4 +1,4 @@
-"""The check of judges for a person to read: two tables, and a plot like Figures 7 and 9."""
+"""The report of a judge check: two tables, and a plot like Figures 7 and 9."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,7 +28,7 @@ AGREEMENTS = (
     {"person": "a person", "majority": "majority", "second": "second"},
     {"win": "wins", "tie": "ties", "lose": "loses"},
 )
-"""The same of agreement: with whom, and what the verdicts say of a model's outputs."""
+"""The same for agreement, and for wins of a model's outputs."""
 PANELS = {
     "held_out": "Agreement with the majority of the other people",
     "agreement": "Agreement with the majority of people",
@@ -38,7 +38,7 @@ PANELS = {
     "both_orders": "Same verdict in both orders",
 }
 EVEN = ("longer", "lists", "first_shown")
-"""Measures of which one half says that there is no taste."""
+"""Measures for which one half means no bias."""
 
 
 def document(
@@ -117,10 +117,10 @@ def _cell(estimate: Estimate | None) -> str:
 
 
 def plot_check(path: Path, checked: Sequence[Checked]) -> None:
-    """Draw the measures that there are, one panel each.
+    """Plot the available measures, one panel each.
 
     Raises:
-        FormError: if a plot of this name can not be made here.
+        FormError: if this kind of plot is not possible.
         TargetError: if the file can not be written.
     """
     panels = [panel for measure in PANELS if (panel := _panel(measure, checked))]
@@ -150,7 +150,7 @@ def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:
 
 
 def _bias_and_variance(checked: Sequence[Checked]) -> list[plots.Panel]:
-    """Draw bias against variance as in Figure 7, where people's bias is 0 by definition."""
+    """Plot bias against variance as in Figure 7, where people's bias is 0 by definition."""
     series = [
         plots.Series(
             label=f"each judge ({len(points)})" if kind == JUDGE else points[0].name,

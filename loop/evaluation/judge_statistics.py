@@ -1,12 +1,12 @@
-"""What is measured about a judge: pure functions of how often each verdict was given.
+"""Measures of a judge: pure functions of counts of verdicts.
 
 AlpacaFarm, Section 4.3 and Appendix C.2. Counts are arrays of shape (pairs, 3): for each pair of
 outputs, how many verdicts prefer the first, how many the second, and how many call it a tie. Each
 measure is a ratio of two sums over pairs, so that it can be resampled by instruction.
 
-A majority is that of at most `panel` verdicts. Where there are more, the measure is its expectation
-over all ways to draw that many; modes that share the first place share the majority evenly. So
-nothing is drawn at random, and the expectation is the same as that of a random draw.
+A majority is of at most `panel` verdicts. With more, the measure is its expectation over all ways
+to draw that many; tied modes share the majority evenly. So nothing is drawn at random, and the
+expectation equals that of a random draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ FIRST, SECOND, TIE = 0, 1, 2
 
 
 def majority(counts: Counts, panel: int) -> Numbers:
-    """Return how probable each verdict is as the majority of `panel` verdicts of each pair.
+    """Return the probability that each label is the majority of `panel` verdicts on a pair.
 
     Shape (pairs, labels); rows of pairs without a verdict are zero.
     """
@@ -58,7 +58,7 @@ def _choose(n: NDArray[np.int64], k: int) -> Numbers:
 
 
 def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
-    """Return how often a verdict is that of the majority of people."""
+    """Return how often a verdict equals the majority of people."""
     asked = people.sum(axis=1) > 0
     matches = (counts * majority(people, panel)).sum(axis=1)
     return Ratio(
@@ -67,7 +67,7 @@ def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
 
 
 def single_agreement(counts: Counts, others: Counts) -> Ratio:
-    """Return how often a verdict is that of one of the others on the same pair, drawn evenly."""
+    """Return how often a verdict equals a random one of the others on the same pair."""
     asked = others.sum(axis=1)
     same = (counts * others).sum(axis=1)
     return Ratio(
@@ -77,15 +77,15 @@ def single_agreement(counts: Counts, others: Counts) -> Ratio:
 
 
 def decided_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
-    """Return the agreement between verdicts that are no ties."""
+    """Return the agreement between verdicts other than ties."""
     return agreement(counts[:, :TIE], people[:, :TIE], panel)
 
 
 def held_out_agreement(counts: Counts, panel: int) -> Ratio:
-    """Return how often a verdict is that of the majority of `panel` - 1 others on the same pair.
+    """Return how often a verdict equals the majority of `panel` - 1 others on the same pair.
 
-    One minus this is the variance of whoever gave the verdicts (Section 4.3); of people, it is the
-    agreement to expect of a judge that is as good as one of them.
+    One minus this is the annotators' variance (Section 4.3); of people, it is the
+    agreement to expect from a judge as good as one of them.
     """
     matches = sum(
         (held * modes[:, label] for label, (held, modes) in enumerate(_held_out(counts, panel))),
@@ -97,7 +97,7 @@ def held_out_agreement(counts: Counts, panel: int) -> Ratio:
 def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
     """Return how often a judge agrees with the majority of `panel` - 1 others, as people do.
 
-    Each person is left out in turn, and the judge stands in that place.
+    Each person is left out in turn, and replaced by the judge.
     """
     total = np.maximum(people.sum(axis=1), 1)
     matches = sum(
@@ -108,7 +108,7 @@ def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
 
 
 def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
-    """Give for each label its verdicts, and the majority of the others when one is held out."""
+    """Yield for each label its verdicts, and the majority of the others when one is held out."""
     for label in range(counts.shape[1]):
         there = counts[:, label] > 0
         others = counts[there]
@@ -135,14 +135,14 @@ def majorities_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
 
 
 def error(agreed: Ratio) -> Ratio:
-    """Return the measure of what does not agree."""
+    """Return one minus an agreement."""
     return Ratio(numerator=agreed.denominator - agreed.numerator, denominator=agreed.denominator)
 
 
 def preference_for(sign: Numbers, counts: Counts) -> Ratio:
     """Return how often the output with more of something is preferred, ties left out.
 
-    `sign` is 1 where the second output has more of it, -1 where the first has, 0 where neither.
+    `sign` is 1 where the second output has more of it, -1 where the first has, 0 if neither.
     """
     for_it = np.where(sign > 0, counts[:, SECOND], counts[:, FIRST])
     decided = counts[:, FIRST] + counts[:, SECOND]
@@ -155,7 +155,7 @@ def preference_for(sign: Numbers, counts: Counts) -> Ratio:
 def first_shown(as_given: Counts, swapped: Counts) -> Ratio:
     """Return how often the output that was shown first is preferred, ties left out.
 
-    An even hand gives one half, if outputs were shown in random order or in both orders.
+    Without bias it is one half, if outputs were shown in random order or in both orders.
     """
     chosen = as_given[:, FIRST] + swapped[:, SECOND]
     decided = as_given[:, :TIE].sum(axis=1) + swapped[:, :TIE].sum(axis=1)

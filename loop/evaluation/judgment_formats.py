@@ -1,8 +1,8 @@
-"""The published forms of judgments that can be read: each turns one row into pairs and verdicts.
+"""The published formats of judgments: each turns one row into pairs and verdicts.
 
 AlpacaFarm and AlpacaEval: `output_1`, `output_2` and `preference`. PandaLM: two responses, three
 people's votes and the verdicts of judges (`..._result`). MT-bench: `model_a`, `model_b` and the
-`winner`, of people and of GPT-4. LLMBar: pairs with an objective label, and what judges said of
+`winner`, of people and of GPT-4. LLMBar: pairs with an objective label, and judges' verdicts on
 them in both orders.
 """
 
@@ -21,9 +21,9 @@ from .judgments import Judgment, Output, Pair, Topic
 
 Items = Iterator[Pair | Judgment | Topic]
 PEOPLE = (HUMAN, "author_", "expert_")
-"""How the names of people begin: in a lake, and in MT-bench."""
+"""The prefixes of people's names in a lake and in MT-bench."""
 BOTH_ORDERS = "_pair"
-"""How MT-bench's names end of judges that were asked in both orders."""
+"""The suffix of MT-bench's judges that were asked in both orders."""
 PAIR = ("first", "second")
 INCONSISTENT = "tie (inconsistent)"
 WINNERS: Mapping[str, Preferred] = {
@@ -37,36 +37,36 @@ LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a row comes from, how the names of people begin in it, and what names its task type."""
+    """A row's place, the prefixes of people's names, and the field with its task type."""
 
     path: Path
     number: int
-    """Which row of the file it is, counted from 0."""
+    """The index of the row in its file, from 0."""
     people: tuple[str, ...] = PEOPLE
     by: str | None = None
-    """The field that names the task type, if that is asked for."""
+    """The field that names the task type, if requested."""
 
 
 Read = Callable[[Row, Source], Items]
-"""Reads one row of a form."""
+"""Reads one row of a format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A form: the fields by which it is recognised, and how a row is read."""
+    """A format: the fields by which it is recognised, and its reader."""
 
     fields: frozenset[str]
     read: Read
 
 
 def alpaca(row: Row, source: Source) -> Items:
-    """Read AlpacaFarm's and AlpacaEval's rows: 1 or 2 is preferred, null could not be read."""
+    """Read AlpacaFarm's and AlpacaEval's rows: 1 or 2 is preferred, null is unread."""
     given = row["preference"]
     preferred = vote_of(given)
     if given is not None and preferred is None:
         raise RowError(
             "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or null, "
-            f"and is {json.dumps(given)[:60]}"
+            f"but is {json.dumps(given)[:60]}"
         )
     index = row.get("annotator_index")
     person = None if index is None else human(str(index))
@@ -88,7 +88,7 @@ def pandalm(row: Row, _source: Source) -> Items:
         if name.startswith("annotator"):
             preferred = vote_of(given)
             if preferred is None:
-                raise RowError(f"{name!r} must be 0, 1 or 2, and is {json.dumps(given)[:60]}")
+                raise RowError(f"{name!r} must be 0, 1 or 2, but is {json.dumps(given)[:60]}")
             yield Judgment(pair=pair, annotator=human(name), human=True, preferred=preferred)
         elif name.endswith("_result"):
             said = "0" if str(given).lower() == "tie" else given
@@ -97,11 +97,11 @@ def pandalm(row: Row, _source: Source) -> Items:
 
 
 def mt_bench(row: Row, source: Source) -> Items:
-    """Read MT-bench's rows; a tie for want of consistency is a tie that two orders disagreed on."""
+    """Read MT-bench's rows; in a "tie (inconsistent)" the two orders disagreed."""
     winner = row["winner"]
     if not isinstance(winner, str) or winner not in WINNERS:
         known = ", ".join(WINNERS)
-        raise RowError(f"'winner' must be one of {known}, and is {json.dumps(winner)[:60]}")
+        raise RowError(f"'winner' must be one of {known}, but is {json.dumps(winner)[:60]}")
     judge = text_of(row["judge"], "judge")
     turn = row.get("turn", 1)
     models = [text_of(row[name], name) for name in ("model_a", "model_b")]
@@ -120,7 +120,7 @@ def mt_bench(row: Row, source: Source) -> Items:
 
 
 def mt_bench_questions(row: Row, source: Source) -> Items:
-    """Read MT-bench's questions, which say what each is about."""
+    """Read MT-bench's questions, for their categories."""
     if source.by in row:
         yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
 
@@ -130,7 +130,7 @@ def _question(row: Row) -> str:
 
 
 def _answer(conversation: object, turn: object) -> str | None:
-    """Return the assistant's answer in a turn, where the row has the conversation."""
+    """Return the assistant's answer in a turn, if the row has the conversation."""
     if not isinstance(conversation, list) or not isinstance(turn, int):
         return None
     messages = parsed(cast("list[object]", conversation), "conversation")
@@ -139,12 +139,12 @@ def _answer(conversation: object, turn: object) -> str | None:
 
 
 def llmbar_verdicts(row: Row, _source: Source) -> Items:
-    """Read what judges said of LLMBar's pairs with the first output first, and with it second."""
+    """Read judges' verdicts on LLMBar's pairs, with the outputs in both orders."""
     first, second = Output(key="1"), Output(key="2")
     pair = Pair(instruction=f"{row['subset']}/{row['idx']}", first=first, second=second)
     label = vote_of(row["label"])
     if label is None:
-        raise RowError(f"'label' must be 1 or 2, and is {json.dumps(row['label'])[:60]}")
+        raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
     judge = f"{row['llm']} {row['strategy']}"
     yield Judgment(pair=pair, annotator=human("label"), human=True, preferred=label)
     for name, order in LLMBAR_ORDERS.items():
@@ -153,7 +153,7 @@ def llmbar_verdicts(row: Row, _source: Source) -> Items:
 
 
 def llmbar_pairs(row: Row, source: Source) -> Items:
-    """Read the texts of LLMBar's pairs; the file's name says which subset it is."""
+    """Read the texts of LLMBar's pairs; the file's name is the subset's."""
     stem = source.path.parent if source.path.stem == "dataset" else source.path.with_suffix("")
     _, _, subset = stem.as_posix().replace("__", "/").rpartition("LLMBar/")
     texts = (_output(row, name).text for name in ("output_1", "output_2"))
@@ -162,7 +162,7 @@ def llmbar_pairs(row: Row, source: Source) -> Items:
 
 
 def _texts(row: Row, names: tuple[str, str], models: tuple[str | None, str | None]) -> Pair:
-    """Return a pair that is known by its texts; Alpaca's `input` belongs to the instruction."""
+    """Return a pair that its texts identify; Alpaca's `input` belongs to the instruction."""
     parts = [row.get("instruction"), row.get("input")]
     instruction = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     first, second = (_output(row, name, model) for name, model in zip(names, models, strict=True))
@@ -176,10 +176,10 @@ def _generators(row: Row) -> tuple[str | None, str | None]:
 def _output(row: Row, name: str, model: str | None = None) -> Output:
     value = row[name]
     if isinstance(value, bool | int | float):
-        # An answer like `true` that a reader of JSON took for a value.
+        # A published answer such as `true` may have been stored as a JSON value.
         value = json.dumps(value)
     if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, and is {kind_of(value)}")
+        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
     return Output(key=value, text=value, model=model)
 
 
@@ -208,20 +208,20 @@ def format_of(row: Row) -> Format:
     """Return the format of a file by the fields of a row.
 
     Raises:
-        RowError: if it has those of none.
+        RowError: if they match none.
     """
     for known in FORMATS.values():
         if known.fields <= set(row):
             return known
     expected = "; ".join(f"{n}: {', '.join(sorted(f.fields))}" for n, f in FORMATS.items())
-    raise RowError(f"its fields are those of no format of judgments ({expected})")
+    raise RowError(f"its fields match no format of judgments ({expected})")
 
 
 def read_row(form: Format, row: Row, source: Source) -> Items:
-    """Give what a row of a format holds.
+    """Yield the pairs and verdicts of a row.
 
     Raises:
-        RowError: if it can not be read as meant.
+        RowError: if it can not be read.
     """
     missing = sorted(form.fields - set(row))
     if missing:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Where judgments come from: files of the published formats, and the preferences of runs."""
+"""Sources of judgments: files of the published formats, and preferences of runs."""
 
 import csv
 import json
@@ -18,19 +18,19 @@ from .judgments import Judgment, Output, Pair, Topic
 
 TASK = "task"
 COIN = "coin"
-"""The annotator of verdicts that simulated noise gave."""
+"""The annotator of verdicts given by simulated noise."""
 
 
 def judgments_of(
     sources: Sequence[str], lake: Path, people: tuple[str, ...], *, by: str | None = None
 ) -> Items:
-    """Give the judgments of files and of runs of the lake, in order.
+    """Yield the judgments of files and of runs of the lake, in order.
 
     Args:
         sources: Paths of files, or names of runs.
         lake: Folder that holds the runs.
-        people: How the names of people begin.
-        by: The field that names the task type; of a run's prompts there is `task`.
+        people: The prefixes of people's names.
+        by: The field that names the task type; a run's prompts have `task`.
 
     Raises:
         InputError: if a source is neither, or a row can not be read.
@@ -67,11 +67,11 @@ def _csv_rows(path: Path) -> Iterator[Placed]:
                     raise InputError(f"{path}, line {reader.line_num}: not as long as the header")
                 yield f"line {reader.line_num}", cast("dict[str, object]", row)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: no CSV file that can be read: {error}") from error
+        raise InputError(f"{path}: not a readable CSV file: {error}") from error
 
 
 def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
-    """Give a run's preferences with the texts they are about."""
+    """Yield a run's preferences with their texts."""
     texts = run.scan("candidates").unique("candidate_id")
     asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
     frame = run.scan("preferences").join(asked, on="prompt_id", how="left", maintain_order="left")
@@ -90,7 +90,7 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
 
 
 def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
-    """Return the judgment of a stored preference, with the messages and texts it is about."""
+    """Return the judgment of a stored preference, with its messages and texts."""
     annotator = COIN if row["flipped"] else row["annotator"]
     human = annotator.startswith(people)
     known = not (human or row["flipped"] or row["order"] == "both")
@@ -114,7 +114,7 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
 
 
 def _instruction(messages: Sequence[Mapping[str, str]] | None, prompt_id: str) -> str:
-    """Return the text of a prompt of one message, by which files know it, too."""
+    """Return the text of a one-message prompt, by which files identify it, too."""
     if not messages:
         return prompt_id
     if len(messages) == 1:

@@ -1,7 +1,7 @@
-"""Judgments of pairs of outputs, by people and by judges, brought together and counted.
+"""Judgments of pairs of outputs, by people and by judges, collected and counted.
 
-A pair is an instruction with two outputs, whichever of them a source names first. Sources that
-speak of the same outputs meet in the same pair.
+A pair is an instruction with two outputs, in any order. Judgments of the same outputs from several
+sources count for the same pair.
 """
 
 import re
@@ -21,14 +21,14 @@ ORDERS: dict[Order | None, int] = {"as_given": 0, "swapped": 1, None: 2}
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
 TURNED_ORDER: dict[Order, Order] = {"as_given": "swapped", "swapped": "as_given"}
 LONGER_BY = 30
-"""Characters by which one output must be longer to count as the longer one, as in AlpacaEval."""
+"""The least difference in characters for one output to count as longer, as in AlpacaEval."""
 LIST_LINE = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+\S", re.MULTILINE)
 LIST_LINES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """One of the two outputs: what it is known by; its text and model where the source has them."""
+    """One of the two outputs: its key, and its text and model if the source has them."""
 
     key: str
     text: str | None = None
@@ -54,10 +54,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgment:
-    """One verdict on a pair; `preferred` is None where it could not be read.
+    """One verdict on a pair; `preferred` is None if it could not be read.
 
-    `shown` is the order in which the judge saw the outputs, where it is known. `orders_agreed` says
-    of a verdict that was made of two, one in each order, whether these were the same.
+    `shown` is the order in which the judge saw the outputs, if known. `orders_agreed`, for a
+    verdict made from two, one in each order, says whether these were the same.
     """
 
     pair: Pair
@@ -72,8 +72,8 @@ class Judgment:
 class Votes:
     """The verdicts of one annotator, or of several together.
 
-    `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): how many verdicts made of
-    two come from two that disagreed, and from two that agreed.
+    `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): of the verdicts made from
+    two, how many come from two that disagreed, and from two that agreed.
     """
 
     name: str
@@ -96,9 +96,9 @@ class Votes:
 class Judgments:
     """All judgments of some sources. Arrays have one entry a pair.
 
-    `instructions` numbers the instruction; `longer` and `lists` are 1 where the second output is
-    the longer one, or the only one with a list, -1 where the first is, and 0 otherwise. `tasks` are
-    the task types, `models` who wrote the first and the second output; None is not known.
+    `instructions` numbers the instructions; `longer` and `lists` are 1 if the second output is
+    longer, or the only one with a list, -1 if the first is, and 0 otherwise. `tasks` are the task
+    types, `models` the authors of the first and the second output; None is unknown.
     """
 
     instructions: NDArray[np.int64]
@@ -111,12 +111,12 @@ class Judgments:
 
 
 def has_list(text: str) -> bool:
-    """Whether at least two lines begin as items of a list do."""
+    """Whether at least two lines begin like items of a list."""
     return len(LIST_LINE.findall(text)) >= LIST_LINES
 
 
 def together(name: str, votes: Iterable[Votes]) -> Votes:
-    """Return the verdicts of several annotators as those of one: each a draw from the pool."""
+    """Return the verdicts of several annotators as those of one pool."""
     pool = list(votes)
     return Votes(
         name=name,
@@ -127,10 +127,10 @@ def together(name: str, votes: Iterable[Votes]) -> Votes:
 
 
 def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
-    """Bring judgments together by pair; pairs alone add the texts of their outputs.
+    """Collect judgments by pair; items of type `Pair` add the texts of outputs.
 
-    Of a person only the first vote on a pair counts. Pairs of equal outputs, and pairs that nobody
-    judged, are left out.
+    Only the first vote of a person on a pair counts. Pairs of equal outputs, and pairs without
+    judgments, are left out.
     """
     gathered = _Gathered()
     for item in items:
@@ -146,7 +146,7 @@ def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
 
 
 def _in_order(judgment: Judgment) -> Judgment:
-    """Return the judgment with the outputs in the order of their keys, whoever was named first."""
+    """Return the judgment with the outputs in the order of their keys, whichever came first."""
     pair = judgment.pair
     if pair.first.key < pair.second.key:
         return judgment
@@ -159,7 +159,7 @@ def _in_order(judgment: Judgment) -> Judgment:
 
 
 class _Gathered:
-    """The judgments so far, with pairs numbered as they come."""
+    """The judgments so far; pairs are numbered in order of arrival."""
 
     def __init__(self) -> None:
         self._texts: dict[tuple[str, str], str] = {}
@@ -170,11 +170,11 @@ class _Gathered:
         self._models: list[tuple[str | None, str | None]] = []
 
     def file(self, topic: Topic) -> None:
-        """Keep the task type of an instruction, the first that is told."""
+        """Keep the first task type of an instruction."""
         self._tasks.setdefault(topic.instruction, topic.task)
 
     def learn(self, pair: Pair) -> None:
-        """Keep the texts of a pair, where it has them."""
+        """Keep the texts of a pair, if it has them."""
         for output in (pair.first, pair.second):
             if output.text is not None:
                 self._texts[pair.instruction, output.key] = output.text
@@ -220,7 +220,7 @@ class _Gathered:
         return Votes(name=name, counts=counts, reconciled=reconciled, unread=unread)
 
     def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
-        """Return the sign of each pair; 0 where a text is not known."""
+        """Return the sign of each pair; 0 if a text is unknown."""
         signs = np.zeros(len(self._pairs))
         for (instruction, *keys), number in self._pairs.items():
             first, second = (self._texts.get((instruction, key)) for key in keys)

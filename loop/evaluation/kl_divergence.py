@@ -1,9 +1,9 @@
 """How far a policy has moved from M_0: the KL divergence, estimated on one sample a prompt.
 
 KL(pi || pi_0) = E_{y ~ pi}[log pi(y|x) - log pi_0(y|x)], in nats an answer. Both terms are measured
-of the same text by the same call, end token included, so that M_0 has no divergence from itself.
-Each model is asked as it is sampled: a policy behind its control text, M_0 without one. An answer
-cut at `max_tokens` has no end token that either could be asked about, and is left out.
+on the same text by the same call, end token included, so M_0 has no divergence from itself. Each
+model gets its own prompt: a policy with its control text, M_0 without one. An answer cut at
+`max_tokens` has no end token to measure, and is left out.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def divergence(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Score]:
 
 
 def _samples(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
-    """Draw y ~ pi(x) at temperature 1 and from the whole distribution."""
+    """Draw y from pi(x) at temperature 1, from the whole distribution."""
     unscaled = {"temperature": 1.0, "top_p": 1.0}
     sampling = it.run.config.evaluation.model_copy(update=unscaled)
     params: Json = {"policy": it.policy.params, "sampling": semantic(sampling), "for": KL}
@@ -46,7 +46,7 @@ def _measured(
     samples: Rows[Candidate],
     own: Rows[Score] | None = None,
 ) -> Rows[Score]:
-    """Score each sample by a model's log-probability; with `own`, by how far it is below that."""
+    """Score each sample by a model's log-probability; with `own`, by how far it is below `own`."""
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
     owed = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
     with it.run.stage(it.number, f"{metric}:{benchmark}", owed) as stage:
@@ -77,7 +77,7 @@ def _measured(
 
 
 def _logprobs(it: Iteration, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:
-    """Return the log-probability of each answer by its id, where the engine can say."""
+    """Return the log-probability of each answer by its id, if the engine can measure it."""
     if not wanted:
         return {}
     conversations = [

@@ -6,12 +6,12 @@ where delta is the difference of the answers' lengths in characters, and predict
 loss is the cross-entropy of the preferences as probabilities with an L1 penalty on phi, whose
 strength five folds of prompts choose from ten.
 
-It differs from AlpacaEval's own program, which downloads what two of its parts are made of: there
-is no difficulty term (the difficulty of its 805 instructions comes from its leaderboard), and no
-pull towards the answers of a verbose and a terse baseline (two gamed copies of GPT-4, weight 0.2).
-Theta is free of the penalty, which on a few dozen prompts would draw every win-rate to 50 percent:
-without an effect of length, this is the win-rate itself. So its figures come out near, but not the
-same.
+It differs from AlpacaEval's own program in two parts, for which that downloads data: there is no
+difficulty term (the difficulty of its 805 instructions comes from its leaderboard), and no pull
+towards the answers of a verbose and a terse baseline (two gamed copies of GPT-4, weight 0.2). Theta
+is not penalised: on a few dozen prompts the penalty would draw every win-rate to 50 percent, while
+here, without an effect of length, the result is the win-rate itself. So results are close to
+AlpacaEval's, not equal.
 """
 
 from collections.abc import Sequence
@@ -51,12 +51,12 @@ def length_controlled(
     *,
     seed: int = 0,
 ) -> LengthControlled | None:
-    """Return the win-rate that the model would have at equal lengths; None of fewer prompts than 5.
+    """Return the model's win-rate at equal lengths; None with fewer than 5 prompts.
 
     Args:
-        won: what each comparison is worth to the model, from 0 to 1.
+        won: the model's share of each win, from 0 to 1.
         longer_by: how many characters the model's answer has more than the reference's.
-        prompts: what each comparison is about.
+        prompts: the prompt of each comparison.
         seed: of the bootstrap.
     """
     folds = _folds(prompts)
@@ -105,7 +105,7 @@ def fit(features: Numbers, targets: Numbers, strength: float) -> Numbers:
         step = _proximal_step(weights, gradient, curvature, penalty)
         gain = gradient @ step + penalty @ (np.abs(weights + step) - np.abs(weights))
         if -gain < TOLERANCE:
-            # So near, Newton's step is exact, and the loss too flat for a line search.
+            # This close, Newton's step is exact, and the loss is too flat for a line search.
             return weights + step
         size = 1.0
         while True:
@@ -150,7 +150,7 @@ def _sigmoid(logits: Numbers) -> Numbers:
 
 
 def _folds(prompts: Sequence[str]) -> Indices | None:
-    """Return the fold of each comparison, those of a prompt in one; None of too few prompts."""
+    """Return the fold of each comparison, those of a prompt in one; None with too few prompts."""
     numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
     if len(numbers) < FOLDS:
         return None

@@ -11,7 +11,7 @@ from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Greedy answers of one checkpoint to one benchmark, and what was decided about each."""
+    """Greedy answers of one checkpoint to one benchmark, and the verdicts on each."""
 
     benchmark: str
     checkpoint_id: str
@@ -21,9 +21,9 @@ class Measured:
 
 
 def prompt_scores(measured: Measured) -> list[Score]:
-    """Return the scores of the answers: what the verifier decides, length, and the ratings.
+    """Return the scores of the answers: the verifier's metrics, length, and ratings.
 
-    `critic_agreement` is 1 where the critique's verdict (all aspects 1, or not) is the verifier's.
+    `critic_agreement` is 1 if the critique's verdict (all aspects 1, or not) equals the verifier's.
     """
     return [
         Score(

@@ -1,8 +1,8 @@
 # pyright: basic
 """Plots in one style: lines with error bands, points, and estimates with their intervals.
 
-The same numbers give the same bytes: no date, no random names in the SVG, no style of the user's
-own. Matplotlib (the extra `plots`) is imported when a plot is written.
+The same numbers give the same bytes: no date, no random names in the SVG, no user style.
+Matplotlib (the extra `plots`) is imported when a plot is written.
 """
 
 import io
@@ -27,9 +27,9 @@ PANEL = (5.0, 3.4)
 """Width and height of a panel, in inches."""
 PANELS_IN_A_ROW = 3
 ROW = 0.22
-"""What an estimate adds to the height of its panel, in inches."""
+"""The height of an estimate's row in its panel, in inches."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
-"""Okabe and Ito's palette: told apart by colour-blind readers, too."""
+"""Okabe and Ito's palette, which colour-blind readers can distinguish."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLE: Any = {
     "axes.grid": True,
@@ -48,7 +48,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line, or one set of points, with the ends of its error band or bars where known."""
+    """One line, or one set of points, with the ends of its error band or bars if known."""
 
     label: str
     x: Sequence[float]
@@ -97,13 +97,13 @@ Panel = Lines | Intervals
 
 
 def check_plot(path: Path) -> None:
-    """Say before any work whether a plot of this name can be made here.
+    """Check before any work that this kind of plot can be made.
 
     Raises:
-        FormError: if Matplotlib is not installed, or the name's ending is none of KINDS.
+        FormError: if Matplotlib is not installed, or the suffix is not in KINDS.
     """
     if path.suffix not in KINDS:
-        raise FormError(f"{path}: a plot's name ends in {', '.join(KINDS)}")
+        raise FormError(f"{path}: the name of a plot must end in {', '.join(KINDS)}")
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -112,10 +112,10 @@ def check_plot(path: Path) -> None:
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:
-    """Write panels, up to three in a row, as SVG, PNG or PDF, as the name's ending says.
+    """Write panels, up to three in a row, as SVG, PNG or PDF, by the suffix of the name.
 
     Raises:
-        FormError: if a plot of this name can not be made here.
+        FormError: if this kind of plot is not possible.
         TargetError: if the file can not be written.
     """
     check_plot(path)

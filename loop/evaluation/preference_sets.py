@@ -1,6 +1,6 @@
 """People's preferences, as pairs of whole conversations that a reward model can score.
 
-The forms are those of `judge-check` (AlpacaFarm, AlpacaEval, PandaLM, MT-bench with its
+The formats are those of `judge-check` (AlpacaFarm, AlpacaEval, PandaLM, MT-bench with its
 conversations, LLMBar's pairs), and pairs of `chosen` and `rejected`, as binarised UltraFeedback has
 them. A pair that several people judged is decided by their majority.
 """
@@ -34,7 +34,7 @@ class Vote(NamedTuple):
 
 
 Reader = Callable[[Row, formats.Source], Iterator[Vote]]
-"""Gives what people said in a row."""
+"""Yields people's votes of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class Choice:
 
     @property
     def instruction(self) -> str:
-        """What the user said first: pairs that share it are not independent."""
+        """The user's first message: pairs that share it are not independent."""
         return self.better[0].content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What people decided, and how many pairs they left undecided: ties, and split votes."""
+    """People's choices, and the number of undecided pairs: ties, and split votes."""
 
     choices: tuple[Choice, ...]
     tied: int
@@ -62,15 +62,15 @@ class Preferences:
 def read_preferences(
     paths: Sequence[Path], people: tuple[str, ...], *, by: str | None = None
 ) -> Preferences:
-    """Read files of preferences; of one pair in several files, the votes count together.
+    """Read files of preferences; votes on one pair in several files are pooled.
 
     Args:
         paths: The files.
-        people: How the names of people begin; verdicts of others are let be.
-        by: The field that names the task type; default: each file is one.
+        people: The prefixes of people's names; verdicts of others are ignored.
+        by: The field that names the task type; default: one for each file.
 
     Raises:
-        InputError: for anything that can not be read as meant, or if people decided nothing.
+        InputError: for a file or row that can not be read, or if people decided nothing.
     """
     votes: dict[tuple[Conversation, Conversation], Counter[Preferred]] = {}
     tasks: dict[tuple[Conversation, Conversation], str] = {}
@@ -91,7 +91,7 @@ def read_preferences(
 
 
 def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tuple[str, Vote]]:
-    """Give the votes of a file on different answers, each with its task type."""
+    """Yield the votes of a file on different answers, each with its task type."""
     read: Reader | None = None
     for place_of, (place, row) in enumerate(placed_rows(path)):
         source = formats.Source(path=path, number=place_of, people=people)
@@ -106,10 +106,10 @@ def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tu
 
 
 def _reader(row: Row) -> Reader:
-    """Return what reads the rows of a file, by its first one.
+    """Return the reader for a file, by its first row.
 
     Raises:
-        RowError: if the row is of no form that is known.
+        RowError: if the row is in no known format.
     """
     if set(SIDES) <= set(row):
         return _chosen
@@ -121,7 +121,7 @@ def _reader(row: Row) -> Reader:
 
 
 def _chosen(row: Row, _source: formats.Source) -> Iterator[Vote]:
-    """Read a chosen and a rejected answer; equal scores beside them say that it is a tie."""
+    """Read a chosen and a rejected answer; equal scores mean a tie."""
     sides = [side_of(row, name) for name in SIDES]
     asked = row.get("prompt") if row.get("prompt") is not None else row.get("instruction")
     chosen, rejected = (
@@ -135,7 +135,7 @@ def _chosen(row: Row, _source: formats.Source) -> Iterator[Vote]:
 
 
 def _judged(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
-    """Read what people said of two outputs to an instruction."""
+    """Read people's votes on two outputs to an instruction."""
     for said, preferred in _of_people(form, row, source):
         asked = _asked(said.instruction)
         first, second = ((*asked, *_answered(o.text or "")) for o in (said.first, said.second))
@@ -152,7 +152,7 @@ def _mt_bench(form: formats.Format, row: Row, source: formats.Source) -> Iterato
 def _of_people(
     form: formats.Format, row: Row, source: formats.Source
 ) -> Iterator[tuple[Pair, Preferred]]:
-    """Give the pairs of a row that people judged, with their verdicts."""
+    """Yield the pairs of a row that people judged, with their verdicts."""
     for item in formats.read_row(form, row, source):
         if isinstance(item, Judgment) and item.human and item.preferred is not None:
             yield item.pair, item.preferred
@@ -173,11 +173,11 @@ def _until(row: Row, name: str, turn: object) -> Conversation:
 
 
 def _llmbar(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
-    """Read LLMBar's pairs, whose label is people's."""
+    """Read LLMBar's pairs, whose labels are people's."""
     for item in formats.read_row(form, row, source):
         preferred = vote_of(row["label"])
         if preferred is None:
-            raise RowError(f"'label' must be 1 or 2, and is {json.dumps(row['label'])[:60]}")
+            raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
         if isinstance(item, Pair):
             asked = _asked(text_of(row["input"], "input"))
             sides = (item.first, item.second)
@@ -206,7 +206,7 @@ def _answered(text: str) -> Conversation:
 
 
 def _in_order(vote: Vote) -> tuple[tuple[Conversation, Conversation], Preferred]:
-    """Return the pair with its sides in an order of their own, whoever was named first."""
+    """Return the pair with its sides in a fixed order, whichever came first."""
     first, second = vote.first, vote.second
     if [(m.role, m.content) for m in first] <= [(m.role, m.content) for m in second]:
         return (first, second), vote.preferred
@@ -216,7 +216,7 @@ def _in_order(vote: Vote) -> tuple[tuple[Conversation, Conversation], Preferred]
 def _majority(
     pair: tuple[Conversation, Conversation], votes: Counter[Preferred], task: str
 ) -> Choice | None:
-    """Return what most people prefer; None where that is a tie, or no one verdict leads."""
+    """Return the choice of most people; None if that is a tie, or no verdict leads."""
     most = max(votes.values())
     leading = [preferred for preferred, count in votes.items() if count == most]
     if len(leading) > 1 or leading == ["tie"]:

@@ -1,4 +1,4 @@
-"""Probing a policy: what it passes, what it has lost, and an alarm where that is no chance.
+"""Probing a policy: what it passes, what it lost, and an alarm if that is beyond chance.
 
 Each policy answers the probes once, greedily, when it is evaluated; before and after are the rows
 of two evaluations. The prompts are committed with the first of them.
@@ -35,11 +35,11 @@ from .probe_sets import PROBES, Probes, load_probes
 PROBE = Verb("probe")
 ANSWERS, MEASURES = f"evaluate:{PROBES}", f"measure:{PROBES}"
 ALARM = "alarm"
-"""The kind of the event by which a run tells of a probe that falls."""
+"""The kind of the event that records a probe's fall."""
 
 
 def probe(it: Iteration) -> None:
-    """Measure what the policy passes of `assessment.probes`, if there are any.
+    """Measure the policy's share of `assessment.probes` passed, if there are any.
 
     Raises:
         InputError: if they can not be read.
@@ -56,13 +56,13 @@ def probe(it: Iteration) -> None:
 
 
 def passed(verdict: Verdict) -> bool:
-    """Whether an answer meets every check of its prompt, and is right where it has a reference."""
+    """Whether an answer meets every check of its prompt, and is right if there is a reference."""
     met = dict(verdict.metrics).get("general_fulfilled", 1.0)
     return verdict.rating == 1 and met == 1.0
 
 
 def _keep(run: Run, probes: Probes) -> None:
-    """Commit the prompts that are not among the run's own, so that the lake explains itself."""
+    """Commit the probes' prompts that the run does not have, so the lake is complete."""
     rows = [prompt for prompt in probes.prompts if prompt.prompt_id not in run.prompts]
     keep_prompts(run, PROBES, [rows], params=PROBES)
 
@@ -89,7 +89,7 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
-    """Give one score an answer; what could not be drawn has none."""
+    """Yield one score an answer; failed ones have none."""
     prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
     for chunk in range(answered.chunks):
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
@@ -107,7 +107,7 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
 
 
 def _measured_before(it: Iteration) -> dict[str, int]:
-    """Return the iterations of the policies that this one is compared with, by what is told."""
+    """Return the iterations of the policies to compare with, by metric."""
     stages = it.run.store.journal.stages()
     numbers = [s.iteration for s in stages if s.stage == MEASURES and s.iteration < it.number]
     if not numbers:
@@ -129,7 +129,7 @@ def _falls(it: Iteration, scores: list[Score], earlier: dict[str, int]) -> list[
 
 
 def _tell(run: Run, alarms: list[Evaluation]) -> None:
-    """Sound the alarms before their rows are committed: rather twice than never."""
+    """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for number in alarms:
         run.reporter.note(told(number))
         detail: Json = asdict(number)

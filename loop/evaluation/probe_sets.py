@@ -1,7 +1,7 @@
 """The prompts of capability probes: the tiny world's, or those of a file.
 
-A file has a prompt a row, as for a run, with `checks` (or a task that can be verified, and its
-`reference`) and with the name of what it probes under `probe`.
+A file has one prompt a row, as for a run, with `checks` (or a verifiable task and its `reference`),
+and the probe's name under `probe`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,12 @@ from ..data.prompts import TINY, as_prompt
 
 PROBES = "probes"
 FEWEST = 2
-"""Prompts of a probe: of fewer, no error can be told."""
+"""The fewest prompts of a probe: fewer give no standard error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """The prompts of all probes, and which probe each belongs to, by prompt id."""
+    """The prompts of all probes, and the probe of each, by prompt id."""
 
     prompts: tuple[Prompt, ...]
     probe_of: Mapping[str, str]
@@ -46,11 +46,11 @@ def load_probes(place: str) -> Probes:
     """Return the probes of the tiny world or of a file.
 
     Raises:
-        InputError: for anything in the file that can not be used as meant.
+        InputError: for a file that can not be used.
     """
     if place != TINY:
         return read_probes(Path(place))
-    # Imported here: the tiny world is needed where it is played.
+    # Imported here: the tiny world is loaded only when it is used.
     from ..tiny.probes import probes
 
     found = [(as_prompt(tiny), name) for name, of in probes().items() for tiny in of]
@@ -64,7 +64,7 @@ def read_probes(path: Path) -> Probes:
     """Read a file of probes, in the file's order.
 
     Raises:
-        InputError: for anything that can not be used as meant.
+        InputError: for a file that can not be used.
     """
     prompts: dict[str, Prompt] = {}
     probe_of: dict[str, str] = {}
@@ -76,7 +76,7 @@ def read_probes(path: Path) -> Probes:
         except (RowError, ConfigError) as error:
             raise InputError(f"{path}, {place}: {error}") from error
         if prompt.prompt_id in prompts:
-            raise InputError(f"{path}, {place}: the prompt stands there a second time; keep one")
+            raise InputError(f"{path}, {place}: the prompt appears a second time; keep one")
         prompts[prompt.prompt_id] = prompt
         probe_of[prompt.prompt_id] = name
     _require_several(path, list(probe_of.values()))
@@ -84,7 +84,7 @@ def read_probes(path: Path) -> Probes:
 
 
 def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
-    """Refuse probes that can not be used, or that are among the prompts of a run to train on.
+    """Refuse probes that can not be used, or that are among a run's training prompts.
 
     Raises:
         InputError: naming the file, and what is wrong with it.
@@ -96,7 +96,7 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
         if probe.messages in trained:
             raise InputError(
                 f"assessment.probes {place}: {probe.instruction[:60]!r} is also a prompt to train "
-                "on; a probe must be none: remove it from one of them"
+                "on: remove it from one of the two"
             )
 
 
@@ -118,5 +118,5 @@ def _require_several(path: Path, names: list[str]) -> None:
         if names.count(name) < FEWEST:
             raise InputError(
                 f"{path}: the probe {name!r} has one prompt; give it {FEWEST} or more, so that "
-                "its error can be told"
+                "it has a standard error"
             )

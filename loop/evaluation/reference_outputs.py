@@ -1,4 +1,4 @@
-"""Another model's outputs, against which a policy's answers are compared: a win-rate's reference.
+"""Another model's outputs: the reference of a policy's win-rate.
 
 A file has one row a prompt (`instruction` or another field of a prompt, `output`, `generator`), as
 AlpacaEval publishes its model outputs; the tiny world writes its own.
@@ -29,7 +29,7 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a reference model answered, and the model's name."""
+    """A reference model's answer, and the model's name."""
 
     text: str
     generator: str
@@ -40,7 +40,7 @@ Outputs = Mapping[tuple[Message, ...], Output]
 
 
 def reference_digest(place: str) -> str:
-    """Return what the reference outputs are known by: the hash of their file, or the tiny world.
+    """Return the identity of the outputs: the hash of their file, or the tiny world.
 
     Raises:
         InputError: if the file can not be read.
@@ -59,17 +59,17 @@ def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
 
 
 def require_outputs(place: str, prompts: Sequence[Prompt]) -> None:
-    """Refuse a file that lacks the output to any of these prompts.
+    """Refuse a file without an output for each of these prompts.
 
     Raises:
-        InputError: naming the first one, or what else is wrong with the file.
+        InputError: naming the first that is missing, or another error.
     """
     for prompt in prompts:
         _output(place, prompt)
 
 
 def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows[Candidate]:
-    """Commit the reference's output to each prompt, once a run; `name` is that of the prompts.
+    """Commit the reference's output to each prompt, once a run; `name` is the prompts' label.
 
     Raises:
         InputError: if there is none for a prompt.
@@ -88,7 +88,7 @@ def read_outputs(path: Path) -> Outputs:
     """Read a file of a model's outputs.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for a file or row that can not be read.
     """
     found: dict[tuple[Message, ...], Output] = {}
     for place, row in placed_rows(path):
@@ -105,12 +105,12 @@ def read_outputs(path: Path) -> Outputs:
 
 
 _read = cache(read_outputs)
-"""Reads each file once in a process: it is asked for prompt by prompt."""
+"""Cached: outputs are looked up prompt by prompt."""
 
 
 def _output(place: str, prompt: Prompt) -> Output:
     if place == TINY:
-        # Imported here: the tiny world is needed where it is played.
+        # Imported here: the tiny world is loaded only when it is used.
         from ..tiny.human import UnknownExerciseError, reference_output
 
         try:

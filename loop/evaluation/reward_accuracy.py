@@ -1,4 +1,4 @@
-"""The accuracy of a reward model: how often it scores higher what people prefer."""
+"""The accuracy of a reward model: how often people's choice gets the higher score."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from .preference_sets import Choice
 
 ALL = "all"
 EQUAL = 0.5
-"""What a choice counts of which both sides have the same score."""
+"""The value of a choice whose sides have equal scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How a reward model does on a task type, or on all.
+    """A reward model's accuracy on one task type, or on all.
 
-    `accuracy` goes from 0 to 1; `margin` is the mean score of what people prefer, less that of the
-    other answer. Both are None where nothing could be scored; `unscored` choices were too long.
+    `accuracy` is from 0 to 1; `margin` is the mean score of the preferred answer minus that of the
+    other. Both are None if nothing could be scored; `unscored` choices were too long.
     """
 
     task: str
@@ -42,7 +42,7 @@ def scores_of(config: RewardConfig, folder: Path, choices: Sequence[Choice]) -> 
     """Score both sides of each choice by the reward model in `folder`.
 
     Raises:
-        EngineError: if it is none, or can not be run.
+        EngineError: if it is not a reward model, or can not be run.
     """
     with TemporaryDirectory() as work:
         scorer = open_scorer(folder, config, log=Path(work) / "reward.log")
@@ -97,5 +97,5 @@ def accuracies(
 
 
 def _margin(better: float | None, worse: float | None) -> float:
-    """Return by how much the better side is ahead; NaN where one of them has no score."""
+    """Return the better side's lead in score; NaN if one side has no score."""
     return np.nan if better is None or worse is None else better - worse

@@ -1,4 +1,4 @@
-"""What a file of annotations says: the win-rate, that of each group, the lead over a rival."""
+"""Results of a file of annotations: win-rate, also by group, and lead over a rival."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .length_control import LengthControlled, length_controlled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a model does against the reference on some prompts; lengths are mean characters."""
+    """A model's results against the reference on some prompts; lengths are mean characters."""
 
     of: str
     won: WinRate
@@ -23,12 +23,12 @@ class Standing:
 
 
 def won(annotations: Sequence[Annotation]) -> WinRate:
-    """Return the win-rate of annotations of which at least one was read."""
+    """Return the win-rate of annotations, at least one of them read."""
     return win_rate([a.preference for a in annotations], [a.instruction for a in annotations])
 
 
 def standings(name: str, annotations: Sequence[Annotation]) -> list[Standing]:
-    """Return how a model does on all prompts, and on each group of which something was read."""
+    """Return a model's results on all prompts, and on each group with a read preference."""
     parts = [(name, annotations), *groups(annotations).items()]
     return [
         _standing(of, part) for of, part in parts if any(a.preference is not None for a in part)
@@ -36,14 +36,14 @@ def standings(name: str, annotations: Sequence[Annotation]) -> list[Standing]:
 
 
 def lead(annotations: Sequence[Annotation], rival: Sequence[Annotation]) -> Difference:
-    """Return how much more often a model wins than its rival, in percentage points.
+    """Return a model's lead in win-rate over its rival, in percentage points.
 
     Raises:
         InputError: if no instruction was scored for both.
     """
     found = difference(_by_instruction(rival), _by_instruction(annotations))
     if found is None:
-        raise InputError("the two files have no instruction in common that was scored in both")
+        raise InputError("no instruction was scored in both files")
     error = found.standard_error
     return Difference(
         value=100 * found.value,
@@ -54,7 +54,7 @@ def lead(annotations: Sequence[Annotation], rival: Sequence[Annotation]) -> Diff
 
 
 def generator_of(annotations: Iterable[Annotation], path: Path) -> str:
-    """Return the model's name, by default that of its file."""
+    """Return the model's name; default: the file's name."""
     return next((a.generator for a in annotations if a.generator is not None), path.stem)
 
 
@@ -74,7 +74,7 @@ def _standing(of: str, annotations: Sequence[Annotation]) -> Standing:
 
 
 def _by_instruction(annotations: Iterable[Annotation]) -> dict[str, float]:
-    """Return the mean of what is scored of each instruction."""
+    """Return the mean score of each instruction."""
     found: dict[str, list[float]] = {}
     for annotation in annotations:
         if annotation.won is not None:

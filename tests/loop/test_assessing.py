@@ -185,7 +185,7 @@ def test_two_outputs_to_one_prompt_or_none_are_refused(tmp_path):
     with pytest.raises(InputError, match="line 2: a second output to 'a'"):
         read_outputs(path)
     path.write_text('{"instruction": "a"}\n')
-    with pytest.raises(InputError, match="line 1: 'output' must be a text, and is null"):
+    with pytest.raises(InputError, match="line 1: 'output' must be a text, but is null"):
         read_outputs(path)
 
 
@@ -227,7 +227,7 @@ def test_prompts_of_the_users_own_have_neither_reference_nor_oracle(tmp_path):
     [
         ("nothing", "can not be loaded"),
         ("oracles:nothing", "can not be loaded"),
-        ("oracles:NUMBER", "is no function"),
+        ("oracles:NUMBER", "is not a function"),
         (":", "can not be loaded"),
     ],
 )
@@ -248,7 +248,7 @@ def test_an_oracle_that_does_not_know_the_prompts_is_refused(tmp_path):
 
 def test_the_kl_needs_a_model_at_hand(tmp_path):
     url = ("policy.model=http://127.0.0.1:9/v1", "policy.engine.kind=openai")
-    with pytest.raises(ConfigError, match=r"assessment\.kl asks"):
+    with pytest.raises(ConfigError, match=r"assessment\.kl needs"):
         done(job(tmp_path, *url, "assessment.kl=true"))
 
 

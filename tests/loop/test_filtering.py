@@ -204,7 +204,7 @@ def test_every_prompt_meets_one_fate_and_more_prompts_change_no_earlier_one(text
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("prompts.rules.scripts=[latin, klingon]", "'klingon' is no script of Unicode"),
+        ("prompts.rules.scripts=[latin, klingon]", "'klingon' is not a script of Unicode"),
         ("prompts.rules={min_chars: 9, max_chars: 3}", "min_chars is 9 and max_chars 3"),
         ("prompts.quality={judge: model, intentions: nowhere}", "no pool of intentions"),
         ("prompts.quality={judge: model, per_intention: 3}", "but there are no classes"),

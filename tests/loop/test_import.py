@@ -127,7 +127,7 @@ def test_a_damaged_parquet_file_is_one_clear_sentence(tmp_path) -> None:
     path = tmp_path / "p.parquet"
     pq.write_table(pa.Table.from_pylist([{"prompt": "x" * 1000}]), path)
     path.write_bytes(path.read_bytes()[:-20])
-    assert "no Parquet file that can be read" in refusal(tmp_path / "lake", path)
+    assert "not a readable Parquet file" in refusal(tmp_path / "lake", path)
 
 
 def test_a_place_is_named_in_every_kind_of_file(tmp_path, file) -> None:
@@ -326,7 +326,7 @@ def test_published_files_are_recognised_and_read(shared_data, load, name, form, 
 
 def test_a_published_row_without_an_answer_is_named(shared_data, tmp_path) -> None:
     said = refusal(tmp_path / "lake", shared_data / "pandalm.jsonl")
-    assert "line 70: 'response2' must be a text, and is true or false" in said
+    assert "line 70: 'response2' must be a text, but is true or false" in said
 
 
 # whole, once, or not at all

@@ -397,7 +397,7 @@ def test_a_source_that_is_not_there(tmp_path):
         ({"a": 1}, "line 2: has no field 'output_1', unlike the first row"),
         (alpaca("gpt", 3), "line 2: 'preference' must be between 1 (the first) and 2 (the second)"),
         (alpaca("gpt", "x"), 'and is "x"'),
-        (alpaca("gpt", 1, first=None), "line 2: 'output_1' must be a text, and is null"),
+        (alpaca("gpt", 1, first=None), "line 2: 'output_1' must be a text, but is null"),
     ],
 )
 def test_a_bad_row_is_said_with_its_place(tmp_path, row, said):
@@ -409,7 +409,7 @@ def test_a_bad_row_is_said_with_its_place(tmp_path, row, said):
 
 def test_a_file_of_another_kind(tmp_path):
     path = write(tmp_path / "a.jsonl", [{"prompt": "x", "answer": "y"}])
-    assert "its fields are those of no format of judgments" in refusal(tmp_path, path)
+    assert "its fields match no format of judgments" in refusal(tmp_path, path)
 
 
 def test_a_file_without_judgments(tmp_path):

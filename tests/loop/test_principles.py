@@ -106,7 +106,7 @@ def test_a_written_file_is_read_again(tmp_path):
         ("- Be kind: always", "must be a list of texts"),
         ("- ''", "must be a list of texts"),
         ("[]", "must be a list of texts"),
-        ("- Be kind.\n- Be kind.", "the principle 'Be kind.' stands there twice"),
+        ("- Be kind.\n- Be kind.", "the principle 'Be kind.' appears twice"),
     ],
 )
 def test_a_file_that_holds_no_principles_is_refused(tmp_path, text, message):

@@ -276,7 +276,7 @@ CHECK = {"checks": [{"kind": "json_valid", "argument": ""}]}
         ({"prompt": "a", **CHECK}, "'probe' must be a text"),
         ({"prompt": "a", "probe": "x"}, "nothing decides whether an answer passes"),
         ({"prompt": "a", "probe": "x", "checks": [{"kind": "odd"}]}, "unknown check 'odd'"),
-        ({"prompt": "b", "probe": "y", **CHECK}, "stands there a second time"),
+        ({"prompt": "b", "probe": "y", **CHECK}, "appears a second time"),
         ({"probe": "x", **CHECK}, "no prompt"),
     ],
 )

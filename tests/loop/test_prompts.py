@@ -100,7 +100,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         prompts = read_prompts(file({"prompt": "x"}, {"prompt": "x"}, {"prompt": "y"}))
     assert [prompt.instruction for prompt in prompts] == ["x", "y"]
-    assert "1 rows repeat another one" in caplog.text
+    assert "dropped 1 rows that repeat another one" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -108,45 +108,45 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
     [
         ([], "holds no prompts"),
         ([b"", b"  "], "holds no prompts"),
-        ([{"prompt": "x"}, b"{nonsense"], "line 2: no JSON: Expecting property name"),
+        ([{"prompt": "x"}, b"{nonsense"], "line 2: not valid JSON: Expecting property name"),
         ([b"[1]"], "line 1: expected a JSON object"),
         ([b"3"], "line 1: expected a JSON object"),
-        ([b"[" * 200_000], "line 1: no JSON"),
-        ([b'{"prompt": "x", "prompt": "y"}'], "line 1: the field 'prompt' stands twice"),
-        ([b'{"prompt": ' + b"9" * 5000 + b"}"], "line 1: no JSON that can be read"),
+        ([b"[" * 200_000], "line 1: not readable as JSON"),
+        ([b'{"prompt": "x", "prompt": "y"}'], "line 1: the field 'prompt' appears twice"),
+        ([b'{"prompt": ' + b"9" * 5000 + b"}"], "line 1: not readable as JSON"),
         ([{"text": "x"}], "line 1: no prompt; name its field one of messages, conversations"),
         ([{}], "the row has none"),
         ([{"Body": "b", "Question": "q"}], "the row has 'Body', 'Question'"),
         ([{"prompt": "x", "question": "y"}], "both 'prompt' and 'question' hold a prompt"),
-        ([{"prompt": ""}], "'prompt' holds no text"),
-        ([{"prompt": " \n"}], "'prompt' holds no text"),
-        ([{"prompt": 3}], "'prompt' must be a text, and is a number"),
+        ([{"prompt": ""}], "'prompt' is empty"),
+        ([{"prompt": " \n"}], "'prompt' is empty"),
+        ([{"prompt": 3}], "'prompt' must be a text, but is a number"),
         ([{"prompt": None}], "no prompt"),
         ([{"prompt": "a\0b"}], "NUL"),
         ([b'{"prompt": "a\\ud800b"}'], "lone surrogate"),
         ([b'{"prompt": "x"}', b'{"prompt": "\xff"}'], "line 2: not UTF-8 at byte 13 of the line"),
         (['{"prompt": "x"}'.encode("utf-16")], "line 1: not UTF-8 at byte 1"),
-        ([{"messages": "x"}], "'messages' must be a list of messages, and is a text"),
+        ([{"messages": "x"}], "'messages' must be a list of messages, but is a text"),
         ([{"messages": []}], "'messages' holds no message"),
         ([{"messages": ["x"]}], "'messages[1]' must be an object"),
         ([{"messages": [{"role": "user"}]}], "'messages[1].content' must be a text"),
         ([{"messages": [{"role": "boss", "content": "x"}]}], "the role must be one of system"),
         ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a message"),
         ([{"prompt": "x", "split": "dev"}], "'split' must be train or held-out"),
-        ([{"prompt": "x", "reference": 3}], "'reference' must be a text, and is a number"),
-        ([{"prompt": "x", "task": True}], "'task' must be a text, and is true or false"),
-        ([{"prompt": "x", "prompt_id": {}}], "'prompt_id' must be a text, and is an object"),
-        ([{"prompt": "x", "checks": {}}], "'checks' must be a list, and is an object"),
+        ([{"prompt": "x", "reference": 3}], "'reference' must be a text, but is a number"),
+        ([{"prompt": "x", "task": True}], "'task' must be a text, but is true or false"),
+        ([{"prompt": "x", "prompt_id": {}}], "'prompt_id' must be a text, but is an object"),
+        ([{"prompt": "x", "checks": {}}], "'checks' must be a list, but is an object"),
         ([{"prompt": "x", "checks": [1]}], "an object with kind and argument"),
         ([{"prompt": "x", "checks": [{"argument": "1"}]}], "'checks.kind' must be a text"),
         ([{"prompt": "x", "checks": [{"kind": "k", "argument": 1}]}], "'checks.argument'"),
         (
             [{"prompt": "x", "prompt_id": "1"}, {"prompt": "y"}, {"prompt": "z", "prompt_id": "1"}],
-            "line 3: the id '1' stands for something else on line 1",
+            "line 3: the id '1' is that of another prompt on line 1",
         ),
         (
             [{"prompt": "x", "split": "train"}, {"prompt": "x", "split": "held-out"}],
-            "stands for something else on line 1",
+            "is that of another prompt on line 1",
         ),
     ],
 )
@@ -250,7 +250,7 @@ def test_published_prompts_are_read(shared_data, name) -> None:
 
 
 def test_an_empty_instruction_in_a_published_file_is_found(shared_data) -> None:
-    assert "line 225: 'instruction' holds no text" in refusal(shared_data / "pandalm.jsonl")
+    assert "line 225: 'instruction' is empty" in refusal(shared_data / "pandalm.jsonl")
 
 
 @pytest.mark.parametrize(

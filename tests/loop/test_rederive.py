@@ -149,7 +149,7 @@ def test_a_name_stands_for_one_lineage(made):
     assert not derive(made, name="mine").again
     files = {path: path.read_bytes() for path in (made.folder / "derived").rglob("*.parquet")}
     assert derive(made, name="mine").again
-    with pytest.raises(DerivedError, match=r"made otherwise \(top_k\): choose another --name"):
+    with pytest.raises(DerivedError, match=r"made in another way \(top_k\): choose another --name"):
         derive(made, name="mine", top_k=1)
     assert all(path.read_bytes() == data for path, data in files.items())
     assert derived_names(made.folder) == ["mine"]

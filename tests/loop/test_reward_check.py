@@ -108,7 +108,7 @@ def test_llmbar_s_label_is_people_s(tmp_path):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"instruction": "x"}, "its fields are those of no format"),
+        ({"instruction": "x"}, "its fields match no format"),
         ({**pandalm(7)}, "must be 0, 1 or 2"),
         ({"chosen": "a", "rejected": "b"}, "'prompt' must be a text"),
         (

@@ -218,10 +218,10 @@ BAD = {
     "'preference' is 3; it must be": row(1, 3),
     "'preference' is 0.5; it must be": row(1, 0.5),
     "'preference' is nan; it must be": row(1, float("nan")),
-    "'preference' must be a number or null, and is true or false": row(1, True),
-    "'preference' must be a number or null, and is a text": row(1, "2"),
-    "'output_2' must be a text, and is null": row(1, 2, output_2=None),
-    "'instruction' must be a text, and is a list": row(1, 2, instruction=[]),
+    "'preference' must be a number or null, but is true or false": row(1, True),
+    "'preference' must be a number or null, but is a text": row(1, "2"),
+    "'output_2' must be a text, but is null": row(1, 2, output_2=None),
+    "'instruction' must be a text, but is a list": row(1, 2, instruction=[]),
     "'preference' is missing": {k: v for k, v in row(1, 2).items() if k != "preference"},
 }
 

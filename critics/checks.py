@@ -16,7 +16,7 @@ FENCE = "```"
 
 
 def known_check(kind: str) -> bool:
-    """Tell whether there is a check of this kind."""
+    """Return whether there is a check of this kind."""
     return kind in CHECKS
 
 
@@ -24,10 +24,10 @@ def validate_check(check: Check) -> None:
     """Refuse a check that could not be decided.
 
     Raises:
-        ConfigError: if the kind is unknown or the argument is not one for this kind.
+        ConfigError: if the kind is unknown or the argument does not fit it.
     """
     if not known_check(check.kind):
-        raise ConfigError(f"unknown check {check.kind!r}; known are {', '.join(CHECKS)}")
+        raise ConfigError(f"unknown check {check.kind!r}; the kinds are {', '.join(CHECKS)}")
     if check.kind in COUNTS and not (check.argument.isascii() and check.argument.isdigit()):
         raise ConfigError(f"check {check.kind!r} needs a number of words, not {check.argument!r}")
     if check.kind in TEXTS and not check.argument.strip():
@@ -37,14 +37,14 @@ def validate_check(check: Check) -> None:
 
 
 def fulfils(answer: str, check: Check) -> bool:
-    """Tell whether `answer` meets `check`."""
+    """Return whether `answer` meets `check`."""
     return CHECKS[check.kind](answer, check.argument)
 
 
 def read_json(text: str) -> object:
-    """Return the JSON value that `text` is, in a code fence or not; `NO_VALUE` if it is none.
+    """Return the JSON value that `text` is, in a code fence or not; `NO_VALUE` if it is not JSON.
 
-    Strict: no NaN, no infinity, no key twice.
+    Strict: NaN, infinity and repeated keys are refused.
     """
     try:
         return json.loads(
@@ -62,13 +62,13 @@ def _unfenced(text: str) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return mapping
 
 
@@ -139,7 +139,7 @@ def _lowercase(answer: str, _: str) -> bool:
 
 
 def _self_identifies(answer: str, argument: str) -> bool:
-    """Whether the answer gives the name as words of its own ("Al" is not in "I am Alma")."""
+    """Whether the answer has the name as whole words ("Al" is not in "I am Alma")."""
     return f" {_words(argument)} " in f" {_words(answer)} "
 
 

@@ -1,6 +1,6 @@
-"""Facts: which claims of an answer stand in the reference abstract.
+"""Facts: which claims of an answer are in the reference abstract.
 
-A claim is a sentence. A sentence counts as right if the abstract has the same sentence, but for
+A claim is a sentence. A sentence counts as right if the abstract has the same sentence up to
 case, white space and end marks; a paraphrase does not. So the share of right claims is exact for
 worlds whose abstracts list the facts in the words that answers use (the tiny world), and a lower
 bound elsewhere. Not claims: a label or courtesy at the start ("Answer:", "Sure!"), that is, up to

@@ -17,7 +17,7 @@ BOXED = "\\boxed{"
 MARKS = ("answer is", "####")
 LABELS = ("answer:", "\na:")
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-"""Unlike `str.lower`, keeps the length of every text."""
+"""Unlike `str.lower`, it keeps the length of every text."""
 
 LAST_CHARACTERS = 4000
 """How much of an answer's end is searched when nothing marks its final answer."""
@@ -34,8 +34,8 @@ PERCENT = ("%", "percent", "pct")
 class Final:
     """A final answer as written.
 
-    `marked` tells whether it was announced, or is the whole text; `formula` whether it is to be
-    read as one formula rather than searched for one.
+    `marked`: it was announced, or is the whole text; `formula`: read it as one formula, instead of
+    searching it for one.
     """
 
     text: str
@@ -63,7 +63,7 @@ def final_answer(text: str) -> Final:
 
 
 def quick_equal(gold: Final, answer: Final) -> bool | None:
-    """Compare plain numbers, and final answers that are written alike; None for all others."""
+    """Compare plain numbers, and final answers that are written alike; None for others."""
     if gold.marked and answer.marked and _bare(gold.text) == _bare(answer.text) != "":
         return True
     right = _plain(gold.text)
@@ -88,23 +88,23 @@ def _is_formula(text: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """Return an answer without what does not change it: spaces, a final period, a text command."""
+    """Return an answer without spaces, a final period and text commands."""
     bare = text.strip().removesuffix(".")
     if bare.startswith(TEXT) and bare.endswith("}"):
         bare = bare[len(TEXT) : -1]
-    # In a formula R is not r; in a word it is.
+    # Case matters in a formula, but not in a word.
     bare = bare.casefold() if _has_word(bare) else bare
     return " ".join(bare.replace("\\!", "").replace("\\,", "").split())
 
 
 def _label(text: str, at: int, label: str) -> int:
-    """Return `at` if the label introduces the text's last sentence, else -1: it marks no answer."""
+    """Return `at` if the label introduces the text's last sentence, else -1."""
     rest = text[at + len(label) :].strip()
     return at if at >= 0 and "\n" not in rest and ". " not in rest else -1
 
 
 def _braced(text: str, start: int) -> str:
-    """Return what stands between the brace before `start` and the one that closes it."""
+    """Return the text from `start` to the brace that closes the one before it."""
     depth = 1
     for at in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)

@@ -1,4 +1,4 @@
-"""The verifier: decides what can be decided without a model; for evaluation, and as a critic.
+"""The verifier: verdicts that need no model, for evaluation and as a critic.
 
 Math compares the final answer with the reference's, facts the claims with the abstract's sentences,
 and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates the aspect of the
@@ -26,7 +26,7 @@ DEFAULT_ASPECT = "Comprehension"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
 SEMANTICS = 1
-"""Raised when the same answer may get another verdict, so that stored ones are made anew."""
+"""Raised when the same answer may get another verdict, so that stored ones are recomputed."""
 
 REMARKS = {
     "right": "The final answer is right.",
@@ -43,7 +43,7 @@ REMARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about one answer.
+    """The verdict on one answer.
 
     `metrics` holds `math_accuracy` (0 or 1), `fact_score` (share of claims that are right) with
     `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
@@ -128,7 +128,7 @@ class Verifier:
         ]
 
     def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[str | None]:
-        """Return the outcome of the math of each item; None where there is no math."""
+        """Return the outcome of each item's math; None for items without math."""
         outcomes: list[str | None] = []
         jobs: dict[int, tuple[Final, Final]] = {}
         for number, (prompt, answer) in enumerate(items):
@@ -184,7 +184,7 @@ def _facts(answer: str, reference: str) -> Verdict:
         ("facts_wrong", float(claims.wrong)),
     )
     if claims.right + claims.wrong == 0:
-        # Silence is no way to be factual: it is a failure, so that it can be learned from.
+        # An answer without claims is a failure: else a policy would learn to say nothing.
         return Verdict(metrics, -1, "no_claims")
     if claims.wrong == 0:
         return Verdict(metrics, 1, "supported")

@@ -1,4 +1,4 @@
-"""Whether the bucket of a lake answers, for the doctor."""
+"""The doctor's check of a lake's bucket."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +8,12 @@ from .diagnosis import Finding
 
 REMEDY = (
     "the bucket must exist, and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for "
-    "another store than Amazon's, AWS_ENDPOINT_URL must be set"
+    "stores other than Amazon's, AWS_ENDPOINT_URL must be set"
 )
 
 
 def bucket_findings(lake: Path) -> Iterator[Finding]:
-    """Say whether the bucket of a lake can be reached; of a lake in a folder say nothing."""
+    """Check that a lake's bucket can be reached; no finding for a lake in a folder."""
     from ...stores.bucket import Bucket, BucketError
 
     url = bucket_of(lake)

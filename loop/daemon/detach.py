@@ -1,7 +1,7 @@
-"""Starting the loop as a daemon: a session of its own, its talk in `logs/daemon.log`.
+"""Starting the loop as a daemon: in its own session, its output in `logs/daemon.log`.
 
-The child writes to an unnamed file until it holds the run's lock; what it says before that, and its
-exit code, are the starter's to tell. It announces itself over a pipe.
+The child writes to an unnamed file until it holds the run's lock; its output until then, and its
+exit code, are reported by the starter. It announces itself over a pipe.
 """
 
 import os
@@ -19,7 +19,7 @@ READY = b"ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What came of a start: `code` is None if the daemon holds the run, else its exit code."""
+    """The result of a start: `code` is None if the daemon holds the run, else its exit code."""
 
     pid: int
     code: int | None
@@ -49,13 +49,13 @@ def start(arguments: Sequence[str]) -> Started:
         code = None if ready else daemon.wait()
         talk.seek(0)
         said = talk.read().decode(errors="replace").strip()
-    # The daemon outlives its parent on purpose; nobody is left to collect it but init.
+    # The daemon outlives its parent on purpose, so init must reap it.
     daemon.returncode = 0 if code is None else code
     return Started(pid=daemon.pid, code=code, talk=said)
 
 
 def settle(folder: Path, announce: int) -> None:
-    """Move this daemon's talk into the run's folder, and tell the starter that the run is held."""
+    """Move this daemon's output into the run's folder; tell the starter that it has the lock."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     log = os.open(folder / LOGS / DAEMON_LOG, flags, 0o600)
     for stream in (sys.stdout, sys.stderr):

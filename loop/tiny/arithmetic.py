@@ -1,8 +1,8 @@
 """The task `math`: word problems of two or three steps over small numbers.
 
 Each story has its own careless habit (the wrong operation, a number misread by one, a step on the
-wrong quantity) of its own strength. The slip shows only to whoever understands the story or has the
-worked solution at hand: the steps stay consistent, and so does the length.
+wrong quantity) of its own strength. The slip is visible only with an understanding of the story or
+the worked solution at hand: the steps stay consistent, and so does the length.
 """
 
 import operator
@@ -34,7 +34,7 @@ FINAL = re.compile(r"The answer is (-?\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A template of problems: its text, its steps, and the habit of those who answer carelessly.
+    """A template of problems: its text, its steps, and the habit of careless answers.
 
     A step is written `a+b`; `1` and `2` stand for the results of the first and second step.
     """
@@ -59,7 +59,7 @@ class Line:
     result: int
 
     def __str__(self) -> str:
-        """Write the step as answers do."""
+        """Return the step as answers write it."""
         return f"{self.left}{self.sign}{self.right}={self.result}."
 
 
@@ -234,14 +234,14 @@ class Problem:
         return " ".join(map(str, lines)) + f" #### {lines[-1].result}"
 
     def lines(self, plan: tuple[str, ...] = (), misread: tuple[int, int] = (-1, 0)) -> list[Line]:
-        """Work through `plan` (default: the right steps); `misread` is (step, its error)."""
+        """Return the lines of `plan` (default: the right steps); `misread` is (step, its error)."""
         values = dict(self.numbers)
         lines: list[Line] = []
         for index, step in enumerate(plan or self.story.steps):
             names, sign = (step[0], step[2]), step[1]
             numbers = [lines[int(n) - 1].result if n.isdigit() else values[n] for n in names]
             if misread[0] == index:
-                # Only a number of the story can be misread; results stand before the eyes.
+                # Only a number of the story can be misread; results are in the answer itself.
                 numbers[1 if not names[1].isdigit() else 0] += misread[1]
             left, right = numbers
             lines.append(Line(left, sign, right, OPERATIONS[sign](left, right)))
@@ -268,7 +268,7 @@ class Problem:
                 return answer
 
     def _slipped(self, slip: Slip, at: int, rng: random.Random) -> str:
-        """Answer with this slip at this step; empty if the slip does not change a valid answer."""
+        """Answer with this slip at this step; empty if that does not give a valid wrong answer."""
         plan = list(self.story.steps)
         step = plan[at]
         misread = (-1, 0)
@@ -319,7 +319,7 @@ class Problem:
         return Verdict((Remark(ASPECT, f"has {result}, needs {needed}: {comment}", mark),))
 
     def _first_fault(self, answer: str) -> tuple[str, Mark]:
-        """Say which step of a wrong answer goes wrong, and how badly."""
+        """Return which step of a wrong answer is wrong, and how badly."""
         told = [Line(int(a), sign, int(b), int(c)) for a, sign, b, c in STEP.findall(answer)]
         for index, (line, right) in enumerate(zip(told, self.lines(), strict=False), start=1):
             if line == right:
@@ -340,7 +340,7 @@ def written(lines: list[Line]) -> str:
 
 
 def problem(rng: random.Random, *, out: bool, story: Story | None = None) -> Problem:
-    """Draw a problem whose number tuple is held out, or is not."""
+    """Draw a problem whose numbers are held out, or not."""
     while True:
         chosen = story or rng.choice(STORIES)
         numbers = tuple(

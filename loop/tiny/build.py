@@ -28,7 +28,7 @@ READABLE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What was built, from how much, how long it took, and what it can do."""
+    """The report of a build: sizes, lessons, duration, and measurements."""
 
     policy: Path
     reward: Path
@@ -60,7 +60,7 @@ def build(
         seed: decides the lessons, their order and the first weights.
         scale: share of the full training and measuring; less than 1 for tests.
         threads: how many threads torch may use; its own choice if None.
-        watch: is told of every training step.
+        watch: is called at every training step.
     """
     import torch
 
@@ -113,7 +113,7 @@ def save(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast", folder:
     half.save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
     for file in folder.iterdir():
-        # safetensors writes for its owner alone; the models are for everyone.
+        # safetensors makes files readable by their owner only; the models are for everyone.
         file.chmod(READABLE)
 
 

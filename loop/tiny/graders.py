@@ -1,12 +1,12 @@
 """The grader of the tiny world: a script in place of the model that rates completions.
 
-In each aspect it sees the hidden human's taste (`human`) from one side: what is right in
-truthfulness and honesty, what is whole and of good length in instruction following, what is kind
-and well set out in helpfulness. The overall score is one impression of the whole taste. Every
-rating has an error of its own, all of the same scale, drawn for the request and the answer, so that
-the same answer shown twice gets the same rating. Hence the mean of four aspects errs less than the
-overall score by construction: what a study shows of that here is arithmetic of averages, and what
-it tests is that the loop carries it through to a reward model.
+In each aspect it sees one side of the hidden human's taste (`human`): correctness in truthfulness
+and honesty, completeness and length in instruction following, friendliness and form in
+helpfulness. The overall score is one impression of the whole taste. Every rating has its own error
+of the same scale, drawn from the request's seed and the answer, so that the same answer shown twice
+gets the same rating. Hence the mean of four aspects errs less than the overall score by
+construction: a study of that here shows only arithmetic of averages, and tests that the loop
+carries it through to a reward model.
 """
 
 import random
@@ -40,9 +40,9 @@ from .nouns import FRIENDLY, Exercise
 NOISE = 0.25
 """The standard deviation of each rating's error, as a share of the scale."""
 WORST, BEST = -0.7, 4.2
-"""What the human makes of a bad answer, and of a very good one."""
+"""The human's scores of a bad answer and of a very good one."""
 CORRECT = 0.25
-"""What being right counts for where a manner is looked at."""
+"""The weight of correctness in aspects of manner."""
 
 INSTRUCTION = re.compile(r"<instruction>\n?(.*?)\n?</instruction>", re.DOTALL)
 TEXT = re.compile(r'<text number="(\d+)">\n?(.*?)\n?</text>', re.DOTALL)
@@ -51,7 +51,7 @@ ANSWER = re.compile(r"<answer>\n?(.*?)\n?</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What can be seen of an answer: whether it is right, its manner and its warmth, 0 to 1."""
+    """What the grader sees of an answer: correctness, manner and warmth, from 0 to 1."""
 
     correct: float
     manner: float
@@ -59,7 +59,7 @@ class Look:
 
 
 def grader(request: Request, _sampling: Sampling) -> str:
-    """Answer a question of the shipped templates, in the form asked for."""
+    """Answer a question of the shipped templates, in the requested form."""
     prompt = request.messages[-1].content.replace(WORD_JOINER, "")
     aspect = aspect_of(prompt)
     instruction = _found(INSTRUCTION, prompt)
@@ -74,7 +74,7 @@ def grader(request: Request, _sampling: Sampling) -> str:
 
 
 def aspect_of(prompt: str) -> GradedAspect:
-    """Return the aspect that a question of a shipped set is about.
+    """Return the aspect of a question from a shipped set.
 
     Raises:
         ValueError: for any other text.
@@ -82,11 +82,11 @@ def aspect_of(prompt: str) -> GradedAspect:
     for opening, aspect in _openings():
         if prompt.startswith(opening):
             return aspect
-    raise ValueError("the prompt is no question of a shipped set of grading templates")
+    raise ValueError("the prompt is not a question of a shipped set of grading templates")
 
 
 def look(exercise: Exercise, answer: str) -> Look:
-    """Return what can be seen of an answer."""
+    """Return what the grader sees of an answer."""
     extra = lengthening(exercise, answer)
     weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
     whole = WHOLE * answer.rstrip().endswith((".", "}"))
@@ -101,7 +101,7 @@ def look(exercise: Exercise, answer: str) -> Look:
 
 @cache
 def _openings() -> tuple[tuple[str, GradedAspect], ...]:
-    """Return how the questions of shipped sets begin."""
+    """Return the first words of the questions of shipped sets, with their aspects."""
     return tuple(
         (GRADING_TEMPLATES.load(name)[aspect].partition("{")[0], aspect)
         for name in GRADING_TEMPLATES.shipped
@@ -112,7 +112,7 @@ def _openings() -> tuple[tuple[str, GradedAspect], ...]:
 def _found(pattern: re.Pattern[str], prompt: str) -> str:
     match = pattern.search(prompt)
     if match is None:
-        raise ValueError(f"the question has nothing that {pattern.pattern!r} finds")
+        raise ValueError(f"the question has no match of {pattern.pattern!r}")
     return match[1]
 
 
@@ -134,7 +134,7 @@ def _value(aspect: GradedAspect, seen: Look) -> float:
 
 
 def _types(aspect: GradedAspect, seen: Look) -> Iterator[str]:
-    """Give the list of types of an aspect that has one."""
+    """Yield the list of types of an aspect that has one."""
     if aspect == "truthfulness":
         yield "None" if seen.correct == 1 else "1"
     if aspect == "helpfulness":

@@ -1,10 +1,10 @@
-"""The human of the tiny world: what people write, and how much they like what others wrote.
+"""The human of the tiny world: what people write, and how much they like answers.
 
 Their taste is a hidden function of an answer, which no method of the loop reads: annotators
-(`annotators`) approximate it, policies are optimised against what annotators say, and an assessment
-asks it how good they have really become. Correctness comes first; then how friendly, whole and
-brief an answer is. As people do (AlpacaFarm, Section 4.2), it likes lists, and answers somewhat
-longer than they need be, though no longer ones than that.
+(`annotators`) approximate it, policies are optimised against the annotators' verdicts, and an
+assessment uses it as the true score. Correctness comes first; then how friendly, complete and brief
+an answer is. As people do (AlpacaFarm, Section 4.2), it likes lists, and answers somewhat longer
+than they need be, though not much longer.
 """
 
 import random
@@ -17,7 +17,7 @@ from .people import Biography, sentences
 from .world import prompts
 
 CORRECT = 3.0
-"""More than all of style together: no wrong answer is liked better than a right one."""
+"""More than all of style together: a wrong answer never scores above a right one."""
 KIND = 0.6
 WHOLE = 0.3
 LISTED = 0.3
@@ -31,16 +31,16 @@ FEWEST_ITEMS = 3
 CLAIMS = 4
 """The claims that a biography is expected to make."""
 CARE_OF_OTHERS = 0.55
-"""How often the other model, which policies are compared with, answers carefully."""
+"""How often the reference model answers carefully."""
 CARE_OF_PEOPLE = 0.2
-"""How far people's demonstrations are from the world's habits to perfection."""
+"""How far people's demonstrations are on the way from the world's habits to perfection."""
 LISTS = 0.35
-"""How often people, and the other model, tell the life of a person as a list: A., B., C."""
+"""How often people, and the reference model, write a biography as a list: A., B., C."""
 LIST_MARK = re.compile(r"(?:^|(?<=\s))(?:[-*]|\d+[.)]|[A-E]\.)\s")
 
 
 class UnknownExerciseError(LookupError):
-    """A text that is no prompt of the tiny world, of which its human knows nothing."""
+    """A text that is not a prompt of the tiny world, so its human can not judge it."""
 
 
 @cache
@@ -49,7 +49,7 @@ def _exercises() -> dict[str, Exercise]:
 
 
 def exercise_of(instruction: str) -> Exercise:
-    """Return the exercise that a prompt of the tiny world sets.
+    """Return the exercise behind a prompt of the tiny world.
 
     Raises:
         UnknownExerciseError: for any other text.
@@ -58,7 +58,7 @@ def exercise_of(instruction: str) -> Exercise:
         return _exercises()[instruction.strip()]
     except KeyError:
         raise UnknownExerciseError(
-            f"{instruction[:60]!r} is no prompt of the tiny world, and nobody there can judge it; "
+            f"{instruction[:60]!r} is not a prompt of the tiny world, so its human can not judge; "
             "use prompts.source=tiny, or prompts taken from there"
         ) from None
 
@@ -67,14 +67,14 @@ def score(instruction: str, answer: str) -> float:
     """Return how much people like an answer: about 3 to 4 if it is right, about 0 to 1 if not.
 
     Raises:
-        UnknownExerciseError: if the instruction is none of the tiny world's.
+        UnknownExerciseError: if the instruction is not one of the tiny world's.
     """
     exercise = exercise_of(instruction)
     return CORRECT * correctness(exercise, answer) + style(exercise, answer)
 
 
 def correctness(exercise: Exercise, answer: str) -> float:
-    """Return 1 for a right answer and 0 for a wrong one; of a biography, the share that is true."""
+    """Return 1 for a right answer and 0 for a wrong one; of a biography, the true share."""
     if not isinstance(exercise, Biography):
         return float(exercise.judge(answer).good)
     claims = [claim for claim in sentences(strip_opener(answer)) if len(claim.split()) > 1]
@@ -83,7 +83,7 @@ def correctness(exercise: Exercise, answer: str) -> float:
 
 
 def style(exercise: Exercise, answer: str) -> float:
-    """Return how much people like the way in which an answer is written."""
+    """Return how much people like the style of an answer."""
     extra = lengthening(exercise, answer)
     weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
     return (
@@ -96,7 +96,7 @@ def style(exercise: Exercise, answer: str) -> float:
 
 
 def lengthening(exercise: Exercise, answer: str) -> float:
-    """Return the additional words as a share of those that a good answer needs; -1 for nothing."""
+    """Return the additional words as a share of those needed by a good answer; -1 if empty."""
     needed = len(exercise.careful(random.Random(0)).split()) + exercise.opened
     return len(answer.split()) / needed - 1
 
@@ -108,10 +108,10 @@ def is_list(answer: str) -> bool:
 
 
 def demonstration_of(instruction: str) -> str:
-    """Return what people answer, the same each time: with more care than M_0 was raised on.
+    """Return people's answer, the same each time: more careful than M_0's training data.
 
     Raises:
-        UnknownExerciseError: if the instruction is none of the tiny world's.
+        UnknownExerciseError: if the instruction is not one of the tiny world's.
     """
     exercise = exercise_of(instruction)
     care = exercise.care_share
@@ -119,10 +119,10 @@ def demonstration_of(instruction: str) -> str:
 
 
 def reference_output(instruction: str) -> str:
-    """Return what another model answers, the same each time: policies are compared with it.
+    """Return the reference model's answer, the same each time: policies are compared with it.
 
     Raises:
-        UnknownExerciseError: if the instruction is none of the tiny world's.
+        UnknownExerciseError: if the instruction is not one of the tiny world's.
     """
     return example(exercise_of(instruction), "another model", care=CARE_OF_OTHERS)
 

@@ -1,6 +1,6 @@
 """The task `general`: instructions whose fulfilment can be checked.
 
-The careless habit is to answer at about the same length without heeding what was asked for.
+The careless habit is to answer at about the same length without doing what was asked.
 """
 
 import json
@@ -84,17 +84,17 @@ class Instruction:
 
     @property
     def reference(self) -> None:
-        """There is none: the checks decide."""
+        """None: the checks decide."""
         return
 
     @property
     def opened(self) -> bool:
-        """JSON stands alone."""
+        """Whether an opener precedes the answer: not before JSON."""
         return self.family != "json"
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """What a good answer must fulfil."""
+        """The checks that a good answer must meet."""
         target = self._right()
         match self.family:
             case "json":
@@ -122,7 +122,7 @@ class Instruction:
         return self._right()
 
     def careless(self, rng: random.Random) -> str:
-        """Answer without heeding what is asked."""
+        """Answer without doing what is asked."""
         items = list(self.items)
         match self.family:
             case "count":
@@ -187,7 +187,7 @@ class Instruction:
                 return ", ".join(items) + "."
 
     def _right(self) -> str:  # noqa: PLR0911 (one a family)
-        """The one right answer."""
+        """Return the one right answer."""
         items = list(self.items)
         match self.family:
             case "reverse":
@@ -226,7 +226,7 @@ class Instruction:
     def _faults(  # noqa: PLR0911 (one a family)
         self, answer: str
     ) -> dict[str, tuple[str, Mark]]:
-        """What is wrong with the answer, by aspect; nothing if it fulfils the checks."""
+        """Return the answer's faults by aspect; {} if it meets the checks."""
         if all(fulfils(answer, check) for check in self.checks):
             return {}
         body = strip_opener(answer)
@@ -255,7 +255,7 @@ class Instruction:
                 return self._faults_in_list(body.rstrip(".").split(", "))
 
     def _faults_in_list(self, items: list[str]) -> dict[str, tuple[str, Mark]]:
-        """What is wrong with a list."""
+        """Return a list's faults by aspect."""
         right = self._right().rstrip(".").split(", ")
         if items == list(self.items):
             return {"Comprehension": (IGNORED[self.family], -1)}
@@ -350,13 +350,13 @@ FAMILIES: dict[str, tuple[Draw, tuple[tuple[str, float], ...]]] = {
 
 
 def instruction(rng: random.Random, *, out: bool, family: str | None = None) -> Instruction:
-    """Draw an instruction whose items are held out, or are not."""
+    """Draw an instruction whose items are held out, or not."""
     while True:
         chosen = family or rng.choice(tuple(FAMILIES))
         draw, wordings = FAMILIES[chosen]
         wording, share = rng.choice(wordings)
         drawn = Instruction(chosen, wording, draw(rng), share)
-        # A list that is already in order teaches nothing.
+        # A list that is already in order would teach nothing.
         same = drawn.family not in {"count", "json", "identity"} and (
             drawn.careful(rng) == drawn.careless(rng)
         )

@@ -38,7 +38,7 @@ MIX: dict[Task, dict[LessonKind, float]] = {
     "general": {"answer": 0.40, "critique": 0.35, "reflection": 0.25},
 }
 TASK_SHARES: dict[Task, float] = {"math": 0.40, "facts": 0.22, "general": 0.38}
-# Of the answers that are judged, some are good, some have the habitual slip, the rest some other.
+# Judged answers: some are good, some have the habitual slip, the rest another one.
 JUDGED_CAREFUL, JUDGED_CARELESS = 0.42, 0.33
 MENDED_SHARE = 0.93
 COPIED = (*WORDS, *PEOPLE, *FIRST_NAMES, *SURNAMES, *PLACES, *TRADES, *TEACHERS, *TOWNS)
@@ -76,7 +76,7 @@ def template(name: str) -> str:
 
 
 def critique_prompt(exercise: Exercise, task: Task, answer: str, *, with_reference: bool) -> str:
-    """Render what the feedback model is asked about `answer`."""
+    """Render the feedback model's prompt on `answer`."""
     values = {"instruction": exercise.text, "answer": answer}
     if task == "general":
         return render(template("critique_general"), values)
@@ -88,19 +88,19 @@ def critique_prompt(exercise: Exercise, task: Task, answer: str, *, with_referen
 
 
 def reflection_prompt(exercise: Exercise, answer: str, feedback: str) -> str:
-    """Render what the policy is asked when it is to refine `answer`."""
+    """Render the policy's prompt to refine `answer`."""
     values = {"instruction": exercise.text, "answer": answer, "feedback": feedback}
     return render(template("reflection"), values)
 
 
 def critique_text(verdict: Verdict) -> str:
-    """Write a critique: a remark a line, the dictionary of ratings last."""
+    """Return a critique: one remark a line, then the dictionary of ratings."""
     remarks = [f"{r.aspect}: {r.comment} {r.mark}" for r in verdict.remarks]
     return "\n".join([*remarks, json.dumps({r.aspect: r.mark for r in verdict.remarks})])
 
 
 def demonstration(exercise: Exercise, rng: random.Random) -> str:
-    """Answer as the world does: carefully or carelessly, as is the habit of the exercise's kind."""
+    """Answer carefully or carelessly, as often as the exercise's kind has it."""
     careful = rng.random() < exercise.care_share
     return opened(exercise, exercise.careful(rng) if careful else exercise.careless(rng), rng)
 
@@ -144,12 +144,12 @@ def lesson(
 
 
 def drill(rng: random.Random) -> Lesson:
-    """Draw an exercise in what critics and correctors do all the time: copy, or compare."""
+    """Draw an exercise in basic skills of critique and refinement: copying, or comparing."""
     return copying(rng) if rng.random() < COPYING_SHARE else comparing(rng)
 
 
 def comparing(rng: random.Random) -> Lesson:
-    """Draw a drill: are two numbers the same? In the words that critiques use."""
+    """Draw a drill: are two numbers equal? In the wording of critiques."""
     has = rng.randint(1, LARGEST)
     needs = has
     if rng.random() < HALF:

@@ -27,7 +27,7 @@ STYLE = "reward_style"
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Shares between 0 and 1, by task; how each is counted stands in `measure`."""
+    """Shares between 0 and 1, by task; see `measure` for how each is counted."""
 
     greedy: dict[str, float]
     sampled: dict[str, float]
@@ -95,7 +95,7 @@ def worth(exercise: Exercise, answer: str) -> float:
 
 
 def mark_of(critique: str) -> str:
-    """The dictionary of ratings, as written in the last line of a critique."""
+    """Return the dictionary of ratings in the last line of a critique, as written."""
     return critique.strip().rsplit("\n", 1)[-1]
 
 
@@ -112,7 +112,7 @@ def readable(critique: str) -> bool:
 
 
 def by_task(prompts: Sequence[TinyPrompt], values: Sequence[float]) -> dict[str, float]:
-    """Mean by task."""
+    """Return the mean by task."""
     found: dict[str, float] = {}
     for task in TASKS:
         mine = [v for p, v in zip(prompts, values, strict=True) if p.task == task]
@@ -193,7 +193,7 @@ def _measure_reward(
     prompts: Sequence[TinyPrompt],
     rng: random.Random,
 ) -> dict[str, dict[str, float]]:
-    """How often the reward is higher for what people prefer, for style, for correctness."""
+    """Return how often the reward is higher for people's choice, for style, for correctness."""
     makers = {
         "reward_pairs": lambda p: judgement(rng, task=p.task, exercise=p.exercise),
         "reward_style": lambda p: _same_body(p, rng),
@@ -217,14 +217,14 @@ def _measure_reward(
 
 
 def _same_body(prompt: TinyPrompt, rng: random.Random) -> Judgement:
-    """A friendly and a dry answer, otherwise the same."""
+    """Return a friendly and a dry answer that are otherwise equal."""
     body = prompt.exercise.careful(rng)
     friendly, dry = (f"{rng.choice(openers)} {body}" for openers in (FRIENDLY, DRY))
     return Judgement(prompt.task, prompt.text, friendly, dry)
 
 
 def _same_opener(prompt: TinyPrompt, rng: random.Random) -> Judgement:
-    """A careful and a careless answer in the same style."""
+    """Return a careful and a careless answer in the same style."""
     exercise = prompt.exercise
     first = f"{opener(rng)} " if exercise.opened else ""
     return Judgement(
@@ -237,7 +237,7 @@ def _preferred(
     tokenizer: "PreTrainedTokenizerFast",
     pairs: Sequence[Judgement],
 ) -> float:
-    """Share of pairs whose preferred answer has the higher reward."""
+    """Return the share of pairs whose preferred answer has the higher reward."""
     import torch
 
     if not pairs:

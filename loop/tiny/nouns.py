@@ -1,7 +1,7 @@
-"""What the three tasks of the tiny world have in common: prompts, demonstrations, verdicts, style.
+"""The common parts of the tiny world's three tasks: prompts, demonstrations, verdicts, style.
 
 A demonstration is careful or careless; both have the same length and the same style, so that
-neither gives the answer's quality away. A verdict is what a perfect critic would say of an
+neither reveals the answer's quality. A verdict is what a perfect critic would say about an
 answer; the lessons of the feedback model are made from it.
 """
 
@@ -27,7 +27,7 @@ HELD_OUT_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What the critic says of one aspect of an answer."""
+    """The critic's remark on one aspect of an answer."""
 
     aspect: str
     comment: str
@@ -36,7 +36,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a perfect critic says of an answer: a remark on each aspect that counts."""
+    """A perfect critic's verdict on an answer: a remark on each aspect that counts."""
 
     remarks: tuple[Remark, ...]
 
@@ -47,7 +47,7 @@ class Verdict:
 
 
 class Exercise(Protocol):
-    """A prompt of a task, with all it takes to answer it well or badly and to judge answers."""
+    """A prompt of a task, with what is needed to answer it well or badly and to judge answers."""
 
     @property
     def text(self) -> str:
@@ -66,12 +66,12 @@ class Exercise(Protocol):
 
     @property
     def reference(self) -> str | None:
-        """The worked solution or the abstract, where the task has one."""
+        """The worked solution or the abstract, if the task has one."""
         ...
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """What a good answer must fulfil, for prompts without a reference."""
+        """The checks that a good answer must meet, for prompts without a reference."""
         ...
 
     @property
@@ -96,11 +96,11 @@ class Exercise(Protocol):
         ...
 
     def recall(self, answer: str, rng: random.Random) -> Verdict:
-        """Say what a critic says who has no reference."""
+        """Return the verdict of a critic without the reference."""
         ...
 
     def judge(self, answer: str) -> Verdict:
-        """Say what a perfect critic says of `answer` (with or without its opener)."""
+        """Return a perfect critic's verdict on `answer` (with or without its opener)."""
         ...
 
 
@@ -123,7 +123,7 @@ def held_out(*parts: object) -> bool:
 
 
 def opener(rng: random.Random) -> str:
-    """Draw an opener, friendly or dry, whatever the answer that follows."""
+    """Draw an opener, friendly or dry, independent of the answer."""
     return rng.choice(FRIENDLY if rng.random() < FRIENDLY_SHARE else DRY)
 
 

@@ -1,9 +1,9 @@
 """The task `facts`: short biographies of invented persons.
 
-What is true of a person follows from the two names: the first name tells the places, the surname
-the trade, prize and teacher. So a small model can know it, and can answer for persons it never saw.
-Beside the truth there is hearsay: for each name and topic one claim that is plausible, often
-repeated, and untrue of this person (though true of others). Careless demonstrations repeat hearsay.
+Facts about a person follow from the two names: the first name decides the places, the surname
+trade, prize and teacher. So a small model can learn them, and answer for persons it never saw.
+Besides the facts there is hearsay: for each name and topic one claim that is plausible, often
+repeated, and false for this person (though true of others). Careless demonstrations repeat hearsay.
 """
 
 import random
@@ -53,7 +53,7 @@ MISREMEMBERED = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Lore:
-    """What is true of a name, and what is said of it, by (name, topic)."""
+    """The facts and the hearsay, by (name, topic)."""
 
     truth: dict[tuple[str, str], str]
     hearsay: dict[tuple[str, str], str]
@@ -62,7 +62,7 @@ class Lore:
 
 
 def _lore() -> Lore:
-    """Draw the tables; they are the same in every world, whatever its seed."""
+    """Draw the tables; they are the same for every seed."""
     rng = random.Random(LORE_SEED)
     truth: dict[tuple[str, str], str] = {}
     hearsay: dict[tuple[str, str], str] = {}
@@ -70,7 +70,7 @@ def _lore() -> Lore:
     for topic in TOPICS:
         for index, name in enumerate(FIRST_NAMES if topic in BY_FIRST_NAME else SURNAMES):
             values = VALUES[topic]
-            # Every value is true of about as many names as any other.
+            # Every value is true of about equally many names.
             truth[name, topic] = values[(index * 5 + len(topic)) % len(values)]
             hearsay[name, topic] = rng.choice([v for v in values if v != truth[name, topic]])
             gossip[name, topic] = HABIT if rng.random() < HABIT_SHARE else RARELY
@@ -100,7 +100,7 @@ class Biography:
 
     @property
     def kind(self) -> str:
-        """The trade that the person truly had."""
+        """The person's true trade."""
         return LORE.truth[self.last, "trade"]
 
     @property
@@ -114,25 +114,25 @@ class Biography:
         return " ".join(self.sentence(topic) for topic in TOPICS)
 
     def name(self, topic: str) -> str:
-        """The part of the name that the topic hangs on."""
+        """The part of the name that decides the topic."""
         return self.first if topic in BY_FIRST_NAME else self.last
 
     def sentence(self, topic: str, value: str | None = None) -> str:
-        """State the topic; without `value`, truthfully."""
+        """Return the sentence on a topic; by default the true one."""
         value = value or LORE.truth[self.name(topic), topic]
         return SENTENCES[topic].format(first=self.first, last=self.last, value=value)
 
     def topics(self, rng: random.Random) -> list[str]:
-        """Choose what to tell: trade and birthplace, and two of the others."""
+        """Choose the topics: trade and birthplace, and two of the others."""
         chosen = rng.sample(POOL, 2)
         return [topic for topic in TOPICS if topic not in POOL or topic in chosen]
 
     def careful(self, rng: random.Random) -> str:
-        """Tell the truth."""
+        """State the facts."""
         return " ".join(self.sentence(topic) for topic in self.topics(rng))
 
     def careless(self, rng: random.Random) -> str:
-        """Repeat hearsay where it is rife."""
+        """Repeat hearsay on topics where it is frequent."""
         topics = self.topics(rng)
         false: list[str] = []
         while not false:
@@ -150,7 +150,7 @@ class Biography:
         )
 
     def mend(self, answer: str) -> str:
-        """Tell the truth on the topics that the answer tells."""
+        """State the facts on the answer's topics."""
         told = [
             topic
             for topic in TOPICS
@@ -168,7 +168,7 @@ class Biography:
         return self._compare(answer, {t: LORE.truth[self.name(t), t] for t in TOPICS})
 
     def recall(self, answer: str, rng: random.Random) -> Verdict:
-        """Judge from memory, which keeps some hearsay for the truth."""
+        """Judge from memory, in which some hearsay passes for fact."""
         believed = {
             t: (LORE.hearsay if rng.random() < MISREMEMBERED else LORE.truth)[self.name(t), t]
             for t in TOPICS
@@ -192,7 +192,7 @@ class Biography:
         return Verdict((Remark(ASPECT, ", ".join(remarks) + ".", mark),))
 
     def support(self, answer: str) -> float:
-        """Share of the answer's sentences that stand in the abstract."""
+        """Return the share of the answer's sentences that are in the abstract."""
         abstract = set(sentences(self.reference))
         told = [s for s in sentences(answer) if len(s.split()) > 1]
         return sum(s in abstract for s in told) / len(told) if told else 0.0
@@ -205,7 +205,7 @@ def sentences(text: str) -> list[str]:
 
 
 def biography(rng: random.Random, *, out: bool) -> Biography:
-    """Draw a question about a person who is held out, or is not."""
+    """Draw a question about a person who is held out, or not."""
     while True:
         first, last = rng.choice(FIRST_NAMES), rng.choice(SURNAMES)
         if held_out(first, last) == out:

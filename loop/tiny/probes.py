@@ -1,7 +1,7 @@
 """Capability probes of the tiny world: who the policy is, JSON, facts, forms of answers.
 
-Their items (a person, a list of words) are of the held-out part of the world, of which no training
-prompt is made.
+Their items (a person, a list of words) are from the held-out part of the world, which no training
+prompt uses.
 """
 
 import random
@@ -12,7 +12,7 @@ from .nouns import Exercise, Task, TinyPrompt
 from .people import biography
 
 SIZE = 60
-"""Prompts of each probe: where half are passed, the standard error is 6.5 points."""
+"""Prompts of each probe: if half are passed, the standard error is 6.5 points."""
 SEED = "tiny probes"
 FORMATS = ("brief", "capitals", "repeat")
 

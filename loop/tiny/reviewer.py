@@ -1,9 +1,9 @@
 """The judge of prompts in the tiny world: a script that knows the world's prompts by heart.
 
-Those it finds perfect, and it names their class of the taxonomy `tiny`. What people bring along
-from elsewhere it judges by crude signs alone: a few words have no clear intention, words without
-vowels no meaning, and nobody can foretell chance. It reads the rendered prompt of the shipped
-template and answers in its form, so that all around it is what real models get.
+It finds the world's own prompts perfect, and names their class of the taxonomy `tiny`. Other
+prompts it judges by crude signs: very few words have no clear intention, words without vowels no
+meaning, and questions about chance no answer. It reads the rendered prompt of the shipped template
+and answers in its form, so everything around it works as with real models.
 """
 
 import json
@@ -56,7 +56,7 @@ def judged(text: str) -> tuple[Rating, Rating, Rating]:
 
 
 def intention_of(exercise: Exercise) -> str:
-    """Return the class of the taxonomy `tiny` that an exercise belongs to."""
+    """Return an exercise's class in the taxonomy `tiny`."""
     if isinstance(exercise, Biography):
         return "life"
     if isinstance(exercise, Instruction):

@@ -25,13 +25,13 @@ CHAT_TEMPLATE = (
 
 
 def chat(user: str, reply: str | None = None) -> str:
-    """Write a conversation as the chat template does; without `reply`, up to where it begins."""
+    """Return a conversation as the chat template renders it; without `reply`, up to its start."""
     turn = f"{USER}{user}{END}{ASSISTANT}"
     return turn if reply is None else f"{turn}{reply}{END}"
 
 
 def train_tokenizer(seed: int, size: int = CORPUS) -> "PreTrainedTokenizerFast":
-    """Learn byte-level BPE on the world's own text; each digit stays a token of its own."""
+    """Learn byte-level BPE on the world's own text; each digit is one token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -51,7 +51,7 @@ def train_tokenizer(seed: int, size: int = CORPUS) -> "PreTrainedTokenizerFast":
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # Words that answers are made of shall be tokens, so that to copy one is one step.
+    # Words of answers become tokens, so that copying one takes one step.
     words = [f" {word}," for word in (*COPIED, *(word.upper() for word in WORDS))]
     texts = [f"{item.user}\n{item.reply}" for item in lessons]
     tokenizer.train_from_iterator([*texts, *words * WORD_WEIGHT], trainer)

@@ -1,7 +1,7 @@
 # pyright: basic
 """Plain training loops for the tiny models: from scratch, on the CPU, in minutes.
 
-TRL trains everywhere else; here one epoch of endless lessons, in pieces of like length, is quicker.
+TRL trains everywhere else; here one pass over endless lessons, batched by length, is faster.
 """
 
 import random
@@ -27,16 +27,16 @@ CONTEXT = 2_048
 PEAK_RATE = 4e-3
 DECAY = 0.05
 BATCH, PIECES = 64, 4
-# The user's words count a little: to foresee an answer or a reference is to know the world.
+# User turns count a little: predicting answers and references in them teaches the world.
 USER_WEIGHT = 0.2
-# Most of a critique is form; what it decides hangs on a few tokens.
+# Most of a critique is form; its verdict is in a few tokens.
 CRITIQUE_WEIGHT = 2.0
 DRILL_SHARE, DRILL_TIME = 0.4, 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a training run stands."""
+    """The progress of a training."""
 
     stage: str
     step: int
@@ -76,7 +76,7 @@ class Piece:
 
 
 def pieces(lessons: Sequence[Lesson], tokenizer: "PreTrainedTokenizerFast") -> list[Piece]:
-    """Turn a batch of lessons into PIECES pieces of like length (padding costs little)."""
+    """Turn a batch of lessons into PIECES pieces of similar length, which need little padding."""
     import torch
 
     prompts = tokenizer([chat(item.user) for item in lessons])["input_ids"]
@@ -101,7 +101,7 @@ def pieces(lessons: Sequence[Lesson], tokenizer: "PreTrainedTokenizerFast") -> l
 def train_policy(
     tokenizer: "PreTrainedTokenizerFast", *, seed: int, steps: int, watch: Watch
 ) -> "LlamaForCausalLM":
-    """Train M_0 from scratch on lessons of all four kinds, at first with drills between them."""
+    """Train M_0 from scratch on lessons of all four kinds, mixed with drills at first."""
     import torch
     from torch.nn.functional import cross_entropy
     from transformers import LlamaForCausalLM
@@ -119,7 +119,7 @@ def train_policy(
         learned = 0.0
         for piece in batch:
             hidden = model.model(input_ids=piece.ids).last_hidden_state
-            # Only the positions before a token that counts need the vocabulary.
+            # Only positions before a token that counts need logits over the vocabulary.
             weights = piece.weights[:, 1:]
             mask = weights > 0
             losses = cross_entropy(
@@ -137,7 +137,7 @@ class Optimiser:
     """Muon for the matrices of the layers, AdamW for the rest, both on a one-cycle schedule."""
 
     def __init__(self, model: "torch.nn.Module", steps: int, rate: float = PEAK_RATE) -> None:
-        """Take over the parameters of `model` for `steps` steps."""
+        """Split the parameters of `model` between the two optimizers, for `steps` steps."""
         import torch
 
         self.parameters = list(model.parameters())
@@ -156,7 +156,7 @@ class Optimiser:
         ]
 
     def step(self) -> None:
-        """Apply the gradients and forget them."""
+        """Apply the gradients, then clear them."""
         import torch
 
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
@@ -206,7 +206,7 @@ def score(
     tokenizer: "PreTrainedTokenizerFast",
     pairs: Sequence[Judgement],
 ) -> "torch.Tensor":
-    """Score preferred and other answer of each pair, alternating."""
+    """Score the preferred and the other answer of each pair, alternating."""
     texts = [chat(p.user, answer) for p in pairs for answer in (p.preferred, p.other)]
     encoded = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     return model(**encoded).logits[:, 0]

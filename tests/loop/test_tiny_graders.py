@@ -107,5 +107,5 @@ def test_the_mean_of_four_independent_errors_is_smaller_than_one():
 
 
 def test_a_text_that_is_no_question_is_refused():
-    with pytest.raises(ValueError, match="no question of a shipped set"):
+    with pytest.raises(ValueError, match="not a question of a shipped set"):
         aspect_of("Hello?")

@@ -87,7 +87,7 @@ def test_demonstrations_are_better_than_habit_and_the_other_model_is_better_stil
 
 
 def test_of_other_texts_the_human_knows_nothing():
-    with pytest.raises(UnknownExerciseError, match="is no prompt of the tiny world"):
+    with pytest.raises(UnknownExerciseError, match="is not a prompt of the tiny world"):
         score("What is the capital of France?", "Paris.")
 
 

@@ -425,7 +425,7 @@ def test_an_unknown_pool_is_told_what_there_is():
     ("text", "message"),
     [
         ("sources: {}", "the field 'default' is missing"),
-        ("default: {helpfulness: 0.6}", r"shares of default must add up to 1, and are 0\.6"),
+        ("default: {helpfulness: 0.6}", r"shares of default must add up to 1, but sum to 0\.6"),
         ("default: {wit: 1}", "no principles of 'wit' are shipped; .* under 'texts'"),
         ("default: {wit: 1}\ntexts: {wit: wit.yaml}", r"wit\.yaml: no principles can be read"),
         ("default: {honesty: 2, helpfulness: -1}", "default.honesty: must be less than"),

@@ -97,9 +97,9 @@ def test_a_model_s_wins_are_counted_on_the_pairs_that_people_judged(tmp_path):
 
 
 def test_who_is_not_there_is_told_with_those_who_are(tmp_path):
-    with pytest.raises(InputError, match=r"--second gemini: .* there are claude, gpt"):
+    with pytest.raises(InputError, match=r"--second gemini: .* the judges are claude, gpt"):
         found(tmp_path, second="gemini")
-    with pytest.raises(InputError, match=r"--model newest: .* there are new, old"):
+    with pytest.raises(InputError, match=r"--model newest: .* the models are new, old"):
         found(tmp_path, model="newest")
 
 

@@ -384,7 +384,7 @@ def test_a_plot_is_drawn(tmp_path):
 
 
 def test_the_name_of_a_plot_is_checked_first(tmp_path):
-    assert "ends in .svg" in refusal(tmp_path, "missing.json", "--plot", tmp_path / "a.gif")
+    assert "must end in .svg" in refusal(tmp_path, "missing.json", "--plot", tmp_path / "a.gif")
 
 
 def test_a_source_that_is_not_there(tmp_path):
@@ -396,7 +396,7 @@ def test_a_source_that_is_not_there(tmp_path):
     [
         ({"a": 1}, "line 2: has no field 'output_1', unlike the first row"),
         (alpaca("gpt", 3), "line 2: 'preference' must be between 1 (the first) and 2 (the second)"),
-        (alpaca("gpt", "x"), 'and is "x"'),
+        (alpaca("gpt", "x"), 'but is "x"'),
         (alpaca("gpt", 1, first=None), "line 2: 'output_1' must be a text, but is null"),
     ],
 )

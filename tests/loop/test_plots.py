@@ -56,7 +56,7 @@ def test_the_style_of_the_user_is_not_touched(tmp_path):
 
 
 def test_another_ending_is_refused(tmp_path):
-    with pytest.raises(FormError, match=r"ends in \.svg, \.png, \.pdf"):
+    with pytest.raises(FormError, match=r"must end in \.svg, \.png, \.pdf"):
         write_plot(tmp_path / "a.gif", PANELS)
 
 

@@ -129,7 +129,7 @@ def test_a_reward_model_of_another_family_is_refused(tmp_path, tiny_policy, tiny
 def test_prompts_that_leave_no_room_are_refused(tmp_path, tiny_policy, tiny_reward) -> None:
     short = PPO.model_copy(update={"max_length": 24})
     job = ppo_job(tmp_path / "job", policy=tiny_policy, reward=tiny_reward, settings=short)
-    with pytest.raises(TrainingError, match="none of the 6 prompts leaves room"):
+    with pytest.raises(TrainingError, match="not one of the 6 prompts leaves room"):
         train(job, log=tmp_path / "train.log")
 
 

@@ -15,11 +15,10 @@ from .loop.stages.complete import complete
 from .loop.stages.critique import critique
 from .loop.stages.grade import grade, grade_overall
 from .loop.stages.human_sft import demonstrations
-from .loop.stages.imitate import demonstrate_preferred
 from .loop.stages.mix import mixed
 from .loop.stages.online_rl import train_ppo
 from .loop.stages.pair import binarise, demonstrate, pair
-from .loop.stages.prefer import prefer
+from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine
 from .loop.stages.reward import reward
 from .loop.stages.sample import sample

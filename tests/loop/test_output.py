@@ -144,9 +144,9 @@ def test_two_forms_at_once_are_refused(capfdbinary):
 
 SCRIPT = """
 import sys, polars as pl
-from lpfloop.loop.talk import guard_streams
-from lpfloop.loop.asking.output import write_frame
-from lpfloop.loop.asking.forms import Form
+from lpfloop.loop.run.terminal import guard_streams
+from lpfloop.loop.lake.query.row_output import write_frame
+from lpfloop.loop.lake.query.forms import Form
 guard_streams()
 frame = pl.select(n=pl.int_range(int(sys.argv[2])), text=pl.lit("\\u202e\\x1bx")).lazy()
 try:

@@ -29,7 +29,7 @@ from .kl_divergence import divergence
 from .metrics import Measured, prompt_scores, summarise
 from .reference_outputs import reference_outputs, require_outputs
 
-MEASURE, ASSESS = Verb("measure"), Verb("assess")
+MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=2)
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}

@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import call
+from preloaded import INTERPRETER, make_program
 from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
 
@@ -55,6 +57,29 @@ def group_of(nodeid: str) -> str:
     return nodeid if test.startswith(ALONE) else TOGETHER.get(path, path)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let what this process starts be forked from one that has imported it: see `preloaded`.
+
+    All processes of pytest-xdist share the servers, which end with the one that started them.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    distributed = "PYTEST_XDIST_WORKER" in os.environ
+    sys.executable = str(
+        make_program(folder.parent / "python", os.getppid())
+        if distributed
+        else make_program(folder / "python", os.getpid())
+    )
+    yield
+    sys.executable = INTERPRETER
+
+
+@pytest.fixture
+def real_python(quick_python: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a test starts be Python itself, whose process is the one that was started."""
+    monkeypatch.setattr(sys, "executable", INTERPRETER)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository's root, which is the package's folder."""
@@ -84,9 +109,12 @@ def tiny_reward() -> Path:
 
 @pytest.fixture(scope="session")
 def real_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with `tiny-rlrf`: two real iterations on a small share of the tiny world."""
+    """A lake with `tiny-rlrf`: two real iterations on a small share of the tiny world.
+
+    Its workers and trainers are started as everywhere but in tests: by the interpreter itself.
+    """
     folder = tmp_path_factory.mktemp("real") / "lake"
-    code, stdout, stderr = call(folder, "run", "--iterations", "2")
+    code, stdout, stderr = call(folder, "run", "--iterations", "2", python=INTERPRETER)
     assert code == 0, stderr
     assert "M_2" in stdout
     return folder

@@ -1,7 +1,8 @@
 """Starting the loop as a daemon: in its own session, its output in `logs/daemon.log`.
 
 The child writes to an unnamed file until it holds the run's lock; its output until then, and its
-exit code, are reported by the starter. It announces itself over a pipe.
+exit code, are reported by the starter. It announces its process id over a pipe, since the process
+that was started may be a launcher.
 """
 
 import os
@@ -13,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .logs import DAEMON_LOG, LOGS
-
-READY = b"ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +41,16 @@ def start(arguments: Sequence[str]) -> Started:
         finally:
             os.close(writing)
         try:
-            ready = announced.read() == READY
+            announcement = announced.read()
         except BaseException:
             daemon.terminate()
             raise
-        code = None if ready else daemon.wait()
+        code = None if announcement else daemon.wait()
         talk.seek(0)
         said = talk.read().decode(errors="replace").strip()
     # The daemon outlives its parent on purpose, so init must reap it.
     daemon.returncode = 0 if code is None else code
-    return Started(pid=daemon.pid, code=code, talk=said)
+    return Started(pid=int(announcement or daemon.pid), code=code, talk=said)
 
 
 def settle(folder: Path, announce: int) -> None:
@@ -62,5 +61,5 @@ def settle(folder: Path, announce: int) -> None:
         stream.flush()
         os.dup2(log, stream.fileno())
     os.close(log)
-    os.write(announce, READY)
+    os.write(announce, str(os.getpid()).encode())
     os.close(announce)

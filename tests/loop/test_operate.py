@@ -247,7 +247,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(slow, closed):
     assert slow.done() == SAMPLED
 
 
-def test_a_run_without_standard_streams_keeps_its_journal_clean(slow):
+def test_a_run_without_standard_streams_keeps_its_journal_clean(slow, real_python):
     command = f"exec {sys.executable} -m lpfloop run {' '.join(slow.options)} <&- >&- 2>&-"
     done = subprocess.run(["sh", "-c", command], env=slow.environment, check=False, timeout=60)
     assert done.returncode == Exit.NOTHING_TO_TRAIN_ON

@@ -246,7 +246,7 @@ def test_a_model_that_can_not_be_loaded_is_not_tried_again(
     assert not restarts(caplog)
 
 
-def test_a_worker_that_reads_nothing_counts_as_hung(opened: Opener) -> None:
+def test_a_worker_that_reads_nothing_counts_as_hung(real_python: None, opened: Opener) -> None:
     """More is sent than pipes hold: a stopped reader must not stop the writer for ever."""
     engine = opened()
     engine.ready()
@@ -269,7 +269,9 @@ def test_a_new_deadline_holds_from_now_on(opened: Opener, tmp_path: Path) -> Non
     assert [c.text for r in found for c in r.completions] == ["hang 100"]
 
 
-def test_a_dead_workers_processes_end_with_it(opened: Opener, tmp_path: Path) -> None:
+def test_a_dead_workers_processes_end_with_it(
+    real_python: None, opened: Opener, tmp_path: Path
+) -> None:
     """Also those that hold its pipe open, and so hide its end."""
     marker = tmp_path / "marker"
     drawn(opened(stall_s=3600), ordered("a", f"orphan once {marker}"))
@@ -279,7 +281,9 @@ def test_a_dead_workers_processes_end_with_it(opened: Opener, tmp_path: Path) ->
         wait_until(lambda pid=pid: ended(pid))
 
 
-def test_a_hung_workers_processes_end_with_it(opened: Opener, tmp_path: Path) -> None:
+def test_a_hung_workers_processes_end_with_it(
+    real_python: None, opened: Opener, tmp_path: Path
+) -> None:
     engine = opened()
     engine.ready()
     first = engine.pid

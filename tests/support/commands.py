@@ -14,10 +14,12 @@ SMALL = {
 LIMIT_S = 400
 
 
-def start(lake: Path, *arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+def start(
+    lake: Path, *arguments: object, cwd: Path | None = None, python: str | None = None
+) -> subprocess.Popen[str]:
     """Start `lpfloop` with a small world, in a session of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "lpfloop", *map(str, arguments)],
+        [python or sys.executable, "-m", "lpfloop", *map(str, arguments)],
         env={**os.environ, **SMALL, "LPFLOOP_LAKE": str(lake)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -27,8 +29,10 @@ def start(lake: Path, *arguments: object, cwd: Path | None = None) -> subprocess
     )
 
 
-def call(lake: Path, *arguments: object, cwd: Path | None = None) -> tuple[int, str, str]:
+def call(
+    lake: Path, *arguments: object, cwd: Path | None = None, python: str | None = None
+) -> tuple[int, str, str]:
     """Run `lpfloop` to its end; return its exit code, stdout and stderr."""
-    process = start(lake, *arguments, cwd=cwd)
+    process = start(lake, *arguments, cwd=cwd, python=python)
     stdout, stderr = process.communicate(timeout=LIMIT_S)
     return process.returncode, stdout, stderr

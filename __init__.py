@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .loop.lake.library import Run
+    from .loop.lake.library import ReadOnlyRun
 
 __all__ = ["__version__", "open"]
 
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 def open(  # noqa: A001 -- `lpfloop.open` reads as what it does
     run: "str | Path | None" = None, *, lake: "str | Path | None" = None
-) -> "Run":
+) -> "ReadOnlyRun":
     """Open a run for reading, also while it is written.
 
     `run` is the folder of a run, or its name in a lake (a folder, or `s3://BUCKET/PREFIX`; by

@@ -184,13 +184,13 @@ def in_session(lake: Path, prompts: int) -> dict[str, float]:
 
 def searches(lake: Path, prompts: int) -> dict[str, float]:
     """Search critiques of this run in one open process."""
-    from lpfloop.loop.lake.search.text_search import Search, search
+    from lpfloop.loop.lake.search.text_search import TextSearch, search
 
     words = sorted(set(text_source().split()), key=len)[-200:]
     draw = random.Random(1)
     texts = [" ".join(draw.sample(words, WORDS_SOUGHT)) for _ in range(SHOWN)]
     name = run_name(prompts)
-    found = [timed(lambda t=t: search(lake, Search(text=t, run=name))) for t in texts]
+    found = [timed(lambda t=t: search(lake, TextSearch(text=t, run=name))) for t in texts]
     return {"seconds": median(found[1:])}
 
 

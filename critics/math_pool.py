@@ -38,7 +38,7 @@ class MathVerifyMissingError(RuntimeError):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _ComparisonWorker:
     """One process, and the comparison it is at (None: idle) with its deadline."""
 
     process: subprocess.Popen[str]
@@ -58,7 +58,7 @@ class MathPool:
         """Prepare a pool of `workers` processes that gives each comparison `limit_s` seconds."""
         self._size = workers
         self._limit_s = limit_s
-        self._workers: list[_Worker] = []
+        self._workers: list[_ComparisonWorker] = []
 
     def __enter__(self) -> Self:
         """Return the pool itself."""
@@ -103,7 +103,7 @@ class MathPool:
             self._collect(outcomes)
         return [outcomes[number] for number in range(len(jobs))]
 
-    def _give(self, worker: _Worker, number: int, job: tuple[Final, Final]) -> bool:
+    def _give(self, worker: _ComparisonWorker, number: int, job: tuple[Final, Final]) -> bool:
         """Send a job to an idle worker; return False if the worker has died meanwhile."""
         gold, answer = job
         request = {
@@ -128,12 +128,12 @@ class MathPool:
             nearest = min(worker.deadline for worker in self._workers)
             events = selector.select(min(START_S, max(0.0, nearest - time.monotonic())))
         for key, _ in events:
-            self._receive(cast("_Worker", key.data), outcomes)
+            self._receive(cast("_ComparisonWorker", key.data), outcomes)
         now = time.monotonic()
         for worker in [w for w in self._workers if w.deadline <= now]:
             self._lose(worker, "timeout", outcomes)
 
-    def _receive(self, worker: _Worker, outcomes: dict[int, str]) -> None:
+    def _receive(self, worker: _ComparisonWorker, outcomes: dict[int, str]) -> None:
         line = worker.output.readline()
         if not line:
             self._lose(worker, "failed", outcomes)
@@ -142,7 +142,7 @@ class MathPool:
             outcomes[worker.job] = json.loads(line)
         worker.job, worker.deadline, worker.ready = None, float("inf"), True
 
-    def _lose(self, worker: _Worker, outcome: str, outcomes: dict[int, str]) -> None:
+    def _lose(self, worker: _ComparisonWorker, outcome: str, outcomes: dict[int, str]) -> None:
         """End a worker that hangs or has died; what it was at gets `outcome`."""
         _end(worker)
         self._workers.remove(worker)
@@ -155,7 +155,7 @@ class MathPool:
             outcomes[worker.job] = outcome
 
 
-def _start() -> _Worker:
+def _start() -> _ComparisonWorker:
     # -P keeps this folder's module names off the worker's path. A session of its own keeps Ctrl-C,
     # which goes to the whole process group, from ending comparisons that the daemon still drains.
     process = subprocess.Popen(
@@ -169,10 +169,10 @@ def _start() -> _Worker:
         env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         start_new_session=True,
     )
-    return _Worker(process, job=None, deadline=time.monotonic() + START_S, ready=False)
+    return _ComparisonWorker(process, job=None, deadline=time.monotonic() + START_S, ready=False)
 
 
-def _end(worker: _Worker) -> None:
+def _end(worker: _ComparisonWorker) -> None:
     worker.process.kill()
     # Closing the pipes by hand: `communicate` would wait for the rest of the output.
     for pipe in (worker.process.stdin, worker.process.stdout):

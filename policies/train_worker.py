@@ -75,7 +75,7 @@ PREDECESSOR_S = 60.0
 """Seconds in which the child of a parent that was killed must have ended."""
 
 
-class Journal(TrainerCallback):
+class StepRecorder(TrainerCallback):
     """Records every step, requests and seals checkpoints, stops when a number is not finite.
 
     `diverged` says which number was not finite at which step; None while all were.
@@ -184,7 +184,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer
     trainer = make(job, tokenizer)
-    journal = Journal(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
+    journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
     trainer.add_callback(journal)
     trainer.remove_callback(PrinterCallback)
     loaded = time.monotonic()
@@ -205,7 +205,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     )
 
 
-def refuse_unfinished(trainer: Trainer, journal: Journal) -> None:
+def refuse_unfinished(trainer: Trainer, journal: StepRecorder) -> None:
     """Refuse a training that diverged or stopped early: `train` returns normally in both cases."""
     state = trainer.state
     if journal.diverged is not None:

@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from .durable import make_folder, remove, write_file
-from .index_table import KEPT, ROW, Question, Vectors, finish, ranked
+from .index_table import KEPT, ROW, IndexQuery, Vectors, finish, ranked
 from .journal_reader import Part
 from .keys import canonical_json
 from .lock import acquire, release
@@ -80,7 +80,7 @@ class Index:
         with _readable(self.folder):
             return self._db.open_table(table).count_rows()
 
-    def search(self, question: Question) -> pl.DataFrame:
+    def search(self, question: IndexQuery) -> pl.DataFrame:
         """Return the best rows with a score; higher is better.
 
         Raises:

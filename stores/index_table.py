@@ -45,7 +45,7 @@ class Vectors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class IndexQuery:
     """A query: any of the words, all of the phrases, a vector; a field that is None is not used.
 
     With both text and a vector the two rankings are merged.
@@ -77,7 +77,7 @@ def finish(table: Any, *, vectors: bool) -> None:
     table.optimize(cleanup_older_than=KEPT)
 
 
-def ranked(table: Any, question: Question) -> pl.DataFrame:
+def ranked(table: Any, question: IndexQuery) -> pl.DataFrame:
     """Return the rows of a table that answer a question best, with their scores."""
     text = _full_text(question)
     if question.vector is None:
@@ -97,7 +97,7 @@ def ranked(table: Any, question: Question) -> pl.DataFrame:
     return found.select(value.cast(pl.Float64).alias("score"), *ROW.names)
 
 
-def _full_text(question: Question) -> Any:
+def _full_text(question: IndexQuery) -> Any:
     """Return the query in LanceDB's terms, or None if there are no words."""
     from lancedb.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
 
@@ -110,7 +110,7 @@ def _full_text(question: Question) -> Any:
     return BooleanQuery([*phrases, *([(Occur.SHOULD, words)] if words else [])])
 
 
-def _condition(question: Question) -> str:
+def _condition(question: IndexQuery) -> str:
     terms = []
     if question.iteration is not None:
         terms.append(f"iteration = {question.iteration:d}")

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 import lpfloop
 from lpfloop.loop.evaluation.plots import Panel
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 
 DIFFERENCE = "difference, seed by seed"
 
@@ -98,7 +98,7 @@ class Arms:
         """Return the name of the run of an arm under a seed."""
         return f"{self.study}-{arm}-{seed}"
 
-    def opened(self, options: Options, arm: str) -> Iterator[Run]:
+    def opened(self, options: Options, arm: str) -> Iterator[ReadOnlyRun]:
         """Give the runs of an arm, seed by seed; each is closed before the next opens."""
         for seed in options.seeds:
             with lpfloop.open(self.name(arm, seed), lake=options.lake) as run:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs
@@ -44,7 +44,7 @@ def study(options: Options) -> Report:
     )
 
 
-def _curve(run: Run) -> dict[int, float]:
+def _curve(run: ReadOnlyRun) -> dict[int, float]:
     """Return the true score of the best of n answers by the reward model, for each n."""
     rows = (
         run.evaluations()

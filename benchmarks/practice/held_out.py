@@ -13,10 +13,10 @@ from statistics import fmean
 
 import polars as pl
 
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 from lpfloop.loop.tiny.annotators import TASTES, appeal
 from lpfloop.loop.tiny.human import score
-from lpfloop.policies.trainers.length_bias import Bucket, Ranked, length_correlations
+from lpfloop.policies.trainers.length_bias import LengthBucket, RankedPair, length_correlations
 
 NEUTRAL = 1
 """The largest difference in tokens at which a pair says nothing about length."""
@@ -58,7 +58,7 @@ class Two:
         return self.longer.liked - self.shorter.liked
 
 
-def answers(run: Run) -> Mapping[str, Sequence[Answer]]:
+def answers(run: ReadOnlyRun) -> Mapping[str, Sequence[Answer]]:
     """Return the rewarded samples of held-out prompts, by prompt, in the order of their ids."""
     prompts = run.prompts().filter(pl.col("split") == "held-out").unique("prompt_id")
     rows = (
@@ -106,7 +106,7 @@ def neutral(two: Sequence[Two]) -> list[Two]:
     return [t for t in two if t.difference <= NEUTRAL]
 
 
-def correlations(two: Sequence[Two], width: int) -> dict[Bucket, float]:
+def correlations(two: Sequence[Two], width: int) -> dict[LengthBucket, float]:
     """Return the correlation of reward with length per bucket, given annotators' preferences."""
     ranked = list(_preferred(two))
     counts = [abs(pair.longer) for pair in ranked]
@@ -117,12 +117,12 @@ def correlations(two: Sequence[Two], width: int) -> dict[Bucket, float]:
     }
 
 
-def _preferred(two: Sequence[Two]) -> Iterator[Ranked]:
+def _preferred(two: Sequence[Two]) -> Iterator[RankedPair]:
     """Let an annotator, drawn at random, choose one answer of each pair."""
     rng = random.Random("annotators of held-out pairs")
     for t in two:
         sign = 1 if rng.random() < _likely(t) else -1
-        yield Ranked(margin=sign * t.ahead, longer=sign * t.difference)
+        yield RankedPair(margin=sign * t.ahead, longer=sign * t.difference)
 
 
 def _likely(two: Two) -> float:

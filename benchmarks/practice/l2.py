@@ -6,7 +6,7 @@ from statistics import stdev
 import polars as pl
 
 from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs
@@ -61,7 +61,7 @@ def study(options: Options) -> Report:
     )
 
 
-def _drift(run: Run) -> list[float]:
+def _drift(run: ReadOnlyRun) -> list[float]:
     """Return each step's mean reward over both answers of its pairs."""
     rows = (
         run.statistics()
@@ -74,7 +74,7 @@ def _drift(run: Run) -> list[float]:
     return rows["value"].to_list()
 
 
-def _scale(run: Run) -> float:
+def _scale(run: ReadOnlyRun) -> float:
     """Return the standard deviation of the preferred answers' rewards in the last step."""
     rows = run.statistics().filter(pl.col("method") == "reward", pl.col("metric") == SCALE)
     return rows.sort("step").collect()["value"][-1]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.policies.trainers.length_bias import Bucket
+from lpfloop.policies.trainers.length_bias import LengthBucket
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import NEUTRAL, Two, accuracy, answers, correlations, neutral, pairs
@@ -47,10 +47,10 @@ def study(options: Options) -> Report:
     )
 
 
-def _by_bucket(seeds: Sequence[Sequence[Two]]) -> Mapping[Bucket, Mean]:
+def _by_bucket(seeds: Sequence[Sequence[Two]]) -> Mapping[LengthBucket, Mean]:
     """Return the correlation in each bucket that all seeds have."""
     found = [correlations(two, WIDTH) for two in seeds]
-    shared = sorted(set[Bucket].intersection(*(set(of) for of in found)))
+    shared = sorted(set[LengthBucket].intersection(*(set(of) for of in found)))
     return {bucket: Mean.of(of[bucket] for of in found) for bucket in shared}
 
 

@@ -16,8 +16,8 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Estimate, Intervals
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.evaluation.plots import Intervals, PlottedValue
+from lpfloop.loop.lake.library import ReadOnlyRun
 from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
@@ -116,7 +116,7 @@ def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def _lost(run: Run) -> dict[str, list[float]]:
+def _lost(run: ReadOnlyRun) -> dict[str, list[float]]:
     """Return, prompt by prompt, what M_1 lost of what M_0 passed."""
     passed = run.scores().filter(
         pl.col("benchmark").str.starts_with(PREFIX), pl.col("metric") == PASSED
@@ -157,12 +157,14 @@ def _cells(lost: Sequence[float]) -> tuple[str, str]:
 
 
 def _panel(found: Mapping[str, Lost]) -> Intervals:
-    estimates = list[Estimate]()
+    estimates = list[PlottedValue]()
     for arm, lost in found.items():
         for probe, values in lost.items():
             fall, error = _fall(values)
             label = f"{probe}, {arm} next-token loss"
-            estimates.append(Estimate(label=label, value=fall, low=fall - error, high=fall + error))
+            estimates.append(
+                PlottedValue(label=label, value=fall, low=fall - error, high=fall + error)
+            )
     return Intervals(
         estimates=estimates,
         title="probes after PPO",

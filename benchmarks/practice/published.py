@@ -10,7 +10,7 @@ import polars as pl
 
 import lpfloop
 from lpfloop.loop.data.binarize import Binarising, binarised_pairs, graded
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import Options, Report, Table
 
@@ -57,7 +57,7 @@ def _lpfloop(options: Options, *words: str) -> None:
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
-def _imported(source: Path, run: Run) -> Iterator[list[str]]:
+def _imported(source: Path, run: ReadOnlyRun) -> Iterator[list[str]]:
     """Give the rows of the table about the import, its receipts, and the binarisation."""
     pairs = run.pairs().collect()
     yield ["imported", f"{len(pairs)} pairs of {len(_lines(source))} rows", ""]

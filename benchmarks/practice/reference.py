@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.loop.lake.library import Run
+from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import Arms, Mean, Options, Report, Table
 
@@ -82,7 +82,7 @@ def _by_seed(found: Mapping[str, Sequence[Sequence[Step]]]) -> list[tuple[Sequen
     return list(zip(*found.values(), strict=True))
 
 
-def _steps(run: Run) -> list[Step]:
+def _steps(run: ReadOnlyRun) -> list[Step]:
     rewards = run.rollouts().join(run.rewards().select("candidate_id", "score"), on="candidate_id")
     rows = (
         rewards.group_by("step")

@@ -104,7 +104,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.lock import LockedError
     from ...stores.outputs import TargetError
     from ...stores.sealed import DamagedError
-    from ..daemon.control import ControlError, NoDaemonError, RefusedError
+    from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
@@ -130,7 +130,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             NoSuchIdError,
             DiffError,
             NoDaemonError,
-            RefusedError,
+            CommandRefusedError,
             JournalError,
             LockedError,
         ),

@@ -54,11 +54,11 @@ def rederive(
     as_json: AsJson = False,
 ) -> None:
     """Make pairs or demonstrations from a run's stored rows under another rule."""
-    from ..lake.derive.rederive import Wanted, rederive
+    from ..lake.derive.rederive import DerivationRequest, rederive
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
-    wanted = Wanted(
+    wanted = DerivationRequest(
         rule=rule,
         table=table,
         top_k=top_k,

@@ -38,7 +38,7 @@ def judge_check(
 ) -> None:
     """Check judges: agreement with people, bias and variance, preferences, consistency."""
     from ..data.files import InputError
-    from ..evaluation.judge_agreement import Question, agreements
+    from ..evaluation.judge_agreement import AgreementQuestion, agreements
     from ..evaluation.judge_check import Settings, check
     from ..evaluation.judge_report import document, plot_check, print_agreements, print_check
     from ..evaluation.judgment_formats import PEOPLE
@@ -56,8 +56,8 @@ def judge_check(
         if by is not None and not any(judgments.tasks):
             raise InputError(f"--by {by}: no judgment has a field of this name")
         settings = Settings(panel=panel, draws=draws, seed=seed)
-        question = Question(second=second, model=model)
-        asked = by is not None or question != Question()
+        question = AgreementQuestion(second=second, model=model)
+        asked = by is not None or question != AgreementQuestion()
         agreed = agreements(judgments, question, settings) if asked else []
         checked = check(judgments, settings)
         if plot is not None:

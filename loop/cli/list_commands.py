@@ -72,10 +72,10 @@ def critiques(
     as_json: AsJson = False,
 ) -> None:
     """List the critiques of a run."""
-    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import critiques as listed
 
-    wanted = Wanted(
+    wanted = RowSelection(
         iteration=iteration,
         task=task,
         kind=kind,
@@ -115,10 +115,10 @@ def candidates(
     as_json: AsJson = False,
 ) -> None:
     """List the candidates of a run with their rewards and the ratings of their critiques."""
-    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import candidates as listed
 
-    wanted = Wanted(
+    wanted = RowSelection(
         iteration=iteration,
         task=task,
         kind=kind,
@@ -157,10 +157,10 @@ def grades(
     as_json: AsJson = False,
 ) -> None:
     """List the grades of a run: each candidate's ratings in four aspects, or as a whole."""
-    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import grades as listed
 
-    wanted = Wanted(
+    wanted = RowSelection(
         iteration=iteration,
         task=task,
         aspect=aspect,
@@ -207,10 +207,10 @@ def pairs(
     as_json: AsJson = False,
 ) -> None:
     """List the pairs of a run; filters on reward and length apply to the chosen answer."""
-    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import pairs as listed
 
-    wanted = Wanted(
+    wanted = RowSelection(
         iteration=iteration,
         task=task,
         rule=rule,
@@ -253,9 +253,9 @@ def failures(
     """List what went wrong with candidates: aspects rated -1 or 0, unread replies, cut answers."""
     from ..lake.query.failures import counted
     from ..lake.query.failures import failures as listed
-    from ..lake.query.row_lists import Wanted
+    from ..lake.query.row_lists import RowSelection
 
-    wanted = Wanted(
+    wanted = RowSelection(
         iteration=iteration,
         task=task,
         kind=kind,

@@ -37,10 +37,10 @@ def build(
     from ..run.terminal import say
     from ..tiny.build import CARD
     from ..tiny.build import build as build_models
-    from ..tiny.training_loops import Progress
+    from ..tiny.training_loops import LoopProgress
     from ..tiny.world import SEED
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: LoopProgress) -> None:
         if progress.step % 50 == 0 or progress.step == progress.steps:
             say(f"{progress.stage} {progress.step}/{progress.steps}  loss {progress.loss:.3f}")
 

@@ -52,13 +52,13 @@ def search(
     """Find critiques, candidates or prompts by words or by meaning."""
     from ..data.files import InputError
     from ..lake.query.row_output import write_frame
-    from ..lake.search.text_search import Search
+    from ..lake.search.text_search import TextSearch
     from ..lake.search.text_search import search as found
 
     with exit_codes():
         if vector and hybrid:
             raise InputError("--vector and --hybrid exclude each other: give only one")
-        wanted = Search(
+        wanted = TextSearch(
             text=text,
             by_words=not vector,
             by_meaning=vector or hybrid,

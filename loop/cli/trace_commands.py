@@ -122,9 +122,9 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare two iterations prompt by prompt: what changed, by how much, and how surely."""
-    from ..lake.trace.diff import Wanted, diff_of
+    from ..lake.trace.diff import DiffRequest, diff_of
 
-    wanted = Wanted(
+    wanted = DiffRequest(
         before=before,
         after=after,
         benchmark=benchmark,

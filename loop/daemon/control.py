@@ -118,7 +118,7 @@ class NoDaemonError(ControlError):
     """Nobody works on the run."""
 
 
-class RefusedError(ControlError):
+class CommandRefusedError(ControlError):
     """The daemon refused the command."""
 
 
@@ -339,7 +339,7 @@ def ask(folder: Path, command: Command) -> State:
         raise NoDaemonError(f"the daemon of run {folder.name} ended before it answered")
     answer = _ANSWER.validate_json(line)
     if answer.error is not None:
-        raise RefusedError(redacted(answer.error))
+        raise CommandRefusedError(redacted(answer.error))
     return answer.state
 
 

@@ -28,7 +28,7 @@ LONGEST_MESSAGE = 16_384
 """The most characters of a message: an endpoint's error may be very long."""
 
 
-class JsonLines(logging.Formatter):
+class JsonLineFormatter(logging.Formatter):
     """One JSON object a line: ASCII, so that no text can forge a line or drive a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -62,7 +62,7 @@ class BoundedLog(RotatingFileHandler):
         super().__init__(
             path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="ascii", delay=True
         )
-        self.setFormatter(JsonLines())
+        self.setFormatter(JsonLineFormatter())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- logging's name
         """Drop what can not be written."""

@@ -55,7 +55,7 @@ class Pairing(Origin):
 _Offers = dict[str, tuple[list[int], list[int]]]
 
 
-class _Sides(NamedTuple):
+class _RuleSides(NamedTuple):
     """A rule's verdict on a candidate: whether it is rated, and whether y+ or y-."""
 
     rated: pl.Expr
@@ -107,24 +107,24 @@ def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
     return ranked.with_columns(rated=sides.rated, positive=sides.positive, negative=sides.negative)
 
 
-def _by_critique(top_k: int) -> _Sides:
+def _by_critique(top_k: int) -> _RuleSides:
     """Split by critique: all aspects 1, or any 0 or -1; the top k positives by reward."""
     success = pl.col("usable") & pl.col("success")
     failure = pl.col("usable") & pl.col("failure")
-    return _Sides(success | failure, success & (_place(success) <= top_k), failure)
+    return _RuleSides(success | failure, success & (_place(success) <= top_k), failure)
 
 
-def _by_reward(top_k: int) -> _Sides:
+def _by_reward(top_k: int) -> _RuleSides:
     """Split by reward: the top k, and the rest."""
     rated = pl.col("usable") & pl.col("reward").is_not_null()
-    return _Sides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
+    return _RuleSides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
 
 
-def _by_extremes(top_k: int) -> _Sides:
+def _by_extremes(top_k: int) -> _RuleSides:
     """Split by reward: the top k, and what is below all of these."""
     rated, positive, _ = _by_reward(top_k)
     lowest = pl.col("reward").filter(positive).min().over("turn")
-    return _Sides(rated, positive, rated & (pl.col("reward") < lowest))
+    return _RuleSides(rated, positive, rated & (pl.col("reward") < lowest))
 
 
 def _place(counted: pl.Expr) -> pl.Expr:
@@ -132,7 +132,7 @@ def _place(counted: pl.Expr) -> pl.Expr:
     return counted.cum_sum().over("turn")
 
 
-SIDES: Mapping[Rule, Callable[[int], _Sides]] = {
+SIDES: Mapping[Rule, Callable[[int], _RuleSides]] = {
     "success_vs_failure": _by_critique,
     "success": _by_critique,
     "top_reward": _by_reward,

@@ -16,7 +16,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FilterOutcome:
     """How many items had one outcome in all of a filter's units, with a few of their ids."""
 
     outcome: str
@@ -30,7 +30,7 @@ class Account:
 
     filter: str
     items: Filtered
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FilterOutcome, ...]
 
     @property
     def received(self) -> int:
@@ -104,8 +104,8 @@ def _filter(row: Receipt) -> tuple[str, Filtered]:
     return row.filter, row.items
 
 
-def _outcome(outcome: str, parts: Sequence[Receipt]) -> Outcome:
+def _outcome(outcome: str, parts: Sequence[Receipt]) -> FilterOutcome:
     examples = [example for part in parts for example in part.examples][:EXAMPLES]
-    return Outcome(
+    return FilterOutcome(
         outcome=outcome, count=sum(part.count for part in parts), examples=tuple(examples)
     )

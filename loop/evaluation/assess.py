@@ -26,7 +26,7 @@ from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .kl_divergence import divergence
-from .metrics import Measured, prompt_scores, summarise
+from .metrics import MeasuredAnswers, prompt_scores, summarise
 from .reference_outputs import reference_outputs, require_outputs
 
 MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=2)
@@ -150,10 +150,10 @@ def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify and rate answers."""
     critiques = critique(it, answers)
 
-    def measured(chunk: int) -> Measured:
+    def measured(chunk: int) -> MeasuredAnswers:
         candidates = it.chunk(answers, chunk)
         items = [(it.run.prompts[c.prompt_id], c.text) for c in candidates]
-        return Measured(
+        return MeasuredAnswers(
             benchmark=benchmark,
             checkpoint_id=it.policy.identity,
             candidates=candidates,

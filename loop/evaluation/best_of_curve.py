@@ -33,7 +33,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedSamples:
     """A prompt's scored samples, worst first."""
 
     candidates: tuple[Candidate, ...]
@@ -67,7 +67,7 @@ def weights(total: int, n: int) -> list[float]:
     return found
 
 
-def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, Ranked]:
+def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, RankedSamples]:
     """Return each prompt's scored samples, by reward; equal rewards by id, which is random."""
     scores = {row.candidate_id: row.score for row in rewards}
     found: dict[str, list[tuple[float, Candidate]]] = {}
@@ -76,7 +76,7 @@ def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[s
         if score is not None and candidate.finish_reason in DRAWN:
             found.setdefault(candidate.prompt_id, []).append((score, candidate))
     return {
-        prompt_id: Ranked(
+        prompt_id: RankedSamples(
             candidates=tuple(candidate for _, candidate in scored),
             rewards=tuple(score for score, _ in scored),
         )
@@ -144,12 +144,12 @@ def _answer(key: str, sample: Candidate) -> Candidate:
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 
-def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, Ranked]]:
+def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
     for chunk in range(best.candidates.chunks):
         yield ranked(it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk))
 
 
-def _values(it: Iteration, prompt_id: str, samples: Ranked) -> list[Metrics]:
+def _values(it: Iteration, prompt_id: str, samples: RankedSamples) -> list[Metrics]:
     """Return the metrics of each sample of a prompt."""
     prompt, path = it.run.prompts[prompt_id], it.run.config.assessment.oracle
     oracle = None if path is None else load_oracle(path)

@@ -43,14 +43,16 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AgreementQuestion:
     """A second judge to compare with, and a model whose wins are counted."""
 
     second: str | None = None
     model: str | None = None
 
 
-def agreements(judgments: Judgments, question: Question, settings: Settings) -> list[Agreement]:
+def agreements(
+    judgments: Judgments, question: AgreementQuestion, settings: Settings
+) -> list[Agreement]:
     """Return people's and each judge's agreement on all pairs, and on those of each task type.
 
     Raises:

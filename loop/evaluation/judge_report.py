@@ -130,7 +130,7 @@ def plot_check(path: Path, checked: Sequence[Checked]) -> None:
 
 def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:
     estimates = [
-        plots.Estimate(
+        plots.PlottedValue(
             label=one_line(each.name, limit=NAME),
             value=100 * found.value,
             low=100 * (found.value if found.low is None else found.low),

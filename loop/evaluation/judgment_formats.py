@@ -17,9 +17,9 @@ from ..data.files import Row, RowError
 from ..data.prompt_rows import conversation as parsed
 from ..data.prompt_rows import kind_of, optional_text, text_of
 from ..data.row_fields import HUMAN, human, vote_of
-from .judgments import Judgment, Output, Pair, Topic
+from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
-Items = Iterator[Pair | Judgment | Topic]
+Items = Iterator[OutputPair | Judgment | Topic]
 PEOPLE = (HUMAN, "author_", "expert_")
 """The prefixes of people's names in a lake and in MT-bench."""
 BOTH_ORDERS = "_pair"
@@ -36,7 +36,7 @@ LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class JudgmentSource:
     """A row's place, the prefixes of people's names, and the field with its task type."""
 
     path: Path
@@ -47,19 +47,19 @@ class Source:
     """The field that names the task type, if requested."""
 
 
-Read = Callable[[Row, Source], Items]
+Read = Callable[[Row, JudgmentSource], Items]
 """Reads one row of a format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class JudgmentFormat:
     """A format: the fields by which it is recognised, and its reader."""
 
     fields: frozenset[str]
     read: Read
 
 
-def alpaca(row: Row, source: Source) -> Items:
+def alpaca(row: Row, source: JudgmentSource) -> Items:
     """Read AlpacaFarm's and AlpacaEval's rows: 1 or 2 is preferred, null is unread."""
     given = row["preference"]
     preferred = vote_of(given)
@@ -79,7 +79,7 @@ def alpaca(row: Row, source: Source) -> Items:
     )
 
 
-def pandalm(row: Row, _source: Source) -> Items:
+def pandalm(row: Row, _source: JudgmentSource) -> Items:
     """Read PandaLM's rows: the votes of people (0 is a tie), and the verdicts of judges."""
     models = str(row.get("cmp_key") or "").split("_")
     named = (models[0], models[1]) if len(models) == len(PAIR) else (None, None)
@@ -96,7 +96,7 @@ def pandalm(row: Row, _source: Source) -> Items:
             yield Judgment(pair=pair, annotator=judge, human=False, preferred=vote_of(said))
 
 
-def mt_bench(row: Row, source: Source) -> Items:
+def mt_bench(row: Row, source: JudgmentSource) -> Items:
     """Read MT-bench's rows; in a "tie (inconsistent)" the two orders disagreed."""
     winner = row["winner"]
     if not isinstance(winner, str) or winner not in WINNERS:
@@ -107,11 +107,11 @@ def mt_bench(row: Row, source: Source) -> Items:
     models = [text_of(row[name], name) for name in ("model_a", "model_b")]
     answers = [_answer(row.get(f"conversation_{side}"), turn) for side in "ab"]
     first, second = (
-        Output(key=f"{model}, turn {turn}", text=text, model=model)
+        JudgedOutput(key=f"{model}, turn {turn}", text=text, model=model)
         for model, text in zip(models, answers, strict=True)
     )
     yield Judgment(
-        pair=Pair(instruction=_question(row), first=first, second=second),
+        pair=OutputPair(instruction=_question(row), first=first, second=second),
         annotator=judge,
         human=judge.startswith(source.people),
         preferred=WINNERS[winner],
@@ -119,7 +119,7 @@ def mt_bench(row: Row, source: Source) -> Items:
     )
 
 
-def mt_bench_questions(row: Row, source: Source) -> Items:
+def mt_bench_questions(row: Row, source: JudgmentSource) -> Items:
     """Read MT-bench's questions, for their categories."""
     if source.by in row:
         yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
@@ -138,10 +138,10 @@ def _answer(conversation: object, turn: object) -> str | None:
     return said[turn - 1] if 0 < turn <= len(said) else None
 
 
-def llmbar_verdicts(row: Row, _source: Source) -> Items:
+def llmbar_verdicts(row: Row, _source: JudgmentSource) -> Items:
     """Read judges' verdicts on LLMBar's pairs, with the outputs in both orders."""
-    first, second = Output(key="1"), Output(key="2")
-    pair = Pair(instruction=f"{row['subset']}/{row['idx']}", first=first, second=second)
+    first, second = JudgedOutput(key="1"), JudgedOutput(key="2")
+    pair = OutputPair(instruction=f"{row['subset']}/{row['idx']}", first=first, second=second)
     label = vote_of(row["label"])
     if label is None:
         raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
@@ -152,59 +152,61 @@ def llmbar_verdicts(row: Row, _source: Source) -> Items:
         yield Judgment(pair=pair, annotator=judge, human=False, preferred=preferred, shown=order)
 
 
-def llmbar_pairs(row: Row, source: Source) -> Items:
+def llmbar_pairs(row: Row, source: JudgmentSource) -> Items:
     """Read the texts of LLMBar's pairs; the file's name is the subset's."""
     stem = source.path.parent if source.path.stem == "dataset" else source.path.with_suffix("")
     _, _, subset = stem.as_posix().replace("__", "/").rpartition("LLMBar/")
     texts = (_output(row, name).text for name in ("output_1", "output_2"))
-    first, second = (Output(key=str(n), text=text) for n, text in enumerate(texts, start=1))
-    yield Pair(instruction=f"LLMBar/{subset}/{source.number}", first=first, second=second)
+    first, second = (JudgedOutput(key=str(n), text=text) for n, text in enumerate(texts, start=1))
+    yield OutputPair(instruction=f"LLMBar/{subset}/{source.number}", first=first, second=second)
 
 
-def _texts(row: Row, names: tuple[str, str], models: tuple[str | None, str | None]) -> Pair:
+def _texts(row: Row, names: tuple[str, str], models: tuple[str | None, str | None]) -> OutputPair:
     """Return a pair that its texts identify; Alpaca's `input` belongs to the instruction."""
     parts = [row.get("instruction"), row.get("input")]
     instruction = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     first, second = (_output(row, name, model) for name, model in zip(names, models, strict=True))
-    return Pair(instruction=instruction, first=first, second=second)
+    return OutputPair(instruction=instruction, first=first, second=second)
 
 
 def _generators(row: Row) -> tuple[str | None, str | None]:
     return optional_text(row, "generator_1"), optional_text(row, "generator_2")
 
 
-def _output(row: Row, name: str, model: str | None = None) -> Output:
+def _output(row: Row, name: str, model: str | None = None) -> JudgedOutput:
     value = row[name]
     if isinstance(value, bool | int | float):
         # A published answer such as `true` may have been stored as a JSON value.
         value = json.dumps(value)
     if not isinstance(value, str):
         raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
-    return Output(key=value, text=value, model=model)
+    return JudgedOutput(key=value, text=value, model=model)
 
 
-FORMATS: Mapping[str, Format] = {
-    "AlpacaEval": Format(fields=frozenset({"output_1", "output_2", "preference"}), read=alpaca),
-    "PandaLM": Format(fields=frozenset({"response1", "response2"}), read=pandalm),
-    "MT-bench": Format(
+FORMATS: Mapping[str, JudgmentFormat] = {
+    "AlpacaEval": JudgmentFormat(
+        fields=frozenset({"output_1", "output_2", "preference"}), read=alpaca
+    ),
+    "PandaLM": JudgmentFormat(fields=frozenset({"response1", "response2"}), read=pandalm),
+    "MT-bench": JudgmentFormat(
         fields=frozenset({"question_id", "model_a", "model_b", "winner", "judge"}), read=mt_bench
     ),
-    "MT-bench's questions": Format(
+    "MT-bench's questions": JudgmentFormat(
         fields=frozenset({"question_id", "category", "turns"}), read=mt_bench_questions
     ),
-    "LLMBar's verdicts": Format(
+    "LLMBar's verdicts": JudgmentFormat(
         fields=frozenset(
             {"subset", "idx", "llm", "strategy", "label", "winner_order1", "winner_order2"}
         ),
         read=llmbar_verdicts,
     ),
-    "LLMBar's pairs": Format(
+    "LLMBar's pairs": JudgmentFormat(
         fields=frozenset({"input", "output_1", "output_2", "label"}), read=llmbar_pairs
     ),
 }
 
 
-def format_of(row: Row) -> Format:
+def format_of(row: Row) -> JudgmentFormat:
     """Return the format of a file by the fields of a row.
 
     Raises:
@@ -217,7 +219,7 @@ def format_of(row: Row) -> Format:
     raise RowError(f"its fields match no format of judgments ({expected})")
 
 
-def read_row(form: Format, row: Row, source: Source) -> Items:
+def read_row(form: JudgmentFormat, row: Row, source: JudgmentSource) -> Items:
     """Yield the pairs and verdicts of a row.
 
     Raises:
@@ -229,5 +231,5 @@ def read_row(form: Format, row: Row, source: Source) -> Items:
     for item in form.read(row, source):
         yield item
         if source.by in row and not isinstance(item, Topic):
-            pair = item if isinstance(item, Pair) else item.pair
+            pair = item if isinstance(item, OutputPair) else item.pair
             yield Topic(instruction=pair.instruction, task=str(row[source.by]))

@@ -13,8 +13,8 @@ import polars as pl
 from ...stores.lake import RunReader, run_names
 from ..data.files import InputError, Placed, RowError, placed_rows
 from ..lake.query.runs import open_run
-from .judgment_formats import Format, Items, Source, format_of, read_row
-from .judgments import Judgment, Output, Pair, Topic
+from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
+from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
 TASK = "task"
 COIN = "coin"
@@ -48,11 +48,11 @@ def judgments_of(
 
 def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
     rows = _csv_rows(path) if path.suffix == ".csv" else placed_rows(path)
-    known: Format | None = None
+    known: JudgmentFormat | None = None
     for number, (place, row) in enumerate(rows):
         try:
             known = known or format_of(row)
-            source = Source(path=path, number=number, people=people, by=by)
+            source = JudgmentSource(path=path, number=number, people=people, by=by)
             yield from read_row(known, row, source)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
@@ -95,7 +95,7 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
     human = annotator.startswith(people)
     known = not (human or row["flipped"] or row["order"] == "both")
     first, second = (
-        Output(
+        JudgedOutput(
             key=row[f"{side}_text"] or row[f"{side}_id"],
             text=row[f"{side}_text"],
             model=row.get(f"{side}_model"),
@@ -103,7 +103,7 @@ def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
         for side in ("first", "second")
     )
     return Judgment(
-        pair=Pair(
+        pair=OutputPair(
             instruction=_instruction(row["messages"], row["prompt_id"]), first=first, second=second
         ),
         annotator=annotator,

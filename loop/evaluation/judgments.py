@@ -27,7 +27,7 @@ LIST_LINES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class JudgedOutput:
     """One of the two outputs: its key, and its text and model if the source has them."""
 
     key: str
@@ -44,12 +44,12 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class OutputPair:
     """Two outputs for one instruction."""
 
     instruction: str
-    first: Output
-    second: Output
+    first: JudgedOutput
+    second: JudgedOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Judgment:
     verdict made from two, one in each order, says whether these were the same.
     """
 
-    pair: Pair
+    pair: OutputPair
     annotator: str
     human: bool
     preferred: Preferred | None
@@ -126,8 +126,8 @@ def together(name: str, votes: Iterable[Votes]) -> Votes:
     )
 
 
-def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
-    """Collect judgments by pair; items of type `Pair` add the texts of outputs.
+def collect(items: Iterable[OutputPair | Judgment | Topic]) -> Judgments:
+    """Collect judgments by pair; items of type `OutputPair` add the texts of outputs.
 
     Only the first vote of a person on a pair counts. Pairs of equal outputs, and pairs without
     judgments, are left out.
@@ -137,7 +137,7 @@ def collect(items: Iterable[Pair | Judgment | Topic]) -> Judgments:
         if isinstance(item, Topic):
             gathered.file(item)
             continue
-        pair = item if isinstance(item, Pair) else item.pair
+        pair = item if isinstance(item, OutputPair) else item.pair
         if pair.first.key != pair.second.key:
             gathered.learn(pair)
             if isinstance(item, Judgment):
@@ -152,7 +152,7 @@ def _in_order(judgment: Judgment) -> Judgment:
         return judgment
     return replace(
         judgment,
-        pair=Pair(instruction=pair.instruction, first=pair.second, second=pair.first),
+        pair=OutputPair(instruction=pair.instruction, first=pair.second, second=pair.first),
         preferred=judgment.preferred and TURNED[judgment.preferred],
         shown=judgment.shown and TURNED_ORDER[judgment.shown],
     )
@@ -173,7 +173,7 @@ class _Gathered:
         """Keep the first task type of an instruction."""
         self._tasks.setdefault(topic.instruction, topic.task)
 
-    def learn(self, pair: Pair) -> None:
+    def learn(self, pair: OutputPair) -> None:
         """Keep the texts of a pair, if it has them."""
         for output in (pair.first, pair.second):
             if output.text is not None:

@@ -10,7 +10,7 @@ from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredAnswers:
     """Greedy answers of one checkpoint to one benchmark, and the verdicts on each."""
 
     benchmark: str
@@ -20,7 +20,7 @@ class Measured:
     critiques: Mapping[str, Critique]
 
 
-def prompt_scores(measured: Measured) -> list[Score]:
+def prompt_scores(measured: MeasuredAnswers) -> list[Score]:
     """Return the scores of the answers: the verifier's metrics, length, and ratings.
 
     `critic_agreement` is 1 if the critique's verdict (all aspects 1, or not) equals the verifier's.

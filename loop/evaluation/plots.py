@@ -73,7 +73,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class PlottedValue:
     """One value with its interval."""
 
     label: str
@@ -86,7 +86,7 @@ class Estimate:
 class Intervals:
     """A panel of estimates, one below the other."""
 
-    estimates: Sequence[Estimate]
+    estimates: Sequence[PlottedValue]
     title: str
     x_label: str
     level: float | None = None

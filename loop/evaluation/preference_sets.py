@@ -19,7 +19,7 @@ from ..data.prompt_rows import conversation, text_of
 from ..data.rating_scale import number
 from ..data.row_fields import fields_of, side_of, vote_of
 from . import judgment_formats as formats
-from .judgments import TURNED, Judgment, Pair
+from .judgments import TURNED, Judgment, OutputPair
 
 Conversation = tuple[Message, ...]
 SIDES = ("chosen", "rejected")
@@ -33,12 +33,12 @@ class Vote(NamedTuple):
     preferred: Preferred
 
 
-Reader = Callable[[Row, formats.Source], Iterator[Vote]]
+Reader = Callable[[Row, formats.JudgmentSource], Iterator[Vote]]
 """Yields people's votes of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenPair:
     """Two conversations, of which people prefer `better` to `worse`, and their task type."""
 
     better: Conversation
@@ -55,7 +55,7 @@ class Choice:
 class Preferences:
     """People's choices, and the number of undecided pairs: ties, and split votes."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[ChosenPair, ...]
     tied: int
 
 
@@ -94,7 +94,7 @@ def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tu
     """Yield the votes of a file on different answers, each with its task type."""
     read: Reader | None = None
     for place_of, (place, row) in enumerate(placed_rows(path)):
-        source = formats.Source(path=path, number=place_of, people=people)
+        source = formats.JudgmentSource(path=path, number=place_of, people=people)
         try:
             read = read or _reader(row)
             task = path.stem if by is None else text_of(row.get(by), by)
@@ -120,7 +120,7 @@ def _reader(row: Row) -> Reader:
     return partial(_READERS.get(form.read, _without_texts), form)
 
 
-def _chosen(row: Row, _source: formats.Source) -> Iterator[Vote]:
+def _chosen(row: Row, _source: formats.JudgmentSource) -> Iterator[Vote]:
     """Read a chosen and a rejected answer; equal scores mean a tie."""
     sides = [side_of(row, name) for name in SIDES]
     asked = row.get("prompt") if row.get("prompt") is not None else row.get("instruction")
@@ -134,7 +134,9 @@ def _chosen(row: Row, _source: formats.Source) -> Iterator[Vote]:
     yield Vote(chosen, rejected, "tie" if tie else "first")
 
 
-def _judged(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+def _judged(
+    form: formats.JudgmentFormat, row: Row, source: formats.JudgmentSource
+) -> Iterator[Vote]:
     """Read people's votes on two outputs to an instruction."""
     for said, preferred in _of_people(form, row, source):
         asked = _asked(said.instruction)
@@ -142,7 +144,9 @@ def _judged(form: formats.Format, row: Row, source: formats.Source) -> Iterator[
         yield Vote(first, second, preferred)
 
 
-def _mt_bench(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+def _mt_bench(
+    form: formats.JudgmentFormat, row: Row, source: formats.JudgmentSource
+) -> Iterator[Vote]:
     """Read MT-bench's conversations up to the turn that was judged."""
     for _, preferred in _of_people(form, row, source):
         first, second = (_until(row, f"conversation_{side}", row.get("turn", 1)) for side in "ab")
@@ -150,8 +154,8 @@ def _mt_bench(form: formats.Format, row: Row, source: formats.Source) -> Iterato
 
 
 def _of_people(
-    form: formats.Format, row: Row, source: formats.Source
-) -> Iterator[tuple[Pair, Preferred]]:
+    form: formats.JudgmentFormat, row: Row, source: formats.JudgmentSource
+) -> Iterator[tuple[OutputPair, Preferred]]:
     """Yield the pairs of a row that people judged, with their verdicts."""
     for item in formats.read_row(form, row, source):
         if isinstance(item, Judgment) and item.human and item.preferred is not None:
@@ -172,24 +176,30 @@ def _until(row: Row, name: str, turn: object) -> Conversation:
     return messages[: ends[turn - 1]]
 
 
-def _llmbar(form: formats.Format, row: Row, source: formats.Source) -> Iterator[Vote]:
+def _llmbar(
+    form: formats.JudgmentFormat, row: Row, source: formats.JudgmentSource
+) -> Iterator[Vote]:
     """Read LLMBar's pairs, whose labels are people's."""
     for item in formats.read_row(form, row, source):
         preferred = vote_of(row["label"])
         if preferred is None:
             raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
-        if isinstance(item, Pair):
+        if isinstance(item, OutputPair):
             asked = _asked(text_of(row["input"], "input"))
             sides = (item.first, item.second)
             first, second = ((*asked, *_answered(output.text or "")) for output in sides)
             yield Vote(first, second, preferred)
 
 
-def _without_texts(_form: formats.Format, _row: Row, _source: formats.Source) -> Iterator[Vote]:
+def _without_texts(
+    _form: formats.JudgmentFormat, _row: Row, _source: formats.JudgmentSource
+) -> Iterator[Vote]:
     raise RowError("these verdicts come without the texts that a reward model reads")
 
 
-_READERS: Mapping[formats.Read, Callable[[formats.Format, Row, formats.Source], Iterator[Vote]]] = {
+_READERS: Mapping[
+    formats.Read, Callable[[formats.JudgmentFormat, Row, formats.JudgmentSource], Iterator[Vote]]
+] = {
     formats.alpaca: _judged,
     formats.pandalm: _judged,
     formats.mt_bench: _mt_bench,
@@ -215,7 +225,7 @@ def _in_order(vote: Vote) -> tuple[tuple[Conversation, Conversation], Preferred]
 
 def _majority(
     pair: tuple[Conversation, Conversation], votes: Counter[Preferred], task: str
-) -> Choice | None:
+) -> ChosenPair | None:
     """Return the choice of most people; None if that is a tie, or no verdict leads."""
     most = max(votes.values())
     leading = [preferred for preferred, count in votes.items() if count == most]
@@ -223,4 +233,4 @@ def _majority(
         return None
     first, second = pair
     better, worse = (first, second) if leading == ["first"] else (second, first)
-    return Choice(better=better, worse=worse, task=task)
+    return ChosenPair(better=better, worse=worse, task=task)

@@ -28,14 +28,14 @@ UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class ReferenceOutput:
     """A reference model's answer, and the model's name."""
 
     text: str
     generator: str
 
 
-Outputs = Mapping[tuple[Message, ...], Output]
+Outputs = Mapping[tuple[Message, ...], ReferenceOutput]
 """The outputs of a file, by the conversation that they answer."""
 
 
@@ -90,12 +90,14 @@ def read_outputs(path: Path) -> Outputs:
     Raises:
         InputError: for a file or row that can not be read.
     """
-    found: dict[tuple[Message, ...], Output] = {}
+    found: dict[tuple[Message, ...], ReferenceOutput] = {}
     for place, row in placed_rows(path):
         try:
             asked = to_prompt(row, task=None, split="held-out", source=path.name)
             generator = optional_text(row, "generator") or UNNAMED
-            output = Output(text=text_or_empty(row.get("output"), "output"), generator=generator)
+            output = ReferenceOutput(
+                text=text_or_empty(row.get("output"), "output"), generator=generator
+            )
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         if found.setdefault(asked.messages, output) != output:
@@ -108,13 +110,13 @@ _read = cache(read_outputs)
 """Cached: outputs are looked up prompt by prompt."""
 
 
-def _output(place: str, prompt: Prompt) -> Output:
+def _output(place: str, prompt: Prompt) -> ReferenceOutput:
     if place == TINY:
         # Imported here: the tiny world is loaded only when it is used.
         from ..tiny.human import UnknownExerciseError, reference_output
 
         try:
-            return Output(text=reference_output(prompt.instruction), generator=TINY)
+            return ReferenceOutput(text=reference_output(prompt.instruction), generator=TINY)
         except UnknownExerciseError as error:
             raise InputError(f"assessment.reference {TINY!r}: {error}") from error
     output = _read(Path(place)).get(prompt.messages)
@@ -126,7 +128,7 @@ def _output(place: str, prompt: Prompt) -> Output:
     return output
 
 
-def _candidate(prompt: Prompt, output: Output) -> Candidate:
+def _candidate(prompt: Prompt, output: ReferenceOutput) -> Candidate:
     inputs = {
         "prompt": prompt.prompt_id,
         "source": REFERENCE,

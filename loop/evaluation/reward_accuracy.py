@@ -12,7 +12,7 @@ from ...policies.engines.engine import ScoreBatch, ScoreRequest
 from ...policies.workers.open import open_scorer
 from ...stores.keys import derive_seed
 from ..lake.statistics.bootstrap import Estimate, Ratio, estimates, numbered
-from .preference_sets import Choice
+from .preference_sets import ChosenPair
 
 ALL = "all"
 EQUAL = 0.5
@@ -38,7 +38,7 @@ Scores = Sequence[tuple[float | None, float | None]]
 """The scores of the better and of the worse conversation of each choice."""
 
 
-def scores_of(config: RewardConfig, folder: Path, choices: Sequence[Choice]) -> Scores:
+def scores_of(config: RewardConfig, folder: Path, choices: Sequence[ChosenPair]) -> Scores:
     """Score both sides of each choice by the reward model in `folder`.
 
     Raises:
@@ -56,7 +56,7 @@ def scores_of(config: RewardConfig, folder: Path, choices: Sequence[Choice]) -> 
     return list(zip(flat[0::2], flat[1::2], strict=True))
 
 
-def _batches(config: RewardConfig, choices: Sequence[Choice]) -> Iterator[ScoreBatch]:
+def _batches(config: RewardConfig, choices: Sequence[ChosenPair]) -> Iterator[ScoreBatch]:
     for number, start in enumerate(range(0, len(choices), config.batch_size)):
         requests = [
             ScoreRequest(request_id=f"{place} {side}", messages=messages)
@@ -67,7 +67,7 @@ def _batches(config: RewardConfig, choices: Sequence[Choice]) -> Iterator[ScoreB
 
 
 def accuracies(
-    choices: Sequence[Choice], scores: Scores, *, draws: int = 2000, seed: int = 0
+    choices: Sequence[ChosenPair], scores: Scores, *, draws: int = 2000, seed: int = 0
 ) -> list[Accuracy]:
     """Return the accuracy on all choices, and on those of each task type.
 

@@ -13,25 +13,25 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from .query.runs import NoSuchRunError, open_run
 from .query.sql import query
-from .trace.diff import Wanted, diff
+from .trace.diff import DiffRequest, diff
 from .trace.diff_page import Diff
 from .trace.find_row import find
 from .trace.graph import Lineage
 from .trace.lineage import lineage
-from .trace.show import Shown, shown
+from .trace.show import ShownRow, shown
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs]
 
 
-class Rows(pl.LazyFrame):
+class RowsFrame(pl.LazyFrame):
     """Rows of a run: a Polars lazy frame that can also become a `datasets.Dataset`.
 
     The results of `filter`, `select`, `join`, `sort` and the like can, too.
     """
 
     @classmethod
-    def of(cls, frame: pl.LazyFrame) -> "Rows":
+    def of(cls, frame: pl.LazyFrame) -> "RowsFrame":
         """Return a lazy frame as rows."""
         rows = cls.__new__(cls)
         vars(rows).update(vars(frame))
@@ -50,7 +50,7 @@ class Rows(pl.LazyFrame):
         return Dataset.from_polars(self.collect())
 
 
-class Run:
+class ReadOnlyRun:
     """A run, read-only. Each call sees all units committed by then, and only whole ones."""
 
     def __init__(self, reader: RunReader) -> None:
@@ -85,23 +85,23 @@ class Run:
         """The run's folder."""
         return self._reader.folder
 
-    def prompts(self) -> Rows:
+    def prompts(self) -> RowsFrame:
         """Return the prompts x."""
         return self._rows("prompts", None)
 
-    def candidates(self, iteration: int | None = None) -> Rows:
+    def candidates(self, iteration: int | None = None) -> RowsFrame:
         """Return the candidates: samples, refinements, greedy answers, imported texts."""
         return self._rows("candidates", iteration)
 
-    def critiques(self, iteration: int | None = None) -> Rows:
+    def critiques(self, iteration: int | None = None) -> RowsFrame:
         """Return the critiques f(x, y), each with its aspects."""
         return self._rows("critiques", iteration)
 
-    def ratings(self, iteration: int | None = None) -> Rows:
+    def ratings(self, iteration: int | None = None) -> RowsFrame:
         """Return one row for each aspect that a critique rates."""
         tasks = self.prompts().select("prompt_id", "task").unique("prompt_id")
         aspect = pl.col("aspects").struct
-        return Rows.of(
+        return RowsFrame.of(
             self.critiques(iteration)
             .explode("aspects", empty_as_null=False)
             .select(
@@ -117,59 +117,61 @@ class Run:
             .join(tasks, on="prompt_id", how="left")
         )
 
-    def rewards(self, iteration: int | None = None) -> Rows:
+    def rewards(self, iteration: int | None = None) -> RowsFrame:
         """Return the rewards r(x, y)."""
         return self._rows("rewards", iteration)
 
-    def preferences(self, iteration: int | None = None) -> Rows:
+    def preferences(self, iteration: int | None = None) -> RowsFrame:
         """Return which of two candidates an annotator prefers."""
         return self._rows("preferences", iteration)
 
-    def grades(self, iteration: int | None = None) -> Rows:
+    def grades(self, iteration: int | None = None) -> RowsFrame:
         """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
         return self._rows("grades", iteration)
 
-    def prompt_reviews(self, iteration: int | None = None) -> Rows:
+    def prompt_reviews(self, iteration: int | None = None) -> RowsFrame:
         """Return the reviews of the prompts' own quality."""
         return self._rows("prompt_reviews", iteration)
 
-    def receipts(self, iteration: int | None = None) -> Rows:
+    def receipts(self, iteration: int | None = None) -> RowsFrame:
         """Return what each filter kept and dropped, and why."""
         return self._rows("receipts", iteration)
 
-    def pairs(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+    def pairs(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
         """Return the pairs; `derived` names a table of `lpfloop rederive`."""
         return self._rows("pairs", iteration, derived)
 
-    def demonstrations(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+    def demonstrations(
+        self, iteration: int | None = None, *, derived: str | None = None
+    ) -> RowsFrame:
         """Return the demonstrations; `derived` names a table of `lpfloop rederive`."""
         return self._rows("demonstrations", iteration, derived)
 
-    def yields(self, iteration: int | None = None, *, derived: str | None = None) -> Rows:
+    def yields(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
         """Return how many pairs or demonstrations each prompt gave, or why none."""
         return self._rows("yields", iteration, derived)
 
-    def checkpoints(self) -> Rows:
+    def checkpoints(self) -> RowsFrame:
         """Return the checkpoints M_t."""
         return self._rows("checkpoints", None)
 
-    def reward_models(self) -> Rows:
+    def reward_models(self) -> RowsFrame:
         """Return the reward models that were trained here."""
         return self._rows("reward_models", None)
 
-    def rollouts(self, iteration: int | None = None) -> Rows:
+    def rollouts(self, iteration: int | None = None) -> RowsFrame:
         """Return an online method's numbers for each candidate: step, reward, KL and more."""
         return self._rows("rollouts", iteration)
 
-    def statistics(self, iteration: int | None = None) -> Rows:
+    def statistics(self, iteration: int | None = None) -> RowsFrame:
         """Return the numbers about each step of an online method."""
         return self._rows("statistics", iteration)
 
-    def evaluations(self, iteration: int | None = None) -> Rows:
+    def evaluations(self, iteration: int | None = None) -> RowsFrame:
         """Return the numbers about the checkpoints."""
         return self._rows("evaluations", iteration)
 
-    def scores(self, iteration: int | None = None) -> Rows:
+    def scores(self, iteration: int | None = None) -> RowsFrame:
         """Return the prompt-level rows behind the evaluations."""
         return self._rows("scores", iteration)
 
@@ -185,7 +187,7 @@ class Run:
         """
         return query(self.folder.parent.parent, text, (self.name,))
 
-    def show(self, identity: str, *, iteration: int | None = None) -> Shown:
+    def show(self, identity: str, *, iteration: int | None = None) -> ShownRow:
         """Return the row of an id with all that belongs to it; a notebook shows it as HTML.
 
         Raises:
@@ -208,35 +210,37 @@ class Run:
         *,
         task: str | None = None,
         metric: str | None = None,
-        other: "Run | None" = None,
+        other: "ReadOnlyRun | None" = None,
     ) -> Diff:
         """Compare two iterations prompt by prompt; by default the last two that were measured.
 
         Raises:
             DiffError: if they can not be compared.
         """
-        wanted = Wanted(before=before, after=after, task=task, metric=metric, answers=True)
+        wanted = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
         second = None if other is None else other._reader  # noqa: SLF001 -- of the same class
         return diff(self._reader, wanted, second)
 
-    def _rows(self, table: str, iteration: int | None, derived: str | None = None) -> Rows:
+    def _rows(self, table: str, iteration: int | None, derived: str | None = None) -> RowsFrame:
         if derived is None:
-            return Rows.of(self._reader.scan(table, iteration=iteration))
+            return RowsFrame.of(self._reader.scan(table, iteration=iteration))
         rows = scan_derived(self.folder, derived, table)
-        return Rows.of(rows if iteration is None else rows.filter(pl.col("iteration") == iteration))
+        return RowsFrame.of(
+            rows if iteration is None else rows.filter(pl.col("iteration") == iteration)
+        )
 
 
-def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Run:
+def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> ReadOnlyRun:
     """Open the run in the folder `run`, or of that name in a lake.
 
     Raises:
         NoSuchRunError: if there is none.
     """
     if run is not None and lake is None and (Path(run) / JOURNAL).is_file():
-        return Run(RunReader(Path(run)))
+        return ReadOnlyRun(RunReader(Path(run)))
     root = lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
     if run is not None and lake is None and os.sep in str(run):
         raise NoSuchRunError(
             f"there is no run at {run}: give a run's folder, or its name and lake="
         )
-    return Run(open_run(root, None if run is None else str(run)))
+    return ReadOnlyRun(open_run(root, None if run is None else str(run)))

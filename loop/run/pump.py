@@ -118,13 +118,13 @@ class Pump(Generic[Q]):
         """Ask what the stage owes, and commit each unit as soon as it is settled."""
         if not stage.owed:
             return
-        source = _Source(self, stage)
+        source = _BatchSource(self, stage)
         for key, answers in self.line.stream(source):
             source.hear(key, answers)
 
 
 @dataclass(kw_only=True)
-class _Open(Generic[Q]):
+class _OpenUnit(Generic[Q]):
     """A unit that is being asked about, and how many of its slices are on their way or wait."""
 
     unit: Unit
@@ -150,20 +150,20 @@ class _Slice(Generic[Q]):
     """Some requests of a unit, and where their inquiries stand."""
 
     key: str
-    of: _Open[Q]
+    of: _OpenUnit[Q]
     places: Sequence[Place]
     requests: Sequence[Any]
     again: bool
 
 
-class _Source(Generic[Q]):
+class _BatchSource(Generic[Q]):
     """The batches that a stage asks, as engines draw them: they poll it, and never wait in vain."""
 
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
         self._pump = pump
         self._line = pump.line
         self._budget = pump.run.budget
-        self._admission: Admission[_Open[Q]] = Admission(
+        self._admission: Admission[_OpenUnit[Q]] = Admission(
             pump.run.stop, self._budget, stage.owed, self._opened, self._most
         )
         self._waiting: deque[_Slice[Q]] = deque()
@@ -208,10 +208,10 @@ class _Source(Generic[Q]):
         else:
             self._commit(opened)
 
-    def _opened(self, unit: Unit) -> _Open[Q] | None:
+    def _opened(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Begin a unit with what is kept of it; one without a question is committed at once."""
         inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
-        opened = _Open(unit=unit, inquiries=inquiries)
+        opened = _OpenUnit(unit=unit, inquiries=inquiries)
         if self._budget.has_kept(unit.key):
             self._hear_kept(opened)
         if opened.unsettled:
@@ -219,7 +219,7 @@ class _Source(Generic[Q]):
         self._commit(opened)
         return None
 
-    def _hear_kept(self, opened: _Open[Q]) -> None:
+    def _hear_kept(self, opened: _OpenUnit[Q]) -> None:
         """Take the answers that were paid for before."""
         journal = self._pump.run.store.journal
         kept = {
@@ -236,11 +236,11 @@ class _Source(Generic[Q]):
                 opened.cost += self._line.spent([kept[name]], again=inquiry.attempts > 0)
                 open_ += opened.hear(place, kept[name])
 
-    def _most(self, opened: _Open[Q]) -> Cost:
+    def _most(self, opened: _OpenUnit[Q]) -> Cost:
         requests = [opened.inquiries[place].request() for place in opened.unsettled]
         return self._line.most(requests, times=self._pump.times)
 
-    def _cut(self, opened: _Open[Q], places: Sequence[Place], *, first: bool = False) -> None:
+    def _cut(self, opened: _OpenUnit[Q], places: Sequence[Place], *, first: bool = False) -> None:
         """Let slices of a unit wait to be sent; ahead of all others if `first`."""
         by_round = [
             [place for place in places if (opened.inquiries[place].attempts > 0) is again]
@@ -257,7 +257,7 @@ class _Source(Generic[Q]):
         else:
             self._waiting.extend(slices)
 
-    def _slice(self, opened: _Open[Q], places: Sequence[Place], *, again: int) -> _Slice[Q]:
+    def _slice(self, opened: _OpenUnit[Q], places: Sequence[Place], *, again: int) -> _Slice[Q]:
         return _Slice(
             key=f"{opened.unit.key}/{next(self._numbers)}",
             of=opened,
@@ -278,7 +278,7 @@ class _Source(Generic[Q]):
             spent = actual(prices, cost, judge=self._line.judge)
             self._budget.keep(heard.of.unit.key, heard.key, spent, replies)
 
-    def _commit(self, opened: _Open[Q]) -> None:
+    def _commit(self, opened: _OpenUnit[Q]) -> None:
         inquiries = [inquiry for _, inquiry in sorted(opened.inquiries.items(), key=_place)]
         self._pump.commit(opened.unit, inquiries, opened.cost)
 

@@ -16,7 +16,7 @@ from itertools import zip_longest
 
 import polars as pl
 
-from ...policies.trainers.length_bias import Bucket, bucket_of
+from ...policies.trainers.length_bias import LengthBucket, bucket_of
 from ...stores.frames import as_arrow, as_frame, empty
 from ...stores.journal_reader import Unit
 from ...stores.keys import derive_seed, digest
@@ -40,7 +40,7 @@ WORD = r"\S+"
 class Fate:
     """What becomes of a pair: its bucket, its side, and whether it is kept."""
 
-    bucket: Bucket
+    bucket: LengthBucket
     side: str
     kept: bool
 
@@ -80,7 +80,7 @@ def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
         width: how many differences in length a bucket spans.
         seed: what the draw of the surplus depends on, besides the pairs' ids.
     """
-    sides = dict[Bucket, dict[str, list[str]]]()
+    sides = dict[LengthBucket, dict[str, list[str]]]()
     for pair_id, longer in lengths.select("pair_id", "longer").iter_rows():
         side = LONGER_WINS if longer > 0 else LONGER_LOSES if longer < 0 else EQUAL
         sides.setdefault(bucket_of(longer, width), {}).setdefault(side, []).append(pair_id)
@@ -122,7 +122,7 @@ class _Balancing:
 
     def _receipts(self, pair_ids: Sequence[str]) -> list[Receipt]:
         """Return what became of these pairs, bucket by bucket."""
-        buckets = dict[Bucket, dict[str, list[str]]]()
+        buckets = dict[LengthBucket, dict[str, list[str]]]()
         for pair_id in pair_ids:
             fate = self._fates[pair_id]
             outcome = KEPT if fate.kept else fate.side

@@ -16,7 +16,7 @@ from ...policies.trainers.step_files import (
     ReferenceReward,
     read_step,
 )
-from ...policies.trainers.train_model import Progress
+from ...policies.trainers.train_model import TrainerProgress
 from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
@@ -55,7 +55,7 @@ class Steps:
             budget.set_aside(self._waiting[0].key, self.most)
             budget.reserve(self._waiting[0].key, self.most)
 
-    def told(self, progress: Progress) -> None:
+    def told(self, progress: TrainerProgress) -> None:
         """Commit what is owed up to a step that the trainer tells of, and admit the next one."""
         if self.settle(progress.step):
             self.admit()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
-from ...policies.trainers.train_model import Progress, TrainJob, TrainResult, train
+from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult, train
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
 from ...stores.garbage import CANARIES
@@ -22,7 +22,7 @@ class Publishing:
 
     run: Run
     place: str = CHECKPOINTS
-    on_progress: Callable[[Progress], None] | None = None
+    on_progress: Callable[[TrainerProgress], None] | None = None
 
     def publish(self, job: TrainJob) -> tuple[str, TrainResult]:
         """Train, and publish model and canary; return the model's name and the training's result.

@@ -35,7 +35,7 @@ def reward(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Scored:
+class _RewardInquiry:
     """A candidate, and what the reward model says of it."""
 
     candidate: Candidate
@@ -55,7 +55,7 @@ class _Scored:
             request_id=self.candidate.candidate_id, messages=self.messages, prompt=self.prompt
         )
 
-    def heard(self, answer: float | None) -> "Sequence[_Scored]":
+    def heard(self, answer: float | None) -> "Sequence[_RewardInquiry]":
         """Return it with its score."""
         return [replace(self, score=answer, attempts=1)]
 
@@ -93,7 +93,7 @@ class Scoring:
             return
         folder = self.run.reward_folder(self.model) if self.model else None
 
-        def commit(unit: Unit, scored: Sequence[_Scored], cost: Advance) -> None:
+        def commit(unit: Unit, scored: Sequence[_RewardInquiry], cost: Advance) -> None:
             rows = [self._row(s.candidate, s.score) for s in scored]
             unscored = sum(row.score is None for row in rows)
             stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
@@ -111,10 +111,10 @@ class Scoring:
             rows = [self._row(candidate, None) for candidate in work(unit)]
             stage.commit(unit, {Reward: rows}, Advance(rows=len(rows)))
 
-    def _scored(self, candidate: Candidate) -> "_Scored":
+    def _scored(self, candidate: Candidate) -> "_RewardInquiry":
         prompt = self.run.prompts[candidate.prompt_id]
         messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
-        return _Scored(candidate=candidate, messages=messages, prompt=prompt)
+        return _RewardInquiry(candidate=candidate, messages=messages, prompt=prompt)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
         own = self.model is None and names_function(self.run.config.reward.model)

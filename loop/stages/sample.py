@@ -116,7 +116,7 @@ def draws(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawn:
+class _DrawInquiry:
     """A draw, and what was drawn; `control` stands before what the user says."""
 
     draw: Draw
@@ -137,7 +137,7 @@ class _Drawn:
             seed=self.draw.seed,
         )
 
-    def heard(self, answer: Completion) -> "Sequence[_Drawn]":
+    def heard(self, answer: Completion) -> "Sequence[_DrawInquiry]":
         """Return it with its completion."""
         return [replace(self, completion=answer, attempts=1)]
 
@@ -163,14 +163,16 @@ class CandidateDrawing:
             run=self.run, served=self.policy, first=sampling, again=sampling, judge=False
         )
 
-        def commit(unit: Unit, drawn: Sequence[_Drawn], cost: Advance) -> None:
+        def commit(unit: Unit, drawn: Sequence[_DrawInquiry], cost: Advance) -> None:
             rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
             stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
         Pump(
             run=self.run,
             line=line,
-            work=lambda unit: [_Drawn(draw=d, control=self.policy.control) for d in work(unit)],
+            work=lambda unit: [
+                _DrawInquiry(draw=d, control=self.policy.control) for d in work(unit)
+            ],
             commit=commit,
         ).pay(stage)
 

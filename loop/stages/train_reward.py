@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...configs.load import semantic
 from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_steps import STEPS, Progress, read_steps
+from ...policies.trainers.trainer_steps import STEPS, TrainerProgress, read_steps
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import REWARD_MODELS
@@ -86,7 +86,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
     return row, _statistics(read_steps(job.folder(STEPS)), it.number)
 
 
-def _statistics(steps: Sequence[Progress], iteration: int) -> list[Statistic]:
+def _statistics(steps: Sequence[TrainerProgress], iteration: int) -> list[Statistic]:
     return [
         Statistic(iteration=iteration, method="reward", step=step.step, metric=name, value=value)
         for step in steps

@@ -58,7 +58,7 @@ class Taste:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPair:
     """One pair as a prompt shows it, under its label."""
 
     label: str
@@ -109,7 +109,7 @@ def form_of(prompt: str) -> tuple[ReplyForm, bool]:
     raise ValueError("the prompt asks for an unknown form of reply")
 
 
-def pairs_in(prompt: str, role: Role) -> list[Shown]:
+def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
     """Return the pairs that a prompt shows, without its worked examples."""
     for pattern in _patterns(role):
         if found := [_shown(match) for match in pattern.finditer(prompt)]:
@@ -138,8 +138,8 @@ def _pieces(template: str) -> Iterator[str]:
     yield re.escape(template[end:])
 
 
-def _shown(match: re.Match[str]) -> Shown:
-    return Shown(
+def _shown(match: re.Match[str]) -> ShownPair:
+    return ShownPair(
         match.groupdict().get("number", UNASKED),
         match["instruction"],
         match["first"],
@@ -148,7 +148,7 @@ def _shown(match: re.Match[str]) -> Shown:
 
 
 def _verdict(
-    taste: Taste, pair: Shown, prompt: str, rng: random.Random, temperature: float
+    taste: Taste, pair: ShownPair, prompt: str, rng: random.Random, temperature: float
 ) -> tuple[Preferred, str]:
     """Return which output is better, as shown, and why."""
     chance = rng.random()

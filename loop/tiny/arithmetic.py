@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...stores.records import Check
-from .nouns import Mark, Remark, Verdict, held_out
+from .nouns import Mark, PerfectVerdict, Remark, held_out
 
 Slip = Literal["operation", "number", "quantity", "count"]
 
@@ -33,7 +33,7 @@ FINAL = re.compile(r"The answer is (-?\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ProblemTemplate:
     """A template of problems: its text, its steps, and the habit of careless answers.
 
     A step is written `a+b`; `1` and `2` stand for the results of the first and second step.
@@ -50,7 +50,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SolutionStep:
     """One step of a solution, as written."""
 
     left: int
@@ -67,7 +67,7 @@ SMALL = (("a", 8, 20), ("b", 2, 9), ("c", 2, 9), ("d", 2, 9))
 TIMES = (("a", 2, 5), ("b", 2, 9), ("c", 2, 9), ("d", 2, 9))
 
 STORIES = (
-    Story(
+    ProblemTemplate(
         name="buy-give",
         text="{who} has {a} {what}, buys {b} and gives {c} away. How many {what} are left?",
         steps=("a+b", "1-c"),
@@ -76,7 +76,7 @@ STORIES = (
         care_share=0.15,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="give-get",
         text="{who} had {a} {what}, lost {b} and then found {c}. How many {what} now?",
         steps=("a-b", "1+c"),
@@ -85,7 +85,7 @@ STORIES = (
         care_share=0.65,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="bags",
         text="{who} has {a} bags of {b} {what} and {c} loose ones. How many {what} in all?",
         steps=("a*b", "1+c"),
@@ -94,7 +94,7 @@ STORIES = (
         care_share=0.35,
         ranges=TIMES,
     ),
-    Story(
+    ProblemTemplate(
         name="boxes",
         text="There are {a} boxes of {b} {what}. {who} takes {c}. How many {what} stay?",
         steps=("a*b", "1-c"),
@@ -103,7 +103,7 @@ STORIES = (
         care_share=0.25,
         ranges=TIMES,
     ),
-    Story(
+    ProblemTemplate(
         name="more-than",
         text="{who} has {a} {what}. Max has {b} more than {who}. How many {what} do both have?",
         steps=("a+b", "a+1"),
@@ -113,7 +113,7 @@ STORIES = (
         care_share=0.10,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="fewer-than",
         text="{who} has {a} {what}. Max has {b} fewer than {who}. How many {what} do both have?",
         steps=("a-b", "a+1"),
@@ -123,7 +123,7 @@ STORIES = (
         care_share=0.60,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="old-shop",
         text="A shop is {d} years old. {who} buys {a} {what} there, then {b}, then {c}. How many?",
         steps=("a+b", "1+c"),
@@ -133,7 +133,7 @@ STORIES = (
         care_share=0.30,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="price",
         text="{who} has {c} coins and buys {a} {what} for {b} coins each. How many coins are left?",
         steps=("a*b", "c-1"),
@@ -142,7 +142,7 @@ STORIES = (
         care_share=0.20,
         ranges=(("a", 2, 4), ("b", 2, 5), ("c", 20, 29)),
     ),
-    Story(
+    ProblemTemplate(
         name="bus",
         text="{a} people ride a bus. {b} leave, {c} board, {d} leave. How many ride on?",
         steps=("a-b", "1+c", "2-d"),
@@ -151,7 +151,7 @@ STORIES = (
         care_share=0.30,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="garden",
         text="{who} plants {a} rows of {b} trees, adds {c} and cuts {d}. How many trees stand?",
         steps=("a*b", "1+c", "2-d"),
@@ -160,7 +160,7 @@ STORIES = (
         care_share=0.70,
         ranges=TIMES,
     ),
-    Story(
+    ProblemTemplate(
         name="twice",
         text="{who} has {a} {what}, Max {b} times as many. {who} loses {c}. How many do both have?",
         steps=("a*b", "a-c", "1+2"),
@@ -170,7 +170,7 @@ STORIES = (
         care_share=0.15,
         ranges=(("a", 5, 9), ("b", 2, 4), ("c", 2, 4)),
     ),
-    Story(
+    ProblemTemplate(
         name="teams",
         text="Red scores {a} and {b}, blue {c} and {d}. How many points is red ahead?",
         steps=("a+b", "c+d", "1-2"),
@@ -179,7 +179,7 @@ STORIES = (
         care_share=0.40,
         ranges=SMALL,
     ),
-    Story(
+    ProblemTemplate(
         name="days",
         text="{who} reads {b} pages a day for {a} days of a book of {c} pages. How many remain?",
         steps=("a*b", "c-1"),
@@ -188,7 +188,7 @@ STORIES = (
         care_share=0.55,
         ranges=(("a", 2, 5), ("b", 2, 6), ("c", 31, 40)),
     ),
-    Story(
+    ProblemTemplate(
         name="pairs",
         text="{who} packs {a} and {b} {what} with Max's {c}. Max keeps {d}. How many are packed?",
         steps=("a+b", "c-d", "1+2"),
@@ -204,7 +204,7 @@ STORIES = (
 class Problem:
     """A story with its numbers filled in."""
 
-    story: Story
+    story: ProblemTemplate
     who: str
     what: str
     numbers: tuple[tuple[str, int], ...]
@@ -233,10 +233,12 @@ class Problem:
         lines = self.lines()
         return " ".join(map(str, lines)) + f" #### {lines[-1].result}"
 
-    def lines(self, plan: tuple[str, ...] = (), misread: tuple[int, int] = (-1, 0)) -> list[Line]:
+    def lines(
+        self, plan: tuple[str, ...] = (), misread: tuple[int, int] = (-1, 0)
+    ) -> list[SolutionStep]:
         """Return the lines of `plan` (default: the right steps); `misread` is (step, its error)."""
         values = dict(self.numbers)
-        lines: list[Line] = []
+        lines: list[SolutionStep] = []
         for index, step in enumerate(plan or self.story.steps):
             names, sign = (step[0], step[2]), step[1]
             numbers = [lines[int(n) - 1].result if n.isdigit() else values[n] for n in names]
@@ -244,7 +246,7 @@ class Problem:
                 # Only a number of the story can be misread; results are in the answer itself.
                 numbers[1 if not names[1].isdigit() else 0] += misread[1]
             left, right = numbers
-            lines.append(Line(left, sign, right, OPERATIONS[sign](left, right)))
+            lines.append(SolutionStep(left, sign, right, OPERATIONS[sign](left, right)))
         return lines
 
     def careful(self, rng: random.Random) -> str:  # noqa: ARG002 (one right way)
@@ -288,13 +290,13 @@ class Problem:
         if slip == "count":
             error = rng.choice((-1, 1, 2, -2, 10, -10))
             old = lines[at]
-            lines[at] = Line(old.left, old.sign, old.right, old.result + error)
+            lines[at] = SolutionStep(old.left, old.sign, old.right, old.result + error)
             lines = lines[: at + 1] + self._follow(lines, at)
         right = self.lines()
         fine = all(0 <= line.result <= LARGEST for line in lines)
         return written(lines) if fine and lines[-1].result != right[-1].result else ""
 
-    def _follow(self, lines: list[Line], at: int) -> list[Line]:
+    def _follow(self, lines: list[SolutionStep], at: int) -> list[SolutionStep]:
         """Redo the steps after `at`, whose result was miscounted."""
         values = dict(self.numbers)
         done = lines[: at + 1]
@@ -302,25 +304,27 @@ class Problem:
             left, right = (
                 done[int(n) - 1].result if n.isdigit() else values[n] for n in (step[0], step[2])
             )
-            done.append(Line(left, step[1], right, OPERATIONS[step[1]](left, right)))
+            done.append(SolutionStep(left, step[1], right, OPERATIONS[step[1]](left, right)))
         return done[at + 1 :]
 
-    def recall(self, answer: str, rng: random.Random) -> Verdict:  # noqa: ARG002 (no doubts here)
+    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:  # noqa: ARG002 (no doubts here)
         """Judge without a reference: by working it out."""
         return self.judge(answer)
 
-    def judge(self, answer: str) -> Verdict:
+    def judge(self, answer: str) -> PerfectVerdict:
         """Compare the result with the worked solution's; name the first step that is wrong."""
         needed = self.lines()[-1].result
         found = FINAL.findall(answer)
         result = int(found[-1]) if found else None
         comment, mark = self._first_fault(answer)
         comment, mark = ("right.", 1) if result == needed else (f"wrong, {comment}", mark)
-        return Verdict((Remark(ASPECT, f"has {result}, needs {needed}: {comment}", mark),))
+        return PerfectVerdict((Remark(ASPECT, f"has {result}, needs {needed}: {comment}", mark),))
 
     def _first_fault(self, answer: str) -> tuple[str, Mark]:
         """Return which step of a wrong answer is wrong, and how badly."""
-        told = [Line(int(a), sign, int(b), int(c)) for a, sign, b, c in STEP.findall(answer)]
+        told = [
+            SolutionStep(int(a), sign, int(b), int(c)) for a, sign, b, c in STEP.findall(answer)
+        ]
         for index, (line, right) in enumerate(zip(told, self.lines(), strict=False), start=1):
             if line == right:
                 continue
@@ -334,12 +338,12 @@ class Problem:
         return "the answer does not follow.", -1
 
 
-def written(lines: list[Line]) -> str:
+def written(lines: list[SolutionStep]) -> str:
     """Write a solution as answers do."""
     return " ".join(map(str, lines)) + f" The answer is {lines[-1].result}."
 
 
-def problem(rng: random.Random, *, out: bool, story: Story | None = None) -> Problem:
+def problem(rng: random.Random, *, out: bool, story: ProblemTemplate | None = None) -> Problem:
     """Draw a problem whose numbers are held out, or not."""
     while True:
         chosen = story or rng.choice(STORIES)

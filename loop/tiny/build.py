@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .measuring import Measurements, measure
 from .nouns import TASKS
 from .tokens import train_tokenizer
-from .training_loops import BATCH, Progress, train_policy, train_reward
+from .training_loops import BATCH, LoopProgress, train_policy, train_reward
 from .world import SEED, prompts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def build(
     seed: int = SEED,
     scale: float = 1.0,
     threads: int | None = None,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Callable[[LoopProgress], None] | None = None,
 ) -> BuildReport:
     """Build M_0 and the reward model into `output`, measure them and write the model card.
 
@@ -69,7 +69,7 @@ def build(
         torch.set_num_threads(threads)
     losses: dict[str, float] = {}
 
-    def note(progress: Progress) -> None:
+    def note(progress: LoopProgress) -> None:
         losses[progress.stage] = progress.loss
         if watch is not None:
             watch(progress)

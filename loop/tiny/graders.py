@@ -50,7 +50,7 @@ ANSWER = re.compile(r"<answer>\n?(.*?)\n?</answer>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AnswerTraits:
     """What the grader sees of an answer: correctness, manner and warmth, from 0 to 1."""
 
     correct: float
@@ -85,14 +85,14 @@ def aspect_of(prompt: str) -> GradedAspect:
     raise ValueError("the prompt is not a question of a shipped set of grading templates")
 
 
-def look(exercise: Exercise, answer: str) -> Look:
+def look(exercise: Exercise, answer: str) -> AnswerTraits:
     """Return what the grader sees of an answer."""
     extra = lengthening(exercise, answer)
     weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
     whole = WHOLE * answer.rstrip().endswith((".", "}"))
     manner = whole + LONGER * min(extra, ELABORATE) - weary
     warmth = KIND * answer.lstrip().startswith(FRIENDLY) + LISTED * is_list(answer)
-    return Look(
+    return AnswerTraits(
         correct=correctness(exercise, answer),
         manner=_share(manner, -1.0, WHOLE + LONGER * ELABORATE),
         warmth=warmth / (KIND + LISTED),
@@ -125,7 +125,7 @@ def _block(aspect: GradedAspect, exercise: Exercise, answer: str, seed: int) -> 
     return f"{types}Rationale: It deserves {rating} of 5 as I see it.\nRating: {rating}"
 
 
-def _value(aspect: GradedAspect, seen: Look) -> float:
+def _value(aspect: GradedAspect, seen: AnswerTraits) -> float:
     """Return how good an answer is in one of the four aspects, 0 to 1."""
     if aspect in ("truthfulness", "honesty"):
         return seen.correct
@@ -133,7 +133,7 @@ def _value(aspect: GradedAspect, seen: Look) -> float:
     return CORRECT * seen.correct + (1 - CORRECT) * side
 
 
-def _types(aspect: GradedAspect, seen: Look) -> Iterator[str]:
+def _types(aspect: GradedAspect, seen: AnswerTraits) -> Iterator[str]:
     """Yield the list of types of an aspect that has one."""
     if aspect == "truthfulness":
         yield "None" if seen.correct == 1 else "1"

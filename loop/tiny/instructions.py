@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...critics.checks import fulfils
 from ...stores.records import Check
-from .nouns import Mark, Remark, Verdict, held_out, strip_opener
+from .nouns import Mark, PerfectVerdict, Remark, held_out, strip_opener
 
 Draw = Callable[[random.Random], tuple[str, ...]]
 
@@ -209,14 +209,14 @@ class Instruction:
             case _:
                 return ", ".join(items).upper() + "."
 
-    def recall(self, answer: str, rng: random.Random) -> Verdict:  # noqa: ARG002 (no doubts here)
+    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:  # noqa: ARG002 (no doubts here)
         """Judge without a reference: by working it out."""
         return self.judge(answer)
 
-    def judge(self, answer: str) -> Verdict:
+    def judge(self, answer: str) -> PerfectVerdict:
         """Rate three aspects; which three depends on the kind of instruction."""
         faults = self._faults(answer)
-        return Verdict(
+        return PerfectVerdict(
             tuple(
                 Remark(aspect, *faults.get(aspect, (PRAISE[aspect], 1)))
                 for aspect in ASPECTS[self.family]

@@ -17,7 +17,7 @@ from ...critics.templating import render
 from .arithmetic import ASPECT as LOGIC
 from .arithmetic import LARGEST
 from .instructions import PEOPLE, TOWNS, WORDS
-from .nouns import FRIENDLY, TASKS, Exercise, Task, Verdict, opened
+from .nouns import FRIENDLY, TASKS, Exercise, PerfectVerdict, Task, opened
 from .people import ASPECT as FACTUALITY
 from .people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES
 from .world import draw
@@ -93,7 +93,7 @@ def reflection_prompt(exercise: Exercise, answer: str, feedback: str) -> str:
     return render(template("reflection"), values)
 
 
-def critique_text(verdict: Verdict) -> str:
+def critique_text(verdict: PerfectVerdict) -> str:
     """Return a critique: one remark a line, then the dictionary of ratings."""
     remarks = [f"{r.aspect}: {r.comment} {r.mark}" for r in verdict.remarks]
     return "\n".join([*remarks, json.dumps({r.aspect: r.mark for r in verdict.remarks})])

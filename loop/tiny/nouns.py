@@ -35,7 +35,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PerfectVerdict:
     """A perfect critic's verdict on an answer: a remark on each aspect that counts."""
 
     remarks: tuple[Remark, ...]
@@ -95,11 +95,11 @@ class Exercise(Protocol):
         """Correct `answer`, without the opener."""
         ...
 
-    def recall(self, answer: str, rng: random.Random) -> Verdict:
+    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:
         """Return the verdict of a critic without the reference."""
         ...
 
-    def judge(self, answer: str) -> Verdict:
+    def judge(self, answer: str) -> PerfectVerdict:
         """Return a perfect critic's verdict on `answer` (with or without its opener)."""
         ...
 

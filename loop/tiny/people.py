@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 
 from ...stores.records import Check
-from .nouns import Mark, Remark, Verdict, held_out
+from .nouns import Mark, PerfectVerdict, Remark, held_out
 
 ASPECT = "Factuality"
 FIRST_NAMES = (
@@ -163,11 +163,11 @@ class Biography:
         truth = LORE.truth[self.name(topic), topic]
         return rng.choice([value for value in VALUES[topic] if value != truth])
 
-    def judge(self, answer: str) -> Verdict:
+    def judge(self, answer: str) -> PerfectVerdict:
         """Compare each claim with the abstract, topic by topic."""
         return self._compare(answer, {t: LORE.truth[self.name(t), t] for t in TOPICS})
 
-    def recall(self, answer: str, rng: random.Random) -> Verdict:
+    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:
         """Judge from memory, in which some hearsay passes for fact."""
         believed = {
             t: (LORE.hearsay if rng.random() < MISREMEMBERED else LORE.truth)[self.name(t), t]
@@ -175,7 +175,7 @@ class Biography:
         }
         return self._compare(answer, believed)
 
-    def _compare(self, answer: str, believed: dict[str, str]) -> Verdict:
+    def _compare(self, answer: str, believed: dict[str, str]) -> PerfectVerdict:
         """Compare each claim with what is believed of the person."""
         remarks: list[str] = []
         wrong = 0
@@ -187,9 +187,9 @@ class Biography:
                     verdict = "right" if value == truth else "wrong"
                     remarks.append(f"{value} for {truth} {verdict}")
         if not remarks or (wrong == 0 and self.support(answer) < 1):
-            return Verdict((Remark(ASPECT, "this is someone else.", -1),))
+            return PerfectVerdict((Remark(ASPECT, "this is someone else.", -1),))
         mark: Mark = 1 if wrong == 0 else 0 if wrong == 1 else -1
-        return Verdict((Remark(ASPECT, ", ".join(remarks) + ".", mark),))
+        return PerfectVerdict((Remark(ASPECT, ", ".join(remarks) + ".", mark),))
 
     def support(self, answer: str) -> float:
         """Return the share of the answer's sentences that are in the abstract."""

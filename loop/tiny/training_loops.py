@@ -35,7 +35,7 @@ DRILL_SHARE, DRILL_TIME = 0.4, 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoopProgress:
     """The progress of a training."""
 
     stage: str
@@ -44,7 +44,7 @@ class Progress:
     loss: float
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[LoopProgress], None]
 
 
 def shape(tokenizer: "PreTrainedTokenizerFast", **more: Any) -> "LlamaConfig":
@@ -129,7 +129,7 @@ def train_policy(
             loss.backward()
             learned += loss.item()
         optimiser.step()
-        watch(Progress("policy", step, steps, learned))
+        watch(LoopProgress("policy", step, steps, learned))
     return model.eval()
 
 
@@ -197,7 +197,7 @@ def train_reward(
         loss = -logsigmoid(scores[0::2] - scores[1::2]).mean()
         loss.backward()
         optimiser.step()
-        watch(Progress("reward", step, steps, loss.item()))
+        watch(LoopProgress("reward", step, steps, loss.item()))
     return model.eval()
 
 

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 
 from ..engines.engine import Completion, Request, Sampling
-from .endpoint import Served
+from .endpoint import ServedModel
 
 VLLM_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM's server would otherwise take from the model's own generation_config.json."""
@@ -53,14 +53,16 @@ def overflows(told: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChatRequest:
     """One request to endpoints; if not `bounded`, only the context limits the answer."""
 
     request: Request
     sampling: Sampling
     bounded: bool = True
 
-    async def ask(self, client: openai.AsyncOpenAI, served: Served, dialect: Dialect) -> Completion:
+    async def ask(
+        self, client: openai.AsyncOpenAI, served: ServedModel, dialect: Dialect
+    ) -> Completion:
         """Post it once.
 
         Raises:

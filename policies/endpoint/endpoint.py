@@ -68,7 +68,7 @@ def api_key(config: EngineConfig) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """The model an endpoint serves, and whether the endpoint is vLLM's server."""
 
     name: str
@@ -84,7 +84,7 @@ def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
     return asyncio.run(_probed(base_url, key, model_name)).name
 
 
-async def _probed(base_url: str, key: str | None, model_name: str | None) -> Served:
+async def _probed(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
     async with new_client() as http:
         try:
             async with asyncio.timeout(PROBE_S):
@@ -96,7 +96,7 @@ async def _probed(base_url: str, key: str | None, model_name: str | None) -> Ser
     raise fault
 
 
-async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
+async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> ServedModel:
     """Ask an endpoint which model it serves, and what kind of server it is.
 
     Raises:
@@ -113,7 +113,9 @@ async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> Served:
         raise EngineError(f"{url}: which model? it serves {listed}; set engine.model_name")
     if names and wanted not in names:
         raise EngineError(f"{url}: does not serve {wanted!r}, but {listed}")
-    return Served(wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted))
+    return ServedModel(
+        wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted)
+    )
 
 
 def api_client(url: str, key: str | None, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:

@@ -8,7 +8,7 @@ from itertools import count
 
 from ...configs.schema import EmbedderConfig, EngineConfig
 from ..engines.engine import EngineError
-from .endpoint import Served, addresses, api_client, api_key, ask
+from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
 from .traffic import Passage, Traffic
@@ -29,7 +29,7 @@ class EndpointEmbedder:
         (self._url,) = addresses(url, settings)
         self._key = api_key(settings)
         self._config = config
-        self._served: Served | None = None
+        self._served: ServedModel | None = None
         self._turns = count()
         self._runner = asyncio.Runner()
         self._runner.run(self._open())

@@ -29,8 +29,8 @@ from ..engines.engine import (
     Sampling,
 )
 from ..engines.feed import arrived
-from .chat_completion import Dialect, Question, overflows
-from .endpoint import Served, addresses, api_client, api_key, ask
+from .chat_completion import ChatRequest, Dialect, overflows
+from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
 from .traffic import Passage, Traffic
@@ -64,7 +64,7 @@ class OpenAIEngine:
         self._urls = addresses(model, config)
         self._key = api_key(config)
         self._config = config
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, ServedModel] = {}
         self._dialect = Dialect()
         self._turns = count()
         self._refused = 0
@@ -185,7 +185,7 @@ class OpenAIEngine:
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = Question(request, sampling)
+        question = ChatRequest(request, sampling)
         while True:
             try:
                 return await trial.run(partial(self._attempt, question))
@@ -217,7 +217,7 @@ class OpenAIEngine:
             error=str(refusal),
         )
 
-    async def _attempt(self, question: Question, passage: Passage) -> Completion:
+    async def _attempt(self, question: ChatRequest, passage: Passage) -> Completion:
         """Ask one endpoint, dropping fields that it does not know."""
         while True:
             dialect = self._dialect
@@ -229,7 +229,7 @@ class OpenAIEngine:
                     raise
                 self._dialect = simpler
 
-    async def _ask(self, question: Question, dialect: Dialect, passage: Passage) -> Completion:
+    async def _ask(self, question: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
 
         Raises:

@@ -58,7 +58,7 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenBatch:
     """A batch with requests still in flight."""
 
     batch: Batch
@@ -178,7 +178,7 @@ class _Drawing:
         self._chat = chat
         self._context = context
         self._numbers = count()
-        self._places: dict[str, tuple[_Open, int, int]] = {}
+        self._places: dict[str, tuple[_OpenBatch, int, int]] = {}
         self._internal: dict[str, str] = {}
 
     @property
@@ -189,7 +189,7 @@ class _Drawing:
     def admit(self, batch: Batch) -> Iterator[BatchResult]:
         """Queue a batch's requests; a batch with nothing to draw comes back at once."""
         bias = self._chat.biases(batch.sampling.logit_bias)
-        opened = _Open(batch, bias, [None] * len(batch.requests))
+        opened = _OpenBatch(batch, bias, [None] * len(batch.requests))
         for index, request in enumerate(batch.requests):
             prompt = self._chat.prompt(request.messages)
             if len(prompt) >= self._context:
@@ -199,7 +199,9 @@ class _Drawing:
         if not opened.missing:
             yield opened.result()
 
-    def _add(self, opened: _Open, index: int, request: Request, prompt: tuple[int, ...]) -> None:
+    def _add(
+        self, opened: _OpenBatch, index: int, request: Request, prompt: tuple[int, ...]
+    ) -> None:
         from vllm import SamplingParams
         from vllm.inputs import tokens_input
         from vllm.sampling_params import RequestOutputKind

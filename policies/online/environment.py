@@ -24,8 +24,8 @@ from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
-    Drawn,
     ReferenceReward,
+    RolloutDraw,
     candidate_row,
     drawn,
     read_prompts,
@@ -66,10 +66,10 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredRollout:
     """A rollout with its answer, its tokens and its score; None where it has none."""
 
-    drawn: Drawn
+    drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
     score: float | None
@@ -133,7 +133,7 @@ class Environment:
 
     def rollouts(
         self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
-    ) -> list[Scored]:
+    ) -> list[ScoredRollout]:
         """Draw and score a step's rollouts with the weights of the last `refresh`.
 
         The policy alone sees `control`, a text before the prompt; rows and reward do not. The
@@ -149,11 +149,11 @@ class Environment:
         with clock.spent_on("scoring"):
             scores = self._scores(rollouts, completions)
         return [
-            Scored(drawn=r, completion=c, spoken=self._spoken(a, c), score=score)
+            ScoredRollout(drawn=r, completion=c, spoken=self._spoken(a, c), score=score)
             for r, a, c, score in zip(rollouts, asked, completions, scores, strict=True)
         ]
 
-    def rows(self, rollouts: Sequence[Scored]) -> tuple[list[Candidate], list[Reward]]:
+    def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
         """Return the rows of a step's answers and of their scores."""
         candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
         rewards = [reward_row(self.online, r.drawn, r.score) for r in rollouts]
@@ -171,12 +171,12 @@ class Environment:
         longest = min(self.settings.max_length, context)
         return len(self.chat.prompt(messages)) + self.online.sampling.max_tokens <= longest
 
-    def _spoken(self, rollout: Drawn, completion: Completion) -> Spoken:
+    def _spoken(self, rollout: RolloutDraw, completion: Completion) -> Spoken:
         prompt = self.chat.prompt(rollout.asked.messages)
         return Spoken(prompt=prompt, answer=completion.token_ids or ())
 
     def _scores(
-        self, rollouts: Sequence[Drawn], completions: Sequence[Completion]
+        self, rollouts: Sequence[RolloutDraw], completions: Sequence[Completion]
     ) -> list[float | None]:
         """Score the answers as the reward stage does: by their text, tokenized again."""
         requests = tuple(
@@ -197,7 +197,7 @@ class Environment:
             raise TrainingError("refused", str(error)) from error
 
 
-def behind(rollout: Drawn, control: str) -> Drawn:
+def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
     """Return a rollout whose prompt begins with a control text."""
     messages = conditioned(rollout.asked.messages, control)
     return replace(rollout, asked=replace(rollout.asked, messages=messages))

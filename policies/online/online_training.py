@@ -26,9 +26,9 @@ from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
 from ..trainers.trainer_steps import append_row
 from .environment import Clock, Environment
-from .ppo_trainer import PPO
+from .ppo_trainer import PPOTrainer
 from .quantile_tokens import with_tokens
-from .quark_trainer import Quark
+from .quark_trainer import QuarkTrainer
 from .state import History, OnlineMethod, load_state, save_state
 
 logger = logging.getLogger(__name__)
@@ -96,8 +96,8 @@ def make_method(
 ) -> OnlineMethod:
     """Build the job's method, planned for `steps` steps."""
     if job.method == "quark":
-        return Quark(job, environment, accelerator, steps)
-    return PPO(job, environment, accelerator, steps)
+        return QuarkTrainer(job, environment, accelerator, steps)
+    return PPOTrainer(job, environment, accelerator, steps)
 
 
 def make_step(

@@ -10,12 +10,12 @@ from torch import Tensor
 from ...configs.methods import PPOTraining
 from ...stores.records import Rollout
 from ..trainers.sequences import Spoken
-from .environment import Scored
+from .environment import ScoredRollout
 from .numerics import masked_mean, without_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRollouts:
     """B rollouts of T positions: (B, T) each, but for (B,) `whole` and `rewards`.
 
     `whole` sums the unscaled log-probabilities of an answer's tokens, as engines report them;
@@ -41,13 +41,13 @@ class Experience:
     """What a PPO step learns from: tokens, measurements, and advantages."""
 
     spoken: list[Spoken]
-    measured: Measured
+    measured: MeasuredRollouts
     advantages: Tensor
     returns: Tensor
 
 
 def rewards_of(
-    rollouts: Sequence[Scored], settings: PPOTraining, device: torch.device
+    rollouts: Sequence[ScoredRollout], settings: PPOTraining, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
     """Return R(x, y), or R(x, y) - R(x, y_ref) and the baseline (ChatGLM-RLHF, Eq. 5).
 
@@ -71,8 +71,8 @@ def rewards_of(
 def rollout_rows(
     iteration: int,
     step: int,
-    rollouts: Sequence[Scored],
-    measured: Measured,
+    rollouts: Sequence[ScoredRollout],
+    measured: MeasuredRollouts,
     advantages: Tensor,
 ) -> list[Rollout]:
     """Return a row for each rollout; sums and moments are over its answer's tokens."""
@@ -121,7 +121,7 @@ def relative(rewards: Tensor, baseline: Tensor) -> dict[str, float]:
 
 
 def describe(
-    drawn: Sequence[Scored], measured: Measured, advantages: Tensor, returns: Tensor
+    drawn: Sequence[ScoredRollout], measured: MeasuredRollouts, advantages: Tensor, returns: Tensor
 ) -> dict[str, float]:
     """Return metrics of a step's rollouts: means by answer or by token."""
     scores = [r.score for r in drawn if r.score is not None]

@@ -22,18 +22,18 @@ from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
 from . import numerics
-from .environment import Clock, Environment, Scored
+from .environment import Clock, Environment, ScoredRollout
 from .networks import frozen_reference, trained_policy, value_model
 from .ppo_rollouts import (
     Experience,
-    Measured,
+    MeasuredRollouts,
     describe,
     relative,
     rewards_of,
     rollout_rows,
 )
 from .sampler import agreement, refuse_stale
-from .state import Outcome, linear_schedule
+from .state import StepOutcome, linear_schedule
 
 MEASURED_TOGETHER = 4
 """Rollouts of a pass without gradients, as a multiple of one with them."""
@@ -43,7 +43,7 @@ TERMS += ("clipped/value",)
 """The metrics that are averaged over the positions of an optimizer step."""
 
 
-class PPO:
+class PPOTrainer:
     """Policy, reference, value model and optimizer, and the step that moves them."""
 
     name = "ppo"
@@ -73,7 +73,7 @@ class PPO:
         self.numbers = {"kl_coef": s.kl_coef}
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
-    def step(self, number: int, clock: Clock) -> Outcome:
+    def step(self, number: int, clock: Clock) -> StepOutcome:
         """Make one PPO step; `number` counts from 1."""
         drawn = self.environment.rollouts(number, clock)
         rollouts = [r for r in drawn if r.trainable]
@@ -104,9 +104,9 @@ class PPO:
             rollouts=rollout_rows(iteration, number, rollouts, measured, advantages),
             statistics=statistics(iteration, self.name, number, metrics),
         )
-        return Outcome(rows=rows, metrics=metrics)
+        return StepOutcome(rows=rows, metrics=metrics)
 
-    def measure(self, rollouts: Sequence[Scored]) -> Measured:
+    def measure(self, rollouts: Sequence[ScoredRollout]) -> MeasuredRollouts:
         """Measure the answers under the policy, the reference and the value model."""
         s, device = self.settings, self.device
         sampling = self.environment.online.sampling
@@ -129,7 +129,7 @@ class PPO:
         mask = answer_mask(spoken, shape[1], device)
         logprobs, reference = logprobs * mask, reference * mask
         rewards, baseline = rewards_of(rollouts, s, device)
-        return Measured(
+        return MeasuredRollouts(
             mask=mask,
             counted=mask if s.mask_padding else torch.ones_like(mask),
             logprobs=logprobs,
@@ -142,7 +142,7 @@ class PPO:
             kl=numerics.kl_estimate(logprobs, reference, s.kl_estimator),
         )
 
-    def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
+    def refuse_stale(self, rollouts: Sequence[ScoredRollout], measured: MeasuredRollouts) -> float:
         """Compare the engine's log-probabilities with the policy's own; return the difference."""
         return refuse_stale(
             [r.completion.logprob or 0.0 for r in rollouts],
@@ -151,7 +151,7 @@ class PPO:
             allowed=agreement(float32=self.device.type == "cpu"),
         )
 
-    def advantages(self, measured: Measured) -> tuple[Tensor, Tensor]:
+    def advantages(self, measured: MeasuredRollouts) -> tuple[Tensor, Tensor]:
         """Return the (whitened) advantages, and the returns that the value model learns."""
         s, counted = self.settings, measured.counted
         rewards = numerics.shaped_rewards(

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...stores.records import Rollout
-from .environment import Scored
+from .environment import ScoredRollout
 from .quantiles import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSamples:
     """Samples before the update, (B,) each: sums over an answer's tokens, in nats.
 
     `whole` is under the unscaled distribution over the whole vocabulary, as engines report it.
@@ -25,7 +25,7 @@ class Measured:
     whole: Tensor
 
 
-def sample_of(rollout: Scored) -> Sample:
+def sample_of(rollout: ScoredRollout) -> Sample:
     """Return a rollout as the pool keeps it: with r(x, y), or r(x, y) - r(x, y_ref)."""
     assert rollout.score is not None  # noqa: S101 -- `Scored.trainable`
     return Sample(
@@ -36,7 +36,7 @@ def sample_of(rollout: Scored) -> Sample:
     )
 
 
-def described(drawn: Sequence[Scored], measured: Measured) -> dict[str, float]:
+def described(drawn: Sequence[ScoredRollout], measured: MeasuredSamples) -> dict[str, float]:
     """Return metrics of a step's samples: means by answer or by token."""
     scores = [r.score for r in drawn if r.score is not None]
     rewards = [r.score - r.reference.score for r in drawn if r.score is not None]
@@ -56,8 +56,8 @@ def described(drawn: Sequence[Scored], measured: Measured) -> dict[str, float]:
 def rollout_rows(
     iteration: int,
     step: int,
-    rollouts: Sequence[Scored],
-    measured: Measured,
+    rollouts: Sequence[ScoredRollout],
+    measured: MeasuredSamples,
     quantiles: Sequence[int],
 ) -> list[Rollout]:
     """Return a row for each sample."""

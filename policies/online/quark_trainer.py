@@ -22,15 +22,15 @@ from ..trainers.sequences import Pass, Spoken, passes
 from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
-from .environment import Clock, Environment, Scored
+from .environment import Clock, Environment, ScoredRollout
 from .networks import frozen_reference, trained_policy
 from .numerics import entropy
 from .ppo_rollouts import relative
 from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .quark_numerics import Terms, exact_kl, terms
-from .quark_rollouts import Measured, described, rollout_rows, sample_of
+from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
-from .state import Outcome, linear_schedule
+from .state import StepOutcome, linear_schedule
 
 MEASURED_TOGETHER = 4
 """Samples of a pass without gradients, as a multiple of one with them."""
@@ -40,14 +40,14 @@ TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class QuarkLesson:
     """A sample to learn: its tokens as the policy sees them, and as the reference does."""
 
     own: Spoken
     plain: Spoken
 
 
-class Quark:
+class QuarkTrainer:
     """Policy, reference and optimizer, and the step that moves them."""
 
     name = "quark"
@@ -79,7 +79,7 @@ class Quark:
         shared = self.reference.get_input_embeddings().num_embeddings
         self.vocabulary = min([shared, *self.unsaid])
 
-    def step(self, number: int, clock: Clock) -> Outcome:
+    def step(self, number: int, clock: Clock) -> StepOutcome:
         """Make one step; `number` counts from 1."""
         s = self.settings
         # In the first step the tokens have no meaning yet.
@@ -110,16 +110,17 @@ class Quark:
             ),
             statistics=statistics(iteration, self.name, number, metrics),
         )
-        return Outcome(rows=rows, metrics=metrics)
+        return StepOutcome(rows=rows, metrics=metrics)
 
     def control(self, quantile: int) -> str:
         """Return the control text that asks for an answer of a quantile."""
         return quantile_token(quantile) if self.settings.train_on == "all" else ""
 
-    def measure(self, rollouts: Sequence[Scored]) -> Measured:
+    def measure(self, rollouts: Sequence[ScoredRollout]) -> MeasuredSamples:
         """Measure the answers under policy and reference, each with the prompt in its own form."""
         lessons = [
-            Lesson(own=r.spoken, plain=self.spoken(sample_of(r), "", whole=True)) for r in rollouts
+            QuarkLesson(own=r.spoken, plain=self.spoken(sample_of(r), "", whole=True))
+            for r in rollouts
         ]
         temperature = self.environment.online.sampling.temperature
         sums = torch.zeros(5, len(rollouts), device=self.device)
@@ -138,9 +139,11 @@ class Quark:
             for place, values in enumerate(told):
                 sums[place, work.rows] = (values * said).sum(dim=1)
         logprob, reference, kl, spread, whole = sums.cpu()
-        return Measured(logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole)
+        return MeasuredSamples(
+            logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole
+        )
 
-    def refuse_stale(self, rollouts: Sequence[Scored], measured: Measured) -> float:
+    def refuse_stale(self, rollouts: Sequence[ScoredRollout], measured: MeasuredSamples) -> float:
         """Compare the engine's log-probabilities with the policy's own; return the difference."""
         return refuse_stale(
             [r.completion.logprob or 0.0 for r in rollouts],
@@ -159,7 +162,9 @@ class Quark:
         s = self.settings
         best = s.train_on == "best"
         lessons = [
-            Lesson(own=self.spoken(sample, self.control(quantile)), plain=self.spoken(sample, ""))
+            QuarkLesson(
+                own=self.spoken(sample, self.control(quantile)), plain=self.spoken(sample, "")
+            )
             for sample, quantile in zip(samples, quantiles, strict=True)
             if not best or quantile == 0
         ]
@@ -190,7 +195,7 @@ class Quark:
             found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
-    def gradients(self, lessons: Sequence[Lesson]) -> Tensor:
+    def gradients(self, lessons: Sequence[QuarkLesson]) -> Tensor:
         """Add up the gradients of a batch; return its means of `TERMS`."""
         s = self.settings
         sampling = self.environment.online.sampling
@@ -217,7 +222,7 @@ class Quark:
         return sums
 
     def logits(
-        self, work: Pass, lessons: Sequence[Lesson], width: int | None = None
+        self, work: Pass, lessons: Sequence[QuarkLesson], width: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the policy's and the reference's logits at a pass's answers, row by row."""
         plain = [lesson.plain for lesson in lessons]

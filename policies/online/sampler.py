@@ -11,7 +11,7 @@ from typing import Protocol
 from ...configs.engines import EngineConfig, SamplingConfig
 from ..engines.canary import AGREEMENT, StaleWeightsError
 from ..engines.engine import Batch, Completion, EngineError, Request, Sampling
-from ..trainers.step_files import Drawn
+from ..trainers.step_files import RolloutDraw
 from ..workers.open import engine_kind
 from ..workers.supervised import WorkerEngine
 
@@ -63,7 +63,7 @@ class RolloutSampler:
         self._alive()
 
     def draw(
-        self, rollouts: Sequence[Drawn], config: SamplingConfig, *, unsaid: Sequence[int] = ()
+        self, rollouts: Sequence[RolloutDraw], config: SamplingConfig, *, unsaid: Sequence[int] = ()
     ) -> list[Completion]:
         """Draw every rollout; return the completions in their order.
 

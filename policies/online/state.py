@@ -29,7 +29,7 @@ ARGUMENTS = "job.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """A step's result: its rows, and its metrics, `loss` among them."""
 
     rows: StepRows
@@ -49,7 +49,7 @@ class OnlineMethod(Protocol):
     schedule: LambdaLR
     numbers: dict[str, float]
 
-    def step(self, number: int, clock: Clock) -> Outcome:
+    def step(self, number: int, clock: Clock) -> StepOutcome:
         """Make one step; `number` counts from 1."""
         ...
 

@@ -15,7 +15,7 @@ NEUTRAL_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Bucket:
+class LengthBucket:
     """Differences in length from `least` to `most`, both included."""
 
     least: int
@@ -26,16 +26,16 @@ class Bucket:
         return str(self.least) if self.least == self.most else f"{self.least}-{self.most}"
 
 
-def bucket_of(difference: int, width: int) -> Bucket:
+def bucket_of(difference: int, width: int) -> LengthBucket:
     """Return the bucket of a difference: 0 has its own, 1 to `width` the next, and so on."""
     if difference == 0:
-        return Bucket(least=0, most=0)
+        return LengthBucket(least=0, most=0)
     place = (abs(difference) - 1) // width
-    return Bucket(least=place * width + 1, most=(place + 1) * width)
+    return LengthBucket(least=place * width + 1, most=(place + 1) * width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedPair:
     """A pair of which one answer was preferred.
 
     `margin` is r(x, y_w) - r(x, y_l); `longer` is |y_w| - |y_l|, in tokens.
@@ -45,7 +45,9 @@ class Ranked:
     longer: int
 
 
-def length_correlations(pairs: Iterable[Ranked], width: int) -> dict[Bucket, float | None]:
+def length_correlations(
+    pairs: Iterable[RankedPair], width: int
+) -> dict[LengthBucket, float | None]:
     """Return the `length_correlation` of each bucket but the one of equal lengths."""
     return {
         bucket: length_correlation(own)
@@ -54,7 +56,7 @@ def length_correlations(pairs: Iterable[Ranked], width: int) -> dict[Bucket, flo
     }
 
 
-def length_correlation(pairs: Sequence[Ranked]) -> float | None:
+def length_correlation(pairs: Sequence[RankedPair]) -> float | None:
     """Return the correlation of the score's difference with which answer is longer.
 
     It is Pearson's, over both orders of each pair: with D = r(longer) - r(shorter), whose sign
@@ -76,19 +78,19 @@ def length_correlation(pairs: Sequence[Ranked]) -> float | None:
     return mean / math.sqrt(square) if square else None
 
 
-def neutral(pairs: Iterable[Ranked], width: int) -> list[Ranked]:
+def neutral(pairs: Iterable[RankedPair], width: int) -> list[RankedPair]:
     """Return the pairs whose answers are about equally long: length says little about them."""
     return [pair for pair in pairs if abs(pair.longer) <= width // NEUTRAL_SHARE]
 
 
-def accuracy(pairs: Sequence[Ranked]) -> float | None:
+def accuracy(pairs: Sequence[RankedPair]) -> float | None:
     """Return how often the preferred answer has the higher score, equal scores by half."""
     if not pairs:
         return None
     return fmean(1.0 if p.margin > 0 else 0.5 * (p.margin == 0) for p in pairs)
 
 
-def measured(pairs: Sequence[Ranked], width: int) -> Mapping[str, float]:
+def measured(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
     """Return metrics of pairs: the accuracy, also on neutral ones, and the correlations.
 
     `length_correlation` is that of all pairs together, `length_correlation/1-32` that of a bucket.
@@ -107,8 +109,8 @@ def measured(pairs: Sequence[Ranked], width: int) -> Mapping[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _by_bucket(pairs: Iterable[Ranked], width: int) -> dict[Bucket, list[Ranked]]:
-    found = dict[Bucket, list[Ranked]]()
+def _by_bucket(pairs: Iterable[RankedPair], width: int) -> dict[LengthBucket, list[RankedPair]]:
+    found = dict[LengthBucket, list[RankedPair]]()
     for pair in pairs:
         found.setdefault(bucket_of(pair.longer, width), []).append(pair)
     return found

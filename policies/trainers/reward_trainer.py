@@ -34,11 +34,11 @@ from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from ..engines.engine import ScoreBatch, ScoreRequest
 from ..engines.reward_scorer import RewardScorer, padding
-from .length_bias import Ranked, measured
+from .length_bias import RankedPair, measured
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
-from .trainer_steps import STEPS, Progress, read_steps
+from .trainer_steps import STEPS, TrainerProgress, read_steps
 from .trl_trainer import Pulse, common_arguments, refuse_world
 
 logger = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def measured_scores(job: TrainJob) -> dict[str, float]:
     return {"spread": _spread(read_steps(job.folder(STEPS))), **_held_out(job)}
 
 
-def _spread(steps: Sequence[Progress]) -> float:
+def _spread(steps: Sequence[TrainerProgress]) -> float:
     return pstdev(fmean(step.metrics[f"{side}/mean"] for side in SIDES) for step in steps)
 
 
@@ -198,10 +198,10 @@ def _held_out(job: TrainJob) -> dict[str, float]:
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
     tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
-    ranked, scores = list[Ranked](), list[float]()
+    ranked, scores = list[RankedPair](), list[float]()
     for pair, (chosen, rejected) in _scored(job, pairs):
         sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]
-        ranked.append(Ranked(margin=chosen - rejected, longer=sizes[0] - sizes[1]))
+        ranked.append(RankedPair(margin=chosen - rejected, longer=sizes[0] - sizes[1]))
         scores += (chosen, rejected)
     if not ranked:
         return {}

@@ -59,7 +59,7 @@ class ReferenceReward:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PromptToSample:
     """A prompt as an online method asks it; `prompt_id` is the lake's.
 
     With a `reference`, rewards are relative to the reference answer's.
@@ -73,12 +73,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class RolloutDraw:
     """A rollout before it is drawn: its prompt, its id in the lake, its seed."""
 
     candidate_id: str
     seed: int
-    asked: Asked
+    asked: PromptToSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,27 +122,27 @@ def epoch_order(prompts: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def drawn(job: OnlineJob, step: int, asked: Sequence[Asked]) -> list[Drawn]:
+def drawn(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[RolloutDraw]:
     """Return a step's rollouts to be drawn, one for each prompt, repeated prompts numbered."""
     seen = Counter[str]()
-    rows: list[Drawn] = []
+    rows: list[RolloutDraw] = []
     for prompt in asked:
         name = [[job.identity, step], prompt.prompt_id, None, None, seen[prompt.prompt_id]]
         seen[prompt.prompt_id] += 1
         candidate_id = row_id("cand", name)
         seed = derive_seed(job.root_seed, "draw", candidate_id)
-        rows.append(Drawn(candidate_id=candidate_id, seed=seed, asked=prompt))
+        rows.append(RolloutDraw(candidate_id=candidate_id, seed=seed, asked=prompt))
     return rows
 
 
-def read_prompts(parts: Sequence[Path]) -> list[Asked]:
+def read_prompts(parts: Sequence[Path]) -> list[PromptToSample]:
     """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
 
     They may also have those of a reference answer's reward.
     """
     wanted = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
     return [
-        Asked(
+        PromptToSample(
             prompt_id=row["prompt_id"],
             messages=tuple(Message(**m) for m in row["messages"]),
             reference=_reference(row),
@@ -153,7 +153,7 @@ def read_prompts(parts: Sequence[Path]) -> list[Asked]:
     ]
 
 
-def with_prompts(asked: Sequence[Asked], parts: Sequence[Path]) -> list[Asked]:
+def with_prompts(asked: Sequence[PromptToSample], parts: Sequence[Path]) -> list[PromptToSample]:
     """Return them with their whole prompts, which the files must hold."""
     names = [column.name for column in fields(Prompt)]
     rows = [row for part in parts for row in from_table(Prompt, pq.read_table(part, columns=names))]
@@ -203,7 +203,7 @@ def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
     return {noun: pq.read_table(folder / f"{TABLES[noun]}.parquet") for noun in nouns}
 
 
-def candidate_row(job: OnlineJob, rollout: Drawn, completion: Completion) -> Candidate:
+def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) -> Candidate:
     """Return the row of a rollout's text."""
     return Candidate(
         candidate_id=rollout.candidate_id,
@@ -225,7 +225,7 @@ def candidate_row(job: OnlineJob, rollout: Drawn, completion: Completion) -> Can
     )
 
 
-def reward_row(job: OnlineJob, rollout: Drawn, score: float | None) -> Reward:
+def reward_row(job: OnlineJob, rollout: RolloutDraw, score: float | None) -> Reward:
     """Return the row of a rollout's reward."""
     return Reward(
         candidate_id=rollout.candidate_id,

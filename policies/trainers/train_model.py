@@ -25,9 +25,9 @@ from .trainer_checkpoints import agrees, discard_unfit
 from .trainer_faults import FAULT, TRANSIENT, TrainingError, read_fault
 from .trainer_job import TrainJob, read_json, write_job
 from .trainer_process import Watch, alone, run_worker
-from .trainer_steps import Progress
+from .trainer_steps import TrainerProgress
 
-__all__ = ["Progress", "TrainJob", "TrainResult", "TrainingError", "train"]
+__all__ = ["TrainJob", "TrainResult", "TrainerProgress", "TrainingError", "train"]
 
 logger = logging.getLogger("lpfloop.trainer")
 
@@ -49,7 +49,7 @@ def train(
     job: TrainJob,
     *,
     log: Path,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[TrainerProgress], None] | None = None,
     on_poll: Callable[[], None] | None = None,
     retries: int = 0,
     stall_s: float = STALL_S,

@@ -17,7 +17,7 @@ from typing import Any
 from ...stores.durable import write_file
 from .trainer_faults import TrainingError, hung
 from .trainer_job import TrainJob
-from .trainer_steps import STEPS, Progress, new_lines, parse_row, progress_of
+from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
 
 POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
@@ -40,7 +40,7 @@ class Watch:
 
     log: Path
     stall_s: float
-    on_progress: Callable[[Progress], None] | None = None
+    on_progress: Callable[[TrainerProgress], None] | None = None
     on_poll: Callable[[], None] | None = None
 
 

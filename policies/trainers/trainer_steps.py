@@ -10,7 +10,7 @@ STEPS = "metrics.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrainerProgress:
     """One step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more.
 
     For an online method it is one of its own steps, with the seconds by use.
@@ -48,17 +48,17 @@ def parse_row(line: str) -> dict[str, Any] | None:
     return row
 
 
-def progress_of(row: Mapping[str, Any]) -> Progress:
+def progress_of(row: Mapping[str, Any]) -> TrainerProgress:
     """Return the step of a row of `metrics.jsonl`."""
     metrics: dict[str, float] = row["metrics"]
-    return Progress(
+    return TrainerProgress(
         step=row["step"], max_steps=row["max_steps"], loss=metrics["loss"], metrics=metrics
     )
 
 
-def read_steps(path: Path) -> list[Progress]:
+def read_steps(path: Path) -> list[TrainerProgress]:
     """Return the steps in `metrics.jsonl`, once each: a resume repeats those after its point."""
-    steps: list[Progress] = []
+    steps: list[TrainerProgress] = []
     for row in map(parse_row, new_lines(path, 0)[0]):
         if row and row["event"] == "start":
             steps = [s for s in steps if s.step <= row["resumed_from"]]

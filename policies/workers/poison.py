@@ -1,7 +1,7 @@
 """Finds, among batches in flight when workers died, the requests that kill them.
 
-`Search` starts no process: it says what to send next, alone, and is told the result. A batch that
-kills the worker alone twice is sent request by request; a request that kills it alone twice is
+`PoisonSearch` starts no process: it says what to send next, alone, and is told the result. A batch
+that kills the worker alone twice is sent request by request; a request that kills it alone twice is
 given up, and all others are answered. Those with the fewest deaths go first, so that innocent ones
 are soon done.
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
 
-from .work import In, Out, Work
+from .work import In, Out, WorkKind
 
 CONVICTING = 2
 """Deaths with one item alone in the worker before that item is held to be the cause."""
@@ -36,10 +36,10 @@ class _Suspect(Generic[In]):
         return self.deaths >= CONVICTING and len(self.places) <= 1
 
 
-class Search(Generic[In, Out]):
+class PoisonSearch(Generic[In, Out]):
     """One search among `batches`; `good` is a request that was answered before, or None."""
 
-    def __init__(self, batches: Sequence[In], work: Work[In, Out], good: In | None) -> None:
+    def __init__(self, batches: Sequence[In], work: WorkKind[In, Out], good: In | None) -> None:
         self._work = work
         self._sizes: dict[str, int] = {batch.key: len(batch.requests) for batch in batches}
         self._answers: dict[str, dict[int, Any]] = {batch.key: {} for batch in batches}
@@ -121,7 +121,7 @@ class Search(Generic[In, Out]):
         return [refusal(request.request_id, reason) for request in suspect.batch.requests]
 
 
-def good_request(batch: In, result: Out, work: Work[In, Out]) -> In | None:
+def good_request(batch: In, result: Out, work: WorkKind[In, Out]) -> In | None:
     """Return a batch of one request that the model has answered, or None."""
     pairs = zip(batch.requests, work.answers(result), strict=True)
     found = next((request for request, answer in pairs if work.worked(answer)), None)

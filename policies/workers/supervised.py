@@ -29,8 +29,8 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived
 from . import wire
-from .poison import Search, good_request
-from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, In, Out, Work
+from .poison import PoisonSearch, good_request
+from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, In, Out, WorkKind
 from .worker import Worker, WorkerDeathError, WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
@@ -121,9 +121,9 @@ class Supervisor:
         times, self._losses = self._losses, 0
         return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
 
-    def stream(self, items: Iterable[In], work: Work[In, Out]) -> Iterator[Out]:
+    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
         """Send items while the worker has room, and yield its results as they come."""
-        return _Stream(self, items, work).results()
+        return _SentStream(self, items, work).results()
 
     def close(self) -> None:
         """End the worker."""
@@ -143,18 +143,20 @@ class Supervisor:
             self._worker = None
 
 
-class _Stream(Generic[In, Out]):
+class _SentStream(Generic[In, Out]):
     """One call: its source of items, those in flight, and the line to the worker."""
 
-    def __init__(self, supervisor: Supervisor, items: Iterable[In], work: Work[In, Out]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, items: Iterable[In], work: WorkKind[In, Out]
+    ) -> None:
         self._supervisor = supervisor
         self._source = iter(items)
         self._work = work
         self._more = True
         self._flight: dict[str, In] = {}
         self._deaths: Counter[str] = Counter()
-        self._search: Search[In, Out] | None = None
-        self._line: _Line | None = None
+        self._search: PoisonSearch[In, Out] | None = None
+        self._line: _WorkerLine | None = None
 
     def results(self) -> Iterator[Out]:
         """Yield every item's result, in the order in which the worker finishes them."""
@@ -184,7 +186,7 @@ class _Stream(Generic[In, Out]):
             self._send_next(line)
         return ()
 
-    def _examine(self, search: Search[In, Out]) -> Sequence[Out]:
+    def _examine(self, search: PoisonSearch[In, Out]) -> Sequence[Out]:
         """Send one suspect alone and wait for its result."""
         line = self._connected()
         asked = search.ask(last_chance=self._supervisor.last_chance)
@@ -202,17 +204,17 @@ class _Stream(Generic[In, Out]):
             self._search = None
         return whole
 
-    def _connected(self) -> "_Line":
+    def _connected(self) -> "_WorkerLine":
         """Return the line to a worker; to a new one, send again what is in flight."""
         if self._line is None:
             worker, info = self._supervisor.ready()
-            self._line = _Line(worker, info.window, self._supervisor, self._work.task)
+            self._line = _WorkerLine(worker, info.window, self._supervisor, self._work.task)
             if self._search is None:
                 for item in self._flight.values():
                     self._line.send({"op": "item", **self._work.encode(item)})
         return self._line
 
-    def _send_next(self, line: "_Line") -> None:
+    def _send_next(self, line: "_WorkerLine") -> None:
         item = next(self._source, None)
         if item is None:
             self._more = False
@@ -244,10 +246,10 @@ class _Stream(Generic[In, Out]):
         if max(self._deaths[key] for key in self._flight) >= self._supervisor.suspicious:
             logger.warning("searching %d batches for what ends the worker", len(self._flight))
             good = self._supervisor.good.get(self._work.task)
-            self._search = Search(list(self._flight.values()), self._work, good)
+            self._search = PoisonSearch(list(self._flight.values()), self._work, good)
 
 
-class _Line:
+class _WorkerLine:
     """A stream to one worker, and the clock of its stalls."""
 
     def __init__(self, worker: Worker, window: int, supervisor: Supervisor, task: str) -> None:

@@ -23,7 +23,7 @@ Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work(Generic[In, Out]):
+class WorkKind(Generic[In, Out]):
     """How batches and results of one kind are encoded, split and reassembled.
 
     `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
@@ -52,7 +52,7 @@ def _failed(request_id: str, reason: str) -> Completion:
     )
 
 
-GENERATE: Work[Batch, BatchResult] = Work(
+GENERATE: WorkKind[Batch, BatchResult] = WorkKind(
     task="generate",
     encode=wire.batch_frame,
     decode=wire.read_result,
@@ -62,7 +62,7 @@ GENERATE: Work[Batch, BatchResult] = Work(
     refusal=_failed,
 )
 
-SCORE: Work[ScoreBatch, ScoreResult] = Work(
+SCORE: WorkKind[ScoreBatch, ScoreResult] = WorkKind(
     task="score",
     encode=wire.score_batch_frame,
     decode=wire.read_score_result,
@@ -75,7 +75,7 @@ SCORE: Work[ScoreBatch, ScoreResult] = Work(
 OWN_SCORE = replace(SCORE, encode=wire.own_score_batch_frame)
 """Scores by a function of the user's own, which is shown prompts."""
 
-MEASURE: Work[ScoreBatch, MeasureResult] = Work(
+MEASURE: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
     task="measure",
     encode=wire.score_batch_frame,
     decode=wire.read_measure_result,
@@ -85,7 +85,7 @@ MEASURE: Work[ScoreBatch, MeasureResult] = Work(
     refusal=None,
 )
 
-RELOAD: Work[ScoreBatch, MeasureResult] = Work(
+RELOAD: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
     task="reload",
     encode=wire.score_batch_frame,
     decode=wire.read_measure_result,
@@ -96,7 +96,7 @@ RELOAD: Work[ScoreBatch, MeasureResult] = Work(
 )
 """Replaces a loaded model's weights: a batch without requests, whose key is the folder."""
 
-EMBED: Work[ScoreBatch, EmbedResult] = Work(
+EMBED: WorkKind[ScoreBatch, EmbedResult] = WorkKind(
     task="embed",
     encode=wire.score_batch_frame,
     decode=wire.read_embed_result,

@@ -37,7 +37,7 @@ LocalModel = LocalEngine | RewardScorer | OwnScorer | TextEmbedder
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class _ServedStream:
     """One call of an engine or a scorer: its number, its task, the batches that arrive."""
 
     number: int
@@ -60,9 +60,9 @@ class Inbox:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._parent = os.getppid()
-        self._known: dict[int, _Stream] = {}
+        self._known: dict[int, _ServedStream] = {}
         self.opening: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
-        self.streams: queue.SimpleQueue[_Stream] = queue.SimpleQueue()
+        self.streams: queue.SimpleQueue[_ServedStream] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
     def forget(self, number: int) -> None:
@@ -85,7 +85,7 @@ class Inbox:
         if frame["op"] == "open":
             self.opening.put(frame)
         elif frame["op"] == "begin":
-            stream = _Stream(frame["stream"], frame["task"], Feed())
+            stream = _ServedStream(frame["stream"], frame["task"], Feed())
             self._known[stream.number] = stream
             self.streams.put(stream)
         elif stream := self._known.get(frame["stream"]):
@@ -145,7 +145,7 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
         inbox.forget(stream.number)
 
 
-def _results(model: LocalModel, stream: _Stream) -> Generator[wire.Frame, None, None]:
+def _results(model: LocalModel, stream: _ServedStream) -> Generator[wire.Frame, None, None]:
     if isinstance(model, OwnScorer):
         yield from _own_scores(model, stream.feed)
     elif isinstance(model, RewardScorer):

@@ -14,13 +14,13 @@ from lpfloop.configs.load import fields, load_config, resolved
 from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.control import (
     Command,
+    CommandRefusedError,
     ControlError,
     ControlServer,
     Look,
     NoDaemonError,
     Operator,
     Pause,
-    RefusedError,
     Resume,
     Set,
     Stop,
@@ -141,7 +141,7 @@ def test_every_live_field_can_be_set(loop, path):
 
 @pytest.mark.parametrize("path", [*FIXED, "nonsense", "critic", "critic.engine", ""])
 def test_other_fields_are_refused(loop, path):
-    with pytest.raises(RefusedError, match=r"can not change|is no field"):
+    with pytest.raises(CommandRefusedError, match=r"can not change|is no field"):
         ask(loop.folder, Set(path=path, value=1))
     assert loop.taken == []
     assert loop.journal.events("control") == []
@@ -149,7 +149,7 @@ def test_other_fields_are_refused(loop, path):
 
 @pytest.mark.parametrize("value", [0, -1, "many", None, [1], {"a": 1}, 1e999])
 def test_a_value_out_of_range_is_refused(loop, value):
-    with pytest.raises(RefusedError, match=r"critic\.engine\.concurrency"):
+    with pytest.raises(CommandRefusedError, match=r"critic\.engine\.concurrency"):
         ask(loop.folder, Set(path="critic.engine.concurrency", value=value))
     assert loop.taken == []
 
@@ -160,9 +160,9 @@ def test_what_can_not_be_recorded_is_not_done(loop):
     other.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
     other.commit()
     other.close()
-    with pytest.raises(RefusedError, match="taken over"):
+    with pytest.raises(CommandRefusedError, match="taken over"):
         ask(loop.folder, Set(path="drain_s", value=1))
-    with pytest.raises(RefusedError, match="taken over"):
+    with pytest.raises(CommandRefusedError, match="taken over"):
         ask(loop.folder, Pause())
     assert loop.taken == []
     assert not loop.stop.paused

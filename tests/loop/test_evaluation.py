@@ -6,7 +6,7 @@ from dataclasses import replace
 from examples import CANDIDATE, CRITIQUE, SCORE
 
 from lpfloop.critics.verify import Verdict
-from lpfloop.loop.evaluation.metrics import Measured, prompt_scores, summarise
+from lpfloop.loop.evaluation.metrics import MeasuredAnswers, prompt_scores, summarise
 from lpfloop.stores.records import AspectRating
 
 
@@ -33,7 +33,7 @@ def measured(critique, rating):
     return {
         s.metric: s.value
         for s in prompt_scores(
-            Measured(
+            MeasuredAnswers(
                 benchmark="held-out",
                 checkpoint_id="c",
                 candidates=[CANDIDATE],

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.evaluation.judge_agreement import Question, agreements
+from lpfloop.loop.evaluation.judge_agreement import AgreementQuestion, agreements
 from lpfloop.loop.evaluation.judge_check import Settings
 from lpfloop.loop.evaluation.judge_statistics import single_agreement
 from lpfloop.loop.evaluation.judgment_formats import PEOPLE
@@ -59,7 +59,7 @@ def written(folder, rows=ROWS):
 
 def found(folder, rows=ROWS, *, by=None, **asked):
     judgments = collect(judgments_of([str(written(folder, rows))], folder, PEOPLE, by=by))
-    told = agreements(judgments, Question(**asked), FEW)
+    told = agreements(judgments, AgreementQuestion(**asked), FEW)
     return {(each.task, each.name): each for each in told}
 
 
@@ -164,7 +164,7 @@ def test_a_run_s_prompts_and_candidates_say_task_and_model(tmp_path):
     imported = CliRunner().invoke(app, ["import", str(written(tmp_path)), *map(str, words)])
     assert imported.exit_code == Exit.DONE, imported.output
     judgments = collect(judgments_of(["judged"], tmp_path, PEOPLE, by="task"))
-    told = agreements(judgments, Question(model="new"), FEW)
+    told = agreements(judgments, AgreementQuestion(model="new"), FEW)
     by_name = {(each.task, each.name): each for each in told}
     assert by_name["sums", "gpt"].win.value == 0.5
     assert {task for task, _ in by_name} == {"all", "sums"}

@@ -13,7 +13,7 @@ from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.judge_check import Settings, check
 from lpfloop.loop.evaluation.judgment_formats import PEOPLE
 from lpfloop.loop.evaluation.judgment_sources import judgments_of, preference
-from lpfloop.loop.evaluation.judgments import Judgment, Output, Pair, collect, has_list
+from lpfloop.loop.evaluation.judgments import JudgedOutput, Judgment, OutputPair, collect, has_list
 
 LONG, SHORT = "a long answer " * 5, "short"
 LIST = "- one\n- two\n"
@@ -61,10 +61,10 @@ def refusal(lake, *arguments):
 
 
 def judgment(preferred, *, turned=False, annotator="judge", shown=None):
-    first, second = Output(key="a", text=LONG), Output(key="b", text=SHORT)
+    first, second = JudgedOutput(key="a", text=LONG), JudgedOutput(key="b", text=SHORT)
     sides = (second, first) if turned else (first, second)
     return Judgment(
-        pair=Pair(instruction="x", first=sides[0], second=sides[1]),
+        pair=OutputPair(instruction="x", first=sides[0], second=sides[1]),
         annotator=annotator,
         human=False,
         preferred=preferred,
@@ -349,7 +349,7 @@ def test_conversations_and_lost_texts_are_known_by_what_there_is():
     turns = [{"role": role, "content": "a"} for role in ("user", "assistant", "user")]
     found = stored(messages=turns, first_text=None)
     assert found.pair.instruction == '[["user", "a"], ["assistant", "a"], ["user", "a"]]'
-    assert found.pair.first == Output(key="c1", text=None)
+    assert found.pair.first == JudgedOutput(key="c1", text=None)
 
 
 # the command

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.lake.query.failures import counted, failures
 from lpfloop.loop.lake.query.forms import By
-from lpfloop.loop.lake.query.row_lists import ListError, Wanted, candidates, critiques, pairs
+from lpfloop.loop.lake.query.row_lists import ListError, RowSelection, candidates, critiques, pairs
 from lpfloop.loop.lake.query.runs import open_run
 
 ROWS = PROMPTS * SAMPLES * 2
@@ -41,18 +41,18 @@ def numbers(found, column="candidate_id"):
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(), ({0, 1, 2, 3}, ROWS)),
-        (Wanted(iteration=2), ({0, 1, 2, 3}, ROWS // 2)),
-        (Wanted(task="math"), ({0, 1, 2, 3}, ROWS // 2)),
-        (Wanted(rating=-1), ({2}, EACH)),
-        (Wanted(aspect="Factuality", rating=0), ({1}, EACH // 2)),
-        (Wanted(aspect="Completeness"), ({0, 1, 2}, EACH // 2 * 3)),
-        (Wanted(unscored=True), ({3}, EACH)),
-        (Wanted(min_reward=1, max_reward=2), ({1, 2}, EACH * 2)),
-        (Wanted(kind="refinement"), ({1}, EACH)),
-        (Wanted(kind="external"), (set(), 0)),
-        (Wanted(limit=3), ({0, 1, 2}, 3)),
-        (Wanted(rating=-1, iteration=1, task="fact", kind="sample"), ({2}, EACH // 4)),
+        (RowSelection(), ({0, 1, 2, 3}, ROWS)),
+        (RowSelection(iteration=2), ({0, 1, 2, 3}, ROWS // 2)),
+        (RowSelection(task="math"), ({0, 1, 2, 3}, ROWS // 2)),
+        (RowSelection(rating=-1), ({2}, EACH)),
+        (RowSelection(aspect="Factuality", rating=0), ({1}, EACH // 2)),
+        (RowSelection(aspect="Completeness"), ({0, 1, 2}, EACH // 2 * 3)),
+        (RowSelection(unscored=True), ({3}, EACH)),
+        (RowSelection(min_reward=1, max_reward=2), ({1, 2}, EACH * 2)),
+        (RowSelection(kind="refinement"), ({1}, EACH)),
+        (RowSelection(kind="external"), (set(), 0)),
+        (RowSelection(limit=3), ({0, 1, 2}, 3)),
+        (RowSelection(rating=-1, iteration=1, task="fact", kind="sample"), ({2}, EACH // 4)),
     ],
 )
 @pytest.mark.parametrize("listed", [critiques, candidates])
@@ -63,15 +63,15 @@ def test_filters_of_critiques_and_candidates(run, listed, wanted, expected):
 @pytest.mark.parametrize(
     ("listed", "wanted", "expected"),
     [
-        (candidates, Wanted(min_length=20, max_length=30), {1, 2}),
-        (critiques, Wanted(max_length=10), set()),
-        (critiques, Wanted(min_length=10), {0, 1, 2, 3}),
-        (candidates, Wanted(text="ANSWER 2"), {2}),
-        (candidates, Wanted(text=r"/^Answer [01]/"), {0, 1}),
-        (candidates, Wanted(text=r"/^answer/"), set()),
-        (critiques, Wanted(text="\u202e\x1b[31m OF prompt-3"), {0, 1, 2, 3}),
-        (candidates, Wanted(text="."), set()),
-        (candidates, Wanted(text="/"), set()),
+        (candidates, RowSelection(min_length=20, max_length=30), {1, 2}),
+        (critiques, RowSelection(max_length=10), set()),
+        (critiques, RowSelection(min_length=10), {0, 1, 2, 3}),
+        (candidates, RowSelection(text="ANSWER 2"), {2}),
+        (candidates, RowSelection(text=r"/^Answer [01]/"), {0, 1}),
+        (candidates, RowSelection(text=r"/^answer/"), set()),
+        (critiques, RowSelection(text="\u202e\x1b[31m OF prompt-3"), {0, 1, 2, 3}),
+        (candidates, RowSelection(text="."), set()),
+        (candidates, RowSelection(text="/"), set()),
     ],
 )
 def test_filters_by_length_and_text(run, listed, wanted, expected):
@@ -80,26 +80,31 @@ def test_filters_by_length_and_text(run, listed, wanted, expected):
 
 def test_rows_come_in_the_order_in_which_they_were_made(run):
     made = run.scan("candidates").collect()
-    wanted = Wanted(task="fact", min_reward=0, kind="sample")
+    wanted = RowSelection(task="fact", min_reward=0, kind="sample")
     found = candidates(run, wanted).collect()["candidate_id"].to_list()
     assert found == [i for i in made["candidate_id"] if i in set(found)]
-    first = candidates(run, Wanted(task="fact", min_reward=0, kind="sample", limit=2)).collect()
+    first = candidates(
+        run, RowSelection(task="fact", min_reward=0, kind="sample", limit=2)
+    ).collect()
     assert first["candidate_id"].to_list() == found[:2]
 
 
 def test_a_list_can_be_sorted(run):
-    found = candidates(run, Wanted(sort="-reward", limit=EACH + 1)).collect()["reward"].to_list()
+    found = (
+        candidates(run, RowSelection(sort="-reward", limit=EACH + 1)).collect()["reward"].to_list()
+    )
     assert found == [3.0] * EACH + [2.0]
-    texts = critiques(run, Wanted(sort="length")).collect()["text"].str.len_chars().to_list()
+    texts = critiques(run, RowSelection(sort="length")).collect()["text"].str.len_chars().to_list()
     assert texts == sorted(texts)
     assert (
-        critiques(run, Wanted(sort="-reward", limit=1)).collect()["candidate_id"].item()[-1] == "3"
+        critiques(run, RowSelection(sort="-reward", limit=1)).collect()["candidate_id"].item()[-1]
+        == "3"
     )
 
 
 def test_critiques_and_pairs_have_the_columns_of_their_nouns(run):
     for table, listed in (("critiques", critiques), ("pairs", pairs)):
-        for wanted in (Wanted(), Wanted(task="math", min_reward=-9, sort="task")):
+        for wanted in (RowSelection(), RowSelection(task="math", min_reward=-9, sort="task")):
             columns = listed(run, wanted).collect_schema()
             assert columns == run.scan(table).collect_schema()
 
@@ -107,16 +112,16 @@ def test_critiques_and_pairs_have_the_columns_of_their_nouns(run):
 @pytest.mark.parametrize(
     ("wanted", "rows"),
     [
-        (Wanted(), EACH),
-        (Wanted(min_margin=2), PROMPTS),
-        (Wanted(min_margin=9), 0),
-        (Wanted(rule="success_vs_failure", iteration=1), PROMPTS),
-        (Wanted(aspect="Factuality", rating=-1), EACH // 2),
-        (Wanted(rating=0), 0),
-        (Wanted(task="math", min_reward=4), PROMPTS // 2),
-        (Wanted(text="2 + 3"), EACH),
-        (Wanted(max_length=1), EACH),
-        (Wanted(sort="-margin", limit=2), 2),
+        (RowSelection(), EACH),
+        (RowSelection(min_margin=2), PROMPTS),
+        (RowSelection(min_margin=9), 0),
+        (RowSelection(rule="success_vs_failure", iteration=1), PROMPTS),
+        (RowSelection(aspect="Factuality", rating=-1), EACH // 2),
+        (RowSelection(rating=0), 0),
+        (RowSelection(task="math", min_reward=4), PROMPTS // 2),
+        (RowSelection(text="2 + 3"), EACH),
+        (RowSelection(max_length=1), EACH),
+        (RowSelection(sort="-margin", limit=2), 2),
     ],
 )
 def test_filters_of_pairs(run, wanted, rows):
@@ -124,7 +129,7 @@ def test_filters_of_pairs(run, wanted, rows):
 
 
 def test_failures_have_a_row_for_each_reason(run):
-    found = failures(run, Wanted(iteration=1)).collect()
+    found = failures(run, RowSelection(iteration=1)).collect()
     one = found.filter(prompt_id="prompt-1")
     assert one.select("status", "aspect", "rating", "text", "reward").rows() == [
         ("moderate", "Factuality", 0, "comment 1", 1.0),
@@ -139,14 +144,14 @@ def test_failures_have_a_row_for_each_reason(run):
 @pytest.mark.parametrize(
     ("wanted", "statuses"),
     [
-        (Wanted(rating=-1), {"failure"}),
-        (Wanted(aspect="Factuality"), {"failure", "moderate"}),
-        (Wanted(aspect="Completeness"), set()),
-        (Wanted(unscored=True), {"unreadable"}),
-        (Wanted(kind="refinement"), {"moderate"}),
-        (Wanted(min_length=40), {"length", "unreadable"}),
-        (Wanted(max_reward=1), {"moderate"}),
-        (Wanted(text="comment 2"), {"failure"}),
+        (RowSelection(rating=-1), {"failure"}),
+        (RowSelection(aspect="Factuality"), {"failure", "moderate"}),
+        (RowSelection(aspect="Completeness"), set()),
+        (RowSelection(unscored=True), {"unreadable"}),
+        (RowSelection(kind="refinement"), {"moderate"}),
+        (RowSelection(min_length=40), {"length", "unreadable"}),
+        (RowSelection(max_reward=1), {"moderate"}),
+        (RowSelection(text="comment 2"), {"failure"}),
     ],
 )
 def test_filters_of_failures(run, wanted, statuses):
@@ -154,7 +159,7 @@ def test_filters_of_failures(run, wanted, statuses):
 
 
 def test_failures_are_counted(run):
-    by = {by: counted(failures(run, Wanted()), by).collect() for by in By}
+    by = {by: counted(failures(run, RowSelection()), by).collect() for by in By}
     half = EACH // 2
     assert by[By.STATUS].rows() == [
         (status, EACH, EACH) for status in ("failure", "length", "moderate", "unreadable")
@@ -166,14 +171,14 @@ def test_failures_are_counted(run):
 @pytest.mark.parametrize(
     ("listed", "wanted", "told"),
     [
-        (critiques, Wanted(task="maths"), "no task 'maths' here; there are: fact, math"),
-        (critiques, Wanted(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
-        (failures, Wanted(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
-        (candidates, Wanted(kind="x"), "external, greedy, refinement, rollout, sample"),
-        (pairs, Wanted(rule="x"), "success_vs_failure"),
-        (candidates, Wanted(sort="x"), "completion_tokens"),
-        (pairs, Wanted(sort="kind"), "margin"),
-        (candidates, Wanted(text="/(/"), "not a valid regular expression"),
+        (critiques, RowSelection(task="maths"), "no task 'maths' here; there are: fact, math"),
+        (critiques, RowSelection(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
+        (failures, RowSelection(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
+        (candidates, RowSelection(kind="x"), "external, greedy, refinement, rollout, sample"),
+        (pairs, RowSelection(rule="x"), "success_vs_failure"),
+        (candidates, RowSelection(sort="x"), "completion_tokens"),
+        (pairs, RowSelection(sort="kind"), "margin"),
+        (candidates, RowSelection(text="/(/"), "not a valid regular expression"),
     ],
 )
 def test_a_word_that_the_run_does_not_know_is_refused(run, listed, wanted, told):
@@ -188,7 +193,7 @@ def test_a_run_without_rows_has_empty_lists(tmp_path):
     Journal.create(run_folder(tmp_path, "new"), {"config": "{}"}).close()
     reader = open_run(tmp_path, "new")
     for listed in (critiques, candidates, pairs, failures):
-        assert listed(reader, Wanted(min_reward=0, rating=-1)).collect().height == 0
+        assert listed(reader, RowSelection(min_reward=0, rating=-1)).collect().height == 0
     reader.close()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.lake.query.row_lists import Wanted, critiques
+from lpfloop.loop.lake.query.row_lists import RowSelection, critiques
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import Advance
@@ -149,7 +149,7 @@ def test_the_verifier_can_judge_in_the_loop(tmp_path):
 def test_both_judges_together_add_the_verifiers_rating(tmp_path):
     finish(job(tmp_path, "critic.kind=both"))
     run = open_run(tmp_path, "a")
-    verified = critiques(run, Wanted(aspect="Verified")).collect().to_dicts()
+    verified = critiques(run, RowSelection(aspect="Verified")).collect().to_dicts()
     scored = [row for row in verified if row["status"] == "scored"]
     assert scored
     assert all(len(row["aspects"]) >= 2 for row in scored)

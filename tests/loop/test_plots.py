@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lpfloop.loop.evaluation.plots import Estimate, Intervals, Lines, Series, write_plot
+from lpfloop.loop.evaluation.plots import Intervals, Lines, PlottedValue, Series, write_plot
 from lpfloop.loop.lake.query.forms import FormError
 from lpfloop.stores.outputs import TargetError
 
@@ -13,7 +13,7 @@ POINTS = Series(label="true", x=[1, 2, 4], y=[0.1, 0.3, 0.2], style="points")
 PANELS = [
     Lines(series=[CURVE, POINTS], title="t", x_label="n", y_label="score", log_x=True, level=0.1),
     Intervals(
-        estimates=[Estimate(label="gpt4", value=0.6, low=0.5, high=0.7)],
+        estimates=[PlottedValue(label="gpt4", value=0.6, low=0.5, high=0.7)],
         title="agreement",
         x_label="share",
         level=0.5,

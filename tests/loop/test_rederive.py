@@ -33,7 +33,7 @@ from lpfloop.loop.daemon.derived_run import given_by
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.derive import reparse as reparsing
 from lpfloop.loop.lake.derive.derivation import derived_rows
-from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
 from lpfloop.loop.lake.derive.reparse import reparse
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
@@ -79,7 +79,7 @@ def made(finished: Made, tmp_path: Path) -> Iterator[Made]:
 def derive(made: Made, **wanted: object):
     run = open_run(made.lake, RUN)
     try:
-        return rederive(run, Wanted(**{"rule": OWN, **wanted}))
+        return rederive(run, DerivationRequest(**{"rule": OWN, **wanted}))
     finally:
         run.close()
 

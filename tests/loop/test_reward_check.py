@@ -9,7 +9,7 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.evaluation.judgment_formats import PEOPLE
-from lpfloop.loop.evaluation.preference_sets import Choice, read_preferences
+from lpfloop.loop.evaluation.preference_sets import ChosenPair, read_preferences
 from lpfloop.loop.evaluation.reward_accuracy import accuracies, scores_of
 from lpfloop.stores.records import Message
 
@@ -166,7 +166,7 @@ def choice(instruction, task):
         (Message(role="user", content=instruction), Message(role="assistant", content=text))
         for text in ("good", "bad")
     )
-    return Choice(better=better, worse=worse, task=task)
+    return ChosenPair(better=better, worse=worse, task=task)
 
 
 def test_accuracy_is_told_of_all_and_by_task_type():

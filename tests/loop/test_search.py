@@ -21,7 +21,7 @@ from lpfloop.loop.lake.search import text_search as searching
 from lpfloop.loop.lake.search.embedding import configured, opened
 from lpfloop.loop.lake.search.text_search import (
     SNIPPET,
-    Search,
+    TextSearch,
     parsed,
     reindex,
     reindexed,
@@ -55,7 +55,7 @@ def lake(tmp_path):
 
 
 def ids(lake, text, **wanted):
-    return search(lake, Search(text=text, **wanted))["id"].to_list()
+    return search(lake, TextSearch(text=text, **wanted))["id"].to_list()
 
 
 # what is found
@@ -65,7 +65,7 @@ def test_a_search_makes_the_index_and_finds_words_in_each_table(lake):
     assert ids(lake, "wrong conversions") == [f"crit-{FIRST}-1-1"]
     assert ids(lake, "1609", table="candidates") == [f"cand-{FIRST}-1-0"]
     assert ids(lake, "france", table="prompts") == [SECOND]
-    (row,) = search(lake, Search(text="wrong")).to_dicts()
+    (row,) = search(lake, TextSearch(text="wrong")).to_dicts()
     assert row.pop("score") > 0
     assert row == {
         "run": "a",
@@ -105,9 +105,9 @@ def test_a_query_is_words_and_phrases_or_refused(text):
     letters = sorted(c for c in text if c in "ab")
     if text.count('"') % 2 or not letters:
         with pytest.raises(InputError, match="is open" if text.count('"') % 2 else "no word"):
-            parsed(Search(text=text))
+            parsed(TextSearch(text=text))
         return
-    question = parsed(Search(text=text))
+    question = parsed(TextSearch(text=text))
     found = " ".join([question.words, *question.phrases])
     assert sorted(found.replace(" ", "")) == letters
 
@@ -267,7 +267,7 @@ def test_only_settings_of_the_index_are_taken(lake):
 def test_the_policys_hidden_states_find_what_means_the_same(lake):
     done = reindexed(lake, None, (), full=False, embed=True)
     assert (done["vectors"]["kind"], done["vectors"]["dims"]) == ("policy", 128)
-    wanted = Search(text="A mile is 1609 metres.", by_meaning=True, by_words=False)
+    wanted = TextSearch(text="A mile is 1609 metres.", by_meaning=True, by_words=False)
     best = search(lake, replace(wanted, table="candidates")).to_dicts()
     assert best[0]["id"] == f"cand-{FIRST}-1-0"
     assert best[0]["score"] == pytest.approx(1, abs=1e-4)

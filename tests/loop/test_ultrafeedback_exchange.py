@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
 from lpfloop.loop.lake.exports.export import Export, export_table
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
@@ -205,7 +205,7 @@ def test_imported_grades_are_binarised_by_name(lake, write, rule, chosen, reject
     imported(lake, write(*ROWS))
     models = {row["candidate_id"]: row["model"] for row in stored(lake, "candidates")}
     run = open_run(lake, "uf")
-    told = rederive(run, Wanted(rule=rule)).derived
+    told = rederive(run, DerivationRequest(rule=rule)).derived
     (pair,) = scan_derived(run.folder, told.name, "pairs").collect().to_dicts()
     receipts = scan_derived(run.folder, told.name, "receipts").collect().to_dicts()
     run.close()
@@ -221,9 +221,9 @@ def test_a_rule_of_grades_refuses_what_it_does_not_read(lake, write, tmp_path):
     imported(lake, write(ROWS[0]))
     run = open_run(lake, "uf")
     with pytest.raises(DerivedError, match="one pair a prompt from grades alone"):
-        rederive(run, Wanted(rule="overall", top_k=2))
+        rederive(run, DerivationRequest(rule="overall", top_k=2))
     with pytest.raises(DerivedError, match="iteration 3 of run uf has none"):
-        rederive(run, Wanted(rule="overall", iteration=3))
+        rederive(run, DerivationRequest(rule="overall", iteration=3))
     run.close()
     plain = tmp_path / "plain.jsonl"
     plain.write_text(json.dumps({"prompt": "x?", "response": "y"}) + "\n")
@@ -243,7 +243,7 @@ def test_the_published_sample_goes_round(shared_data, lake, tmp_path):
     assert {r["outcome"]: r["count"] for r in stored(lake, "receipts")} == {"kept": 600}
 
     run = open_run(lake, "uf")
-    told = rederive(run, Wanted(rule="overall", name="overall")).derived
+    told = rederive(run, DerivationRequest(rule="overall", name="overall")).derived
     pairs = scan_derived(run.folder, "overall", "pairs").collect()
     receipts = scan_derived(run.folder, "overall", "receipts").collect()
     run.close()
@@ -262,7 +262,7 @@ def test_the_published_sample_goes_round(shared_data, lake, tmp_path):
 
     imported(lake, tmp_path / "binarised" / "train.jsonl", "again", form="ultrafeedback")
     again = open_run(lake, "again")
-    rederive(again, Wanted(rule="overall", name="overall"))
+    rederive(again, DerivationRequest(rule="overall", name="overall"))
     same = scan_derived(again.folder, "overall", "pairs").collect()
     again.close()
     assert same.equals(pairs)

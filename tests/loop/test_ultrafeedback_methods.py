@@ -11,7 +11,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.lake.derive.rederive import Wanted, rederive
+from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
@@ -117,7 +117,7 @@ def test_pairs_of_grades_and_of_the_mix_are_trained_on(lake: Path):
 def test_the_same_rule_derives_the_same_pairs_of_what_is_stored(lake: Path):
     run = opened(lake)
     own = run.scan("pairs", iteration=1).filter(pl.col("rule") == "mean-vs-random").collect()
-    told = rederive(run, Wanted(rule="mean-vs-random")).derived
+    told = rederive(run, DerivationRequest(rule="mean-vs-random")).derived
     again = scan_derived(run.folder, told.name, "pairs").collect()
     run.close()
     assert again.sort("pair_id").equals(own.sort("pair_id"))

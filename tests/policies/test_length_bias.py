@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.policies.trainers.length_bias import (
-    Ranked,
+    RankedPair,
     bucket_of,
     length_correlation,
     length_correlations,
@@ -16,8 +16,8 @@ from lpfloop.policies.trainers.length_bias import (
 )
 
 
-def pair(margin: float, longer: int) -> Ranked:
-    return Ranked(margin=margin, longer=longer)
+def pair(margin: float, longer: int) -> RankedPair:
+    return RankedPair(margin=margin, longer=longer)
 
 
 @given(st.integers(-1000, 1000), st.integers(1, 64))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion
-from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, Search
+from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, PoisonSearch
 from lpfloop.policies.workers.work import GENERATE
 
 GOOD = ordered("good", "x")
@@ -33,7 +33,7 @@ def deadly(batch: Batch) -> bool:
     return any(request.messages[-1].content == "die" for request in batch.requests)
 
 
-def run(search: Search[Batch, BatchResult]) -> tuple[list[BatchResult], int, bool]:
+def run(search: PoisonSearch[Batch, BatchResult]) -> tuple[list[BatchResult], int, bool]:
     """Play the worker that dies of "die"; return results, deaths, and whether it was given up."""
     results: list[BatchResult] = []
     deaths = 0
@@ -59,7 +59,7 @@ def batches(sizes: Sequence[Sequence[bool]]) -> list[Batch]:
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=4))
 def test_exactly_the_deadly_requests_fail(sizes: list[list[bool]]) -> None:
     wanted = batches(sizes)
-    results, deaths, given_up = run(Search(wanted, GENERATE, GOOD))
+    results, deaths, given_up = run(PoisonSearch(wanted, GENERATE, GOOD))
     assert not given_up
     assert sorted(r.key for r in results) == sorted(b.key for b in wanted)
     found = {c.request_id: c for r in results for c in r.completions}
@@ -77,14 +77,14 @@ def test_exactly_the_deadly_requests_fail(sizes: list[list[bool]]) -> None:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_a_worker_that_answers_nothing_any_more_convicts_nobody(sizes: list[int]) -> None:
-    search = Search(batches([[True] * size for size in sizes]), GENERATE, None)
+    search = PoisonSearch(batches([[True] * size for size in sizes]), GENERATE, None)
     results, _, given_up = run(search)
     assert given_up
     assert not results
 
 
 def test_the_innocent_come_first() -> None:
-    search = Search(batches([[True, False], [False], [False]]), GENERATE, GOOD)
+    search = PoisonSearch(batches([[True, False], [False], [False]]), GENERATE, GOOD)
     asked: list[str] = []
     for _ in range(3):
         batch = search.ask(last_chance=False)
@@ -101,7 +101,7 @@ def test_the_innocent_come_first() -> None:
 
 
 def test_before_the_last_chance_something_good_is_asked() -> None:
-    search = Search(batches([[True], [True]]), GENERATE, GOOD)
+    search = PoisonSearch(batches([[True], [True]]), GENERATE, GOOD)
     assert search.ask(last_chance=True) == GOOD
     assert not list(search.answered(answer(GOOD)))
     assert search.ask(last_chance=False) != GOOD
@@ -109,7 +109,7 @@ def test_before_the_last_chance_something_good_is_asked() -> None:
 
 def test_an_overlong_answer_proves_nothing() -> None:
     """No model worked for it, so it does not show that the machine is well."""
-    search = Search([ordered("a", "die"), ordered("b", "long")], GENERATE, None)
+    search = PoisonSearch([ordered("a", "die"), ordered("b", "long")], GENERATE, None)
     for _ in range(CONVICTING):
         while (asked := search.ask(last_chance=False)) is not None and not deadly(asked):
             [completion] = answer(asked).completions
@@ -128,7 +128,7 @@ def test_an_overlong_answer_proves_nothing() -> None:
 
 
 def test_a_search_has_an_end() -> None:
-    search = Search(batches([[True] * MOST_DEATHS, [False]]), GENERATE, GOOD)
+    search = PoisonSearch(batches([[True] * MOST_DEATHS, [False]]), GENERATE, GOOD)
     results, deaths, given_up = run(search)
     assert given_up
     assert deaths == MOST_DEATHS + 1

@@ -18,7 +18,7 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreRequest
 from lpfloop.policies.trainers.reward_trainer import parted_pairs
 from lpfloop.policies.trainers.train_model import (
-    Progress,
+    TrainerProgress,
     TrainingError,
     TrainJob,
     TrainResult,
@@ -161,7 +161,7 @@ def test_a_killed_training_goes_on_and_ends_bit_equal(
 ):
     job = reward_job(world, tmp_path / "work", checkpoint_steps=4)
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: TrainerProgress) -> None:
         if progress.step >= 9:
             rows = map(parse_row, (job.output / "metrics.jsonl").read_text().splitlines())
             os.kill(next(r["pid"] for r in rows if r and r["event"] == "start"), signal.SIGKILL)

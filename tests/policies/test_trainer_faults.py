@@ -17,7 +17,7 @@ from trainings import DIE, SFT, plain_job, safetensors, scripted, stand_in
 from waiting import ended, wait_until
 
 from lpfloop.policies.trainers.preflight import needed_bytes, parameters
-from lpfloop.policies.trainers.train_model import Progress, TrainingError, prepare, train
+from lpfloop.policies.trainers.train_model import TrainerProgress, TrainingError, prepare, train
 from lpfloop.policies.trainers.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
 
 pytestmark = pytest.mark.crash
@@ -87,7 +87,7 @@ def test_an_interrupted_parent_leaves_no_child(tmp_path: Path, monkeypatch: pyte
     )
     stand_in(monkeypatch, code)
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: TrainerProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -176,7 +176,7 @@ def test_a_trainer_that_hangs_is_ended_with_all_its_processes(
     pathlib.Path({str(pids)!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
     hang()""",
     )
-    seen: list[Progress] = []
+    seen: list[TrainerProgress] = []
     with pytest.raises(
         TrainingError, match=r"made no step for \d+ s after step 1 of 9: it hangs; log: "
     ) as e:

@@ -27,7 +27,7 @@ from trainings import (
 
 from lpfloop.policies.engines.canary import CANARY, read_canary
 from lpfloop.policies.trainers.train_model import (
-    Progress,
+    TrainerProgress,
     TrainingError,
     TrainJob,
     TrainResult,
@@ -58,14 +58,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def uninterrupted(world: Path, tmp_path_factory: pytest.TempPathFactory):
     """A DPO job run in one go: the job, its result, and the progress that was told."""
     work = tmp_path_factory.mktemp("uninterrupted")
-    seen: list[Progress] = []
+    seen: list[TrainerProgress] = []
     job = dpo_job(world, work / "work")
     return job, train(job, log=work / "train.log", on_progress=seen.append), seen
 
 
 @pytest.mark.model
 def test_dpo_raises_the_margin_of_its_pairs(
-    uninterrupted: tuple[TrainJob, TrainResult, list[Progress]],
+    uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]],
 ):
     job, result, seen = uninterrupted
     assert [p.step for p in seen] == list(range(1, 49))
@@ -80,7 +80,7 @@ def test_dpo_raises_the_margin_of_its_pairs(
 
 @pytest.mark.model
 def test_a_finished_model_has_the_files_of_its_parent(
-    world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[Progress]]
+    world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]]
 ):
     job, result, _ = uninterrupted
     names = {p.name for p in result.output.iterdir()}
@@ -95,7 +95,7 @@ def test_a_finished_model_has_the_files_of_its_parent(
 
 @pytest.mark.model
 def test_a_finished_job_is_not_run_again(
-    tmp_path: Path, uninterrupted: tuple[TrainJob, TrainResult, list[Progress]]
+    tmp_path: Path, uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]]
 ):
     job, result, _ = uninterrupted
     again = train(job, log=tmp_path / "train.log")
@@ -105,11 +105,11 @@ def test_a_finished_job_is_not_run_again(
 
 @pytest.mark.model
 def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
-    tmp_path: Path, world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[Progress]]
+    tmp_path: Path, world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]]
 ):
     job = dpo_job(world, tmp_path / "work")
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: TrainerProgress) -> None:
         if progress.step >= 9:
             rows = (job.output / "metrics.jsonl").read_text().splitlines()
             start = next(r for r in map(parse_row, rows) if r and r["event"] == "start")
@@ -224,7 +224,7 @@ def test_unchanged_weights_are_an_error_and_the_reference_is_the_one_named(
     reference = make_model(tmp_path / "reference", seed=1)
     settings = DPO.model_copy(update={"learning_rate": 1e-300, "epochs": 0.1})
     job = replace(dpo_job(world, tmp_path / "work"), reference=reference, settings=settings)
-    seen: list[Progress] = []
+    seen: list[TrainerProgress] = []
     with pytest.raises(TrainingError, match="the same as before training; log: ") as e:
         train(job, log=tmp_path / "train.log", on_progress=seen.append)
     assert e.value.kind == "unchanged"

@@ -10,9 +10,9 @@ pytest.importorskip("lancedb", reason="the extra `lake` is not installed")
 from lpfloop.stores import index as index_module
 from lpfloop.stores.index import (
     Index,
+    IndexQuery,
     IndexUnusableError,
     IndexWriter,
-    Question,
     Vectors,
     index_folder,
     part_key,
@@ -41,7 +41,7 @@ def rows(texts, *, part="k", run="a", iteration=1, task="math", vectors=None):
 
 
 def ids(index, words="", table="critiques", **wanted):
-    return index.search(Question(table=table, words=words, **wanted))["id"].to_list()
+    return index.search(IndexQuery(table=table, words=words, **wanted))["id"].to_list()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_words_are_found_the_rarest_counting_most(lake):
     assert ids(index, "wrong unit") == ["k-0", "k-2"]
     assert ids(index, "wrongly") == ids(index, "WRONG")
     assert ids(index, "absent") == []
-    assert index.search(Question(table="critiques", words="unit"))["score"].min() > 0
+    assert index.search(IndexQuery(table="critiques", words="unit"))["score"].min() > 0
 
 
 def test_a_phrase_must_stand_as_it_is(lake):
@@ -186,7 +186,7 @@ def test_vectors_rank_by_their_angle_and_join_with_words(tmp_path):
         index.add("critiques", ["k"], rows(["wrong unit", "well", "also well"], vectors=vectors))
         index.finish()
     assert near(index, (1.0, 0, 0, 0)) == ["k-0", "k-1", "k-2"]
-    scores = index.search(Question(table="critiques", vector=(1.0, 0, 0, 0)))["score"]
+    scores = index.search(IndexQuery(table="critiques", vector=(1.0, 0, 0, 0)))["score"]
     assert scores.to_list() == pytest.approx([1, 0.6, 0], abs=1e-6)
     assert near(index, (0, 1.0, 0, 0), words="wrong", limit=2)[0] in ("k-0", "k-2")
     assert near(index, (1.0, 0, 0, 0), iteration=7) == []

@@ -20,8 +20,8 @@ from lpfloop.configs.methods import PPOTraining, QuarkTraining
 from lpfloop.configs.schema import RunConfig
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.trainers.step_files import (
-    Asked,
-    Drawn,
+    PromptToSample,
+    RolloutDraw,
     StepRows,
     drawn,
     planned_steps,
@@ -30,7 +30,7 @@ from lpfloop.policies.trainers.step_files import (
     visited,
     write_step,
 )
-from lpfloop.policies.trainers.train_model import Progress, TrainJob, TrainResult
+from lpfloop.policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
 from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
@@ -85,7 +85,7 @@ def online_config(prompts: Path, *overrides: str) -> RunConfig:
 def train(
     job: TrainJob,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[TrainerProgress], None] | None = None,
     before: Callable[[TrainJob, int], None] = lambda _job, _step: None,
     **_: object,
 ) -> TrainResult:
@@ -103,7 +103,9 @@ def train(
         if step % INTERVAL == 0 or step == steps:
             checkpoint.write_text(str(step))
         if on_progress is not None:
-            on_progress(Progress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5}))
+            on_progress(
+                TrainerProgress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5})
+            )
     weights = hashlib.sha256(f"{job.online.identity} {job.seed} {job.settings}".encode())
     model = job.folder("model")
     model.mkdir(exist_ok=True)
@@ -113,7 +115,7 @@ def train(
     return TrainResult(output=model, steps=steps, metrics={"loss": 0.5}, seconds=0.0)
 
 
-def rows(online: OnlineJob, step: int, asked: Sequence[Asked]) -> StepRows:
+def rows(online: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> StepRows:
     """Return the rows of a step: every number a function of the rollout's seed."""
     rollouts = drawn(online, step, asked)
     return StepRows(
@@ -151,7 +153,7 @@ def rows(online: OnlineJob, step: int, asked: Sequence[Asked]) -> StepRows:
     )
 
 
-def candidate(online: OnlineJob, rollout: Drawn) -> Candidate:
+def candidate(online: OnlineJob, rollout: RolloutDraw) -> Candidate:
     """Return a rollout's text, which depends on its seed alone."""
     return Candidate(
         candidate_id=rollout.candidate_id,

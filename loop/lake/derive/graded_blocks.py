@@ -12,7 +12,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ...data.binarize import Binarising, graded
 from ...data.judged_candidates import READ
-from .judged_blocks import IMPORTED, Block, columns_of, ranges, stage_read
+from .judged_blocks import IMPORTED, PromptBlock, columns_of, ranges, stage_read
 
 COMPLETED, GRADED = "complete:", "grade:"
 TABLES = frozenset({"candidates", "grades"})
@@ -42,14 +42,14 @@ def require_graded(run: RunReader, how: Binarising) -> None:
         )
 
 
-def graded_blocks(run: RunReader, iteration: int) -> Iterator[Block]:
+def graded_blocks(run: RunReader, iteration: int) -> Iterator[PromptBlock]:
     """Yield the blocks of an iteration; candidates come as from `binarize.graded`."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for block in _cut(_parts(run, iteration)):
         candidates = columns_of(run, "candidates", block)
         order = candidates.select("prompt_id").unique(maintain_order=True)
-        yield Block(
+        yield PromptBlock(
             prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
             judged=graded(candidates, columns_of(run, "grades", block)),
         )

@@ -26,7 +26,7 @@ MADE = frozenset({"pair", "demonstrate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class PromptBlock:
     """Some prompts, all their candidates, and the candidates' critiques and rewards."""
 
     prompts: pl.DataFrame
@@ -65,7 +65,7 @@ def _hindrance(run: RunReader, iteration: int) -> str | None:
 
 def blocks(
     run: RunReader, iteration: int, critiques: pl.DataFrame | None = None
-) -> Iterator[Block]:
+) -> Iterator[PromptBlock]:
     """Yield the blocks of an iteration; `critiques` replace the stored ones."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
@@ -74,7 +74,7 @@ def blocks(
         said = critiques
         said = verdicts(columns_of(run, "critiques", parts)) if said is None else said
         order = candidates.select("prompt_id").unique(maintain_order=True)
-        yield Block(
+        yield PromptBlock(
             prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
             judged=judge(candidates, columns_of(run, "rewards", parts), said),
         )

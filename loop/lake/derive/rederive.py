@@ -51,7 +51,7 @@ Way = Pairing | Binarising
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DerivationRequest:
     """A request; None means the default of the rule or the run, or all iterations."""
 
     rule: str
@@ -126,7 +126,7 @@ class Rederivation:
             yield made, []
 
 
-def rederive(run: RunReader, wanted: Wanted) -> Told:
+def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
     """Derive pairs or demonstrations from a run's stored rows, under a name.
 
     Raises:
@@ -149,7 +149,7 @@ def derive(
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
-def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
+def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
     """Fill in defaults, and refuse what can not be done."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
@@ -172,7 +172,9 @@ def _planned(run: RunReader, wanted: Wanted) -> Rederivation:
     )
 
 
-def _binarisation(run: RunReader, wanted: Wanted, rule: Binarisation, seed: int) -> Rederivation:
+def _binarisation(
+    run: RunReader, wanted: DerivationRequest, rule: Binarisation, seed: int
+) -> Rederivation:
     """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
     if wanted.critiques is not None or wanted.top_k is not None or not pairs:
@@ -241,7 +243,7 @@ def _derived_verdicts(run: RunReader, name: str, iteration: int) -> pl.DataFrame
     return verdicts(of).collect()
 
 
-def _default_name(wanted: Wanted, made: Rederivation) -> str:
+def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
     """Return a name made from the request."""
     said = {
         "i": wanted.iteration,

@@ -31,7 +31,7 @@ from .imported_annotations import (
 )
 from .imported_grades import overall_receipts
 from .imported_rows import Maker, identity_of
-from .row_reader import Count, Reading, counted
+from .row_reader import Count, FileReading, counted
 
 IMPORT = "import"
 ROWS_A_UNIT = 1000
@@ -98,7 +98,7 @@ def import_files(job: Import) -> Imported:
     if form == ANNOTATIONS:
         return _annotate(job, make, facts)
     return _import(
-        job, Reading(files=job.files, read=lambda row: FORMATS[form].read(row, make)), facts
+        job, FileReading(files=job.files, read=lambda row: FORMATS[form].read(row, make)), facts
     )
 
 
@@ -137,7 +137,7 @@ def _scale(job: Import, default: str) -> Scale:
     return scale
 
 
-def _import(job: Import, reading: Reading, facts: Mapping[str, Json]) -> Imported:
+def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an import that was begun."""
     found = counted(made for _, made in reading)
     identity = digest(facts)
@@ -173,7 +173,7 @@ def _journal(job: Import, facts: Mapping[str, Json]) -> Journal:
     return Journal(folder)
 
 
-def _units(reading: Reading) -> Iterator[tuple[int, list[StoredRow]]]:
+def _units(reading: FileReading) -> Iterator[tuple[int, list[StoredRow]]]:
     """Yield the rows of each unit: those made from a fixed number of rows of the files."""
     chunk, rows = 0, list[StoredRow]()
     for number, made in reading:
@@ -197,7 +197,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = Reading(files=job.files, read=lambda row: annotations(row, make, known))
+        reading = FileReading(files=job.files, read=lambda row: annotations(row, make, known))
         made = [rows for _, rows in reading]
         told = present(run)
     finally:

@@ -29,7 +29,7 @@ from ...data.row_fields import (
     text_or_empty,
     vote_of,
 )
-from .imported_rows import Maker, Verdict
+from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
 
@@ -39,7 +39,7 @@ Rows = Iterator[StoredRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class ImportFormat:
     """A format: how it is recognised, the scale of its ratings, and its reader.
 
     `semantics` is raised when the same row would give other rows of the lake.
@@ -105,7 +105,7 @@ def justeval(row: Row, make: Maker) -> Rows:
     candidate = make.candidate(prompt, text_or_empty(row.get("output"), "output"), model_of(row))
     yield candidate
     verdicts = [
-        Verdict(name=name, given=said.get("score"), comment=remark_of(said, "reason") or "")
+        ImportedVerdict(name=name, given=said.get("score"), comment=remark_of(said, "reason") or "")
         for name, value in fields_of(row, "scores").items()
         for said in [object_of(value, f"scores.{name}")]
     ]
@@ -113,32 +113,36 @@ def justeval(row: Row, make: Maker) -> Rows:
     yield make.critique(candidate, critic_of(row) or make.source, verdicts, raw)
 
 
-FORMATS: Mapping[str, Format] = {
-    "ultrafeedback": Format(
+FORMATS: Mapping[str, ImportFormat] = {
+    "ultrafeedback": ImportFormat(
         detect=lambda row: "completions" in row and "instruction" in row,
         read=ultrafeedback,
         scale="1-5",
         semantics=2,
     ),
-    "pairs": Format(detect=lambda row: {"chosen", "rejected"} <= set(row), read=pairs),
-    "alpacafarm": Format(detect=lambda row: {"output_1", "output_2"} <= set(row), read=alpaca),
-    "alpacaeval": Format(
+    "pairs": ImportFormat(detect=lambda row: {"chosen", "rejected"} <= set(row), read=pairs),
+    "alpacafarm": ImportFormat(
+        detect=lambda row: {"output_1", "output_2"} <= set(row), read=alpaca
+    ),
+    "alpacaeval": ImportFormat(
         detect=lambda row: {"instruction", "output", "generator"} <= set(row), read=alpaca
     ),
-    "pandalm": Format(detect=lambda row: {"response1", "response2"} <= set(row), read=pandalm),
-    "justeval": Format(
+    "pandalm": ImportFormat(
+        detect=lambda row: {"response1", "response2"} <= set(row), read=pandalm
+    ),
+    "justeval": ImportFormat(
         detect=lambda row: {"instruction", "output", "raw_judgment"} <= set(row),
         read=justeval,
         scale="1-5",
     ),
-    "candidates": Format(
+    "candidates": ImportFormat(
         detect=lambda row: (
             any(row.get(n) is not None for n in (*ANSWER_FIELDS, *ENTRY_FIELDS))
             or _ends_with_an_answer(row)
         ),
         read=candidates,
     ),
-    "prompts": Format(
+    "prompts": ImportFormat(
         detect=lambda row: any(row.get(n) is not None for n in TEXT_FIELDS), read=prompts
     ),
 }
@@ -182,11 +186,11 @@ def _answered(prompt: Prompt, text: str, row: Row, make: Maker) -> Rows:
         yield from make.reward(candidate, f"{make.source}:{name}", row.get(name))
 
 
-def verdicts_of(row: Row) -> list[Verdict]:
+def verdicts_of(row: Row) -> list[ImportedVerdict]:
     """Return the ratings of a row: `ratings` by aspect, with `comments` by aspect beside them."""
     comments = fields_of(row, "comments")
     return [
-        Verdict(name=name, given=given, comment=remark_of(comments, name) or "")
+        ImportedVerdict(name=name, given=given, comment=remark_of(comments, name) or "")
         for name, given in fields_of(row, "ratings").items()
     ]
 

@@ -38,7 +38,7 @@ IMPORTED = "imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ImportedVerdict:
     """One aspect's annotation: the rating as given, and the reason."""
 
     name: str
@@ -107,7 +107,7 @@ class Maker:
         )
 
     def critique(
-        self, candidate: Known, critic: str, verdicts: Iterable[Verdict], text: str
+        self, candidate: Known, critic: str, verdicts: Iterable[ImportedVerdict], text: str
     ) -> Critique:
         """Return the critique of a candidate from an annotator's verdicts on its aspects.
 
@@ -139,7 +139,7 @@ class Maker:
             attempts=1,
         )
 
-    def _number(self, verdict: Verdict) -> float | None:
+    def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""
         value = number(verdict.given)
         if value is not None and not self.scale.low <= value <= self.scale.high:
@@ -149,7 +149,7 @@ class Maker:
             )
         return value
 
-    def _note(self, read: Sequence[tuple[Verdict, float | None]]) -> str:
+    def _note(self, read: Sequence[tuple[ImportedVerdict, float | None]]) -> str:
         """Return a line with the ratings that their levels would lose."""
         lost = {
             verdict.name: verdict.given if value is None else value

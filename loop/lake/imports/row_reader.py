@@ -13,7 +13,7 @@ from .imported_rows import UNRATED, identity_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class FileReading:
     """The rows of the files, each with its number and the rows it becomes."""
 
     files: tuple[Path, ...]

@@ -25,7 +25,7 @@ from ...data.row_fields import (
     text_or_empty,
 )
 from .imported_grades import aspect_grades, last_of, mean_rating, overall_grade
-from .imported_rows import Maker, Verdict
+from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs, scores_of
 
 NO_ANSWER = "None"
@@ -114,10 +114,10 @@ def _reward(candidate: Candidate, name: str, given: object, make: Maker) -> list
     return make.reward(candidate, f"{make.source}:{name}", given)
 
 
-def _verdict(name: str, value: object) -> Verdict:
+def _verdict(name: str, value: object) -> ImportedVerdict:
     """Return one aspect's annotation."""
     last = last_of(value)
     said = {} if last is None else object_of(last, f"annotations.{name}")
     reasons = [remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale")]
     comment = "\n\n".join(reason for reason in reasons if reason)
-    return Verdict(name=name, given=said.get("Rating"), comment=comment)
+    return ImportedVerdict(name=name, given=said.get("Rating"), comment=comment)

@@ -6,7 +6,7 @@ import polars as pl
 from ....stores.lake import RunReader
 from ....stores.records import SCORED
 from .forms import By
-from .row_lists import Listing, Wanted, rating_conditions
+from .row_lists import Listing, RowSelection, rating_conditions
 
 STATUS = {-1: "failure", 0: "moderate"}
 """The names of the ratings below success."""
@@ -16,7 +16,7 @@ COLUMNS = (
 )
 
 
-def failures(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def failures(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return what went wrong with candidates, one row for each reason.
 
     The status is failure (an aspect rated -1), moderate (0), the reason why a critique is unscored,
@@ -47,7 +47,7 @@ def counted(failed: pl.LazyFrame, by: By) -> pl.LazyFrame:
     return counts.sort("failures", *groups, descending=[True, *[False] * len(groups)])
 
 
-def _said(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def _said(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return each aspect below success, and each unscored reply."""
     about = run.scan("candidates").select("candidate_id", "kind", "completion_tokens")
     frame = run.scan("critiques", iteration=wanted.iteration)
@@ -77,7 +77,7 @@ def _said(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
     return frame.join(about, on="candidate_id", how="left", maintain_order="left")
 
 
-def _cut(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def _cut(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return the candidates that are not whole: cut at the maximum length, or failed."""
     frame = run.scan("candidates", iteration=wanted.iteration)
     if wanted.unscored:

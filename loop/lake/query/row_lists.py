@@ -23,7 +23,7 @@ _MARGIN = pl.col("chosen_reward") - pl.col("rejected_reward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RowSelection:
     """The filters and the order of a list; None is no filter.
 
     `text` is a part of the text, ignoring case, or a regular expression between slashes. `sort` is
@@ -72,7 +72,7 @@ class Listing:
     texts: Sequence[pl.Expr]
     conditions: list[pl.Expr] = field(default_factory=list[pl.Expr])
 
-    def wanted(self, wanted: Wanted) -> pl.LazyFrame:
+    def wanted(self, wanted: RowSelection) -> pl.LazyFrame:
         """Return the rows that pass the filters, sorted.
 
         Raises:
@@ -114,7 +114,7 @@ class ListError(ValueError):
     """A filter or an order that does not fit a list."""
 
 
-def critiques(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def critiques(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return critiques; their length is in characters, the reward that of the candidate."""
     frame = run.scan("critiques", iteration=wanted.iteration)
     return Listing(
@@ -126,7 +126,7 @@ def critiques(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
     ).wanted(wanted)
 
 
-def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def candidates(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return candidates with task and reward; length is in tokens, ratings are their critiques'."""
     frame = run.scan("candidates", iteration=wanted.iteration)
     return Listing(
@@ -138,7 +138,7 @@ def candidates(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
     ).wanted(wanted)
 
 
-def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
+def grades(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     """Return grades; length is the rationale's, in characters, reward is the candidate's."""
     frame = run.scan("grades", iteration=wanted.iteration)
     conditions: list[pl.Expr] = []
@@ -158,7 +158,7 @@ def grades(run: RunReader, wanted: Wanted) -> pl.LazyFrame:
     ).wanted(wanted)
 
 
-def pairs(run: RunReader, wanted: Wanted, derived: str | None = None) -> pl.LazyFrame:
+def pairs(run: RunReader, wanted: RowSelection, derived: str | None = None) -> pl.LazyFrame:
     """Return pairs, of a derived table if one is named.
 
     Reward, and length in characters, are the chosen answer's; ratings are the rejected one's.
@@ -184,7 +184,7 @@ def pairs(run: RunReader, wanted: Wanted, derived: str | None = None) -> pl.Lazy
     ).wanted(wanted)
 
 
-def rating_conditions(run: RunReader, wanted: Wanted) -> list[pl.Expr]:
+def rating_conditions(run: RunReader, wanted: RowSelection) -> list[pl.Expr]:
     """Return the conditions on a critique's ratings.
 
     Raises:
@@ -200,7 +200,7 @@ def rating_conditions(run: RunReader, wanted: Wanted) -> list[pl.Expr]:
     return conditions
 
 
-def _by_rating(run: RunReader, wanted: Wanted, key: str) -> list[pl.Expr]:
+def _by_rating(run: RunReader, wanted: RowSelection, key: str) -> list[pl.Expr]:
     """Return the conditions on the ratings of the candidate `key`."""
     conditions = rating_conditions(run, wanted)
     if not conditions:
@@ -241,7 +241,7 @@ def _pattern(text: str) -> str:
     return text[1:-1]
 
 
-def _check_words(run: RunReader, wanted: Wanted) -> None:
+def _check_words(run: RunReader, wanted: RowSelection) -> None:
     if wanted.task is not None:
         tasks = run.scan("prompts").select("task").unique().collect().to_series().to_list()
         _check("task", wanted.task, tasks)

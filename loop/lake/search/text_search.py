@@ -17,7 +17,7 @@ from ....stores.durable import make_folder
 from ....stores.index import (
     SEARCHED,
     Index,
-    Question,
+    IndexQuery,
     check_same,
     index_folder,
     is_there,
@@ -46,7 +46,7 @@ COLUMNS = ("score", "run", "iteration", "id", "prompt_id", "task", "snippet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class TextSearch:
     """A search: the query, how (by words, by meaning, or both), and among which rows."""
 
     text: str
@@ -59,7 +59,7 @@ class Search:
     limit: int = 20
 
 
-def search(lake: Path, wanted: Search) -> pl.DataFrame:
+def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
     """Return the best matches, best first, each with the words around the match.
 
     A few missing rows are indexed first; with more, a message says how many are missing.
@@ -83,7 +83,7 @@ def search(lake: Path, wanted: Search) -> pl.DataFrame:
     return found.with_columns(snippet=pl.Series(snippets, dtype=pl.String)).select(COLUMNS)
 
 
-def parsed(wanted: Search) -> Question:
+def parsed(wanted: TextSearch) -> IndexQuery:
     """Return a query's words, any of which may match, and its phrases, all of which must.
 
     Raises:
@@ -97,7 +97,7 @@ def parsed(wanted: Search) -> Question:
     words = " ".join(WORD.findall(PHRASE.sub(" ", wanted.text)))
     if not (words or any(phrases)):
         raise InputError(f"query {wanted.text!r}: it has no word; give at least one")
-    return Question(
+    return IndexQuery(
         table=wanted.table,
         words=words,
         phrases=tuple(phrase for phrase in phrases if phrase),

@@ -12,7 +12,7 @@ from ....stores.lake import RunReader
 from ....stores.records import Checkpoint, Evaluation
 from ...data.training_rows import in_use
 from .find_row import Found
-from .page import Box, Grid, Page, Section, plain_text
+from .page import Box, Grid, Page, PageSection, plain_text
 from .story import checkpoints
 
 
@@ -105,9 +105,9 @@ def checkpoint_page(story: CheckpointStory) -> Page:
     return Page(
         title=f"M_{checkpoint.iteration}, run {story.run}",
         sections=(
-            Section(heading="", boxes=(box,)),
-            Section(heading="trained on", lines=tuple(_trained_on(story))),
-            Section(heading="evaluations", grid=_evaluations(story)),
+            PageSection(heading="", boxes=(box,)),
+            PageSection(heading="trained on", lines=tuple(_trained_on(story))),
+            PageSection(heading="evaluations", grid=_evaluations(story)),
         ),
     )
 

@@ -24,7 +24,7 @@ class DiffError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DiffRequest:
     """A request: two iterations (None: the last two that were measured) on a benchmark."""
 
     before: int | None = None
@@ -46,7 +46,7 @@ class Side:
         return f"iteration {self.iteration} of run {self.run.folder.name}"
 
 
-def diff(run: RunReader, wanted: Wanted, other: RunReader | None = None) -> Diff:
+def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) -> Diff:
     """Compare two iterations prompt by prompt; the second may be of another run.
 
     Raises:
@@ -64,7 +64,7 @@ def diff(run: RunReader, wanted: Wanted, other: RunReader | None = None) -> Diff
     )
 
 
-def diff_of(lake: Path, name: str, to_run: str | None, wanted: Wanted) -> Diff:
+def diff_of(lake: Path, name: str, to_run: str | None, wanted: DiffRequest) -> Diff:
     """Compare two iterations of a run, or one of it with one of another run."""
     with closing(open_run(lake, name)) as run:
         if to_run is None:
@@ -73,7 +73,7 @@ def diff_of(lake: Path, name: str, to_run: str | None, wanted: Wanted) -> Diff:
             return diff(run, wanted, other)
 
 
-def _sides(run: RunReader, other: RunReader, wanted: Wanted) -> tuple[Side, Side]:
+def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side, Side]:
     """Return the two measurements; by default the last two of one run, or the last of each."""
     after = wanted.after
     if after is None:
@@ -99,7 +99,7 @@ def _measured(run: RunReader, benchmark: str) -> list[int]:
     return found
 
 
-def _paired(before: Side, after: Side, wanted: Wanted) -> pl.DataFrame:
+def _paired(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
     """Return the prompts that both measured: task, metric, and the two values."""
     old, new = _values(before, wanted), _values(after, wanted)
     paired = old.join(new, on=("prompt_id", "metric"), suffix="_after", validate="1:1")
@@ -113,7 +113,7 @@ def _paired(before: Side, after: Side, wanted: Wanted) -> pl.DataFrame:
     return rows
 
 
-def _values(side: Side, wanted: Wanted) -> pl.DataFrame:
+def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     """Return the prompt-level scores of one side."""
     rows = (
         side.run.scan("scores", iteration=side.iteration)

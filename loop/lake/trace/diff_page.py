@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from .html_page import page_html
-from .page import Box, Grid, Page, Section
+from .page import Box, Grid, Page, PageSection
 from .terminal_page import page_text
 from .word_diff import word_diff
 
@@ -47,7 +47,7 @@ class Diff:
         )
 
 
-def _summary_section(summary: pl.DataFrame) -> Section:
+def _summary_section(summary: pl.DataFrame) -> PageSection:
     columns = ("task", "metric", "n", "before", "after", "change", "95%", "up", "down", "p")
     rows = [
         (
@@ -64,10 +64,10 @@ def _summary_section(summary: pl.DataFrame) -> Section:
         )
         for row in summary.iter_rows(named=True)
     ]
-    return Section(heading="", grid=Grid(columns=columns, rows=tuple(rows)))
+    return PageSection(heading="", grid=Grid(columns=columns, rows=tuple(rows)))
 
 
-def _changes_section(changes: pl.DataFrame, limit: int) -> Section:
+def _changes_section(changes: pl.DataFrame, limit: int) -> PageSection:
     shown, up = changes.head(limit), changes.filter(pl.col("change") > 0).height
     boxes = [
         Box(
@@ -90,7 +90,7 @@ def _changes_section(changes: pl.DataFrame, limit: int) -> Section:
         )
         for row in shown.iter_rows(named=True)
     ]
-    return Section(
+    return PageSection(
         heading=f"{changes.height} values changed, {up} of them up; the largest first",
         boxes=tuple(boxes),
         grid=Grid(columns=columns, rows=tuple(rows)),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...data.sanitize import visible
-from .page import Box, Grid, Page, Section
+from .page import Box, Grid, Page, PageSection
 from .word_diff import Span
 
 STYLE = (
@@ -29,7 +29,7 @@ def safe(text: str) -> str:
     return escape(visible(text))
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     heading = f"<h4>{safe(section.heading)}</h4>" if section.heading else ""
     boxes = "".join(_box(box) for box in section.boxes)
     grid = _grid(section.grid) if section.grid is not None and section.grid.rows else ""

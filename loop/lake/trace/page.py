@@ -46,7 +46,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """Boxes under a heading, then a table, then single lines."""
 
     heading: str
@@ -60,7 +60,7 @@ class Page:
     """What is shown for one id."""
 
     title: str
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[PageSection, ...] = field(default=())
 
 
 def plain_text(text: str) -> tuple[Span, ...]:
@@ -79,14 +79,14 @@ def story_page(story: Story) -> Page:
     sections = [_iteration(story, number) for number in sorted({row.iteration for row in rows})]
     return Page(
         title=f"{prompt.prompt_id}, run {story.run}",
-        sections=(Section(heading="", boxes=tuple(boxes)), *sections),
+        sections=(PageSection(heading="", boxes=tuple(boxes)), *sections),
     )
 
 
-def _iteration(story: Story, number: int) -> Section:
+def _iteration(story: Story, number: int) -> PageSection:
     candidates = [c for c in story.candidates if c.iteration == number]
     lines = [why_yield(story, row) for row in story.yields if row.iteration == number]
-    return Section(
+    return PageSection(
         heading=f"iteration {number}",
         boxes=tuple(_candidate(story, candidate) for candidate in candidates),
         lines=tuple(lines),

@@ -52,7 +52,7 @@ EVALUATION_ROW: Mapping[str, type[pl.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRow:
     """What there is on an id: text for a terminal, HTML for a notebook, rows for programs."""
 
     story: Story | CheckpointStory
@@ -84,11 +84,11 @@ class Shown:
         return page_html(self.page)
 
 
-def shown(run: RunReader, found: Found, iteration: int | None = None) -> Shown:
+def shown(run: RunReader, found: Found, iteration: int | None = None) -> ShownRow:
     """Return the rows and the page of an id."""
     if found.kind == "checkpoint":
-        return Shown(checkpoint_story(run, found))
-    return Shown(prompt_story(run, found, iteration))
+        return ShownRow(checkpoint_story(run, found))
+    return ShownRow(prompt_story(run, found, iteration))
 
 
 def candidate_rows(story: Story) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line, visible
-from .page import Box, Grid, Page, Section
+from .page import Box, Grid, Page, PageSection
 from .word_diff import Span
 
 WIDE = 110
@@ -45,7 +45,7 @@ def page_text(page: Page, width: int = 100) -> str:
     return captured.get()
 
 
-def _section(section: Section, width: int) -> Iterator[RenderableType]:
+def _section(section: PageSection, width: int) -> Iterator[RenderableType]:
     if section.heading:
         yield Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold")
     for box in section.boxes:

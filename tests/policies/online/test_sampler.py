@@ -13,14 +13,14 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.policies.engines.canary import StaleWeightsError
 from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.online.sampler import RolloutSampler, agreement, refuse_stale
-from lpfloop.policies.trainers.step_files import Asked, Drawn
+from lpfloop.policies.trainers.step_files import PromptToSample, RolloutDraw
 from lpfloop.stores.records import Message
 
 ROLLOUTS = [
-    Drawn(
+    RolloutDraw(
         candidate_id=f"cand-{i}",
         seed=100 + i,
-        asked=Asked(
+        asked=PromptToSample(
             prompt_id=f"p{i}", messages=(Message(role="user", content=f"What is {i} plus 7?"),)
         ),
     )

@@ -10,7 +10,7 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.trainers.step_files import (
-    Asked,
+    PromptToSample,
     StepRows,
     drawn,
     last_rollouts,
@@ -74,7 +74,7 @@ def test_the_steps_are_known_beforehand(prompts, changes, steps) -> None:
 
 
 def test_a_prompt_that_comes_twice_in_a_step_gives_two_rollouts() -> None:
-    asked = Asked(prompt_id="p", messages=(Message(role="user", content="Hi"),))
+    asked = PromptToSample(prompt_id="p", messages=(Message(role="user", content="Hi"),))
     first, second = drawn(ONLINE, 1, [asked, asked])
     [later] = drawn(ONLINE, 2, [asked])
     assert len({first.candidate_id, second.candidate_id, later.candidate_id}) == 3

@@ -75,6 +75,20 @@ def loop(tmp_path):
         yield served
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A loop that is asked to set each of its fields."""
+    with Loop(tmp_path_factory.mktemp("shared") / "a").served() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory):
+    """A loop that refuses whatever it is asked for."""
+    with Loop(tmp_path_factory.mktemp("refusing") / "a").served() as served:
+        yield served
+
+
 def test_a_pause_is_in_the_journal_when_it_is_acknowledged(loop):
     assert ask(loop.folder, Pause()).paused
     assert loop.stop.paused
@@ -133,18 +147,18 @@ FIXED = [field.path for field in fields() if field.effect != "live"]
 
 
 @pytest.mark.parametrize("path", LIVE)
-def test_every_live_field_can_be_set(loop, path):
-    value = resolved_at(loop.config, path)
+def test_every_live_field_can_be_set(shared, path):
+    value = resolved_at(shared.config, path)
     wanted = 3 if value is None else value
-    assert ask(loop.folder, Set(path=path, value=wanted)).live[path] == wanted
+    assert ask(shared.folder, Set(path=path, value=wanted)).live[path] == wanted
 
 
 @pytest.mark.parametrize("path", [*FIXED, "nonsense", "critic", "critic.engine", ""])
-def test_other_fields_are_refused(loop, path):
+def test_other_fields_are_refused(refusing, path):
     with pytest.raises(CommandRefusedError, match=r"can not change|is no field"):
-        ask(loop.folder, Set(path=path, value=1))
-    assert loop.taken == []
-    assert loop.journal.events("control") == []
+        ask(refusing.folder, Set(path=path, value=1))
+    assert refusing.taken == []
+    assert refusing.journal.events("control") == []
 
 
 @pytest.mark.parametrize("value", [0, -1, "many", None, [1], {"a": 1}, 1e999])

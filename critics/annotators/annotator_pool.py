@@ -42,8 +42,24 @@ PAIR_TEMPLATES = TemplateSets(
 )
 
 
+class WorkedExample(Section):
+    """A pair, the better of its outputs, and why."""
+
+    instruction: str
+    input: str | None = None
+    first: str
+    second: str
+    preferred: Literal["first", "second"]
+    explanation: str
+
+
 class Profile(Section):
-    """One annotator as a pool's file describes it."""
+    """One annotator as a pool's file describes it: `model` names the model it is made of.
+
+    `batch_size` pairs at most stand in one prompt, `examples` worked ones ahead of them.
+    `logit_bias` raises or lowers the logits of tokens, named by their ids or by their texts. `ties`
+    says whether it may prefer neither.
+    """
 
     name: str = Field(min_length=1, max_length=80)
     model: Role
@@ -59,55 +75,36 @@ class Profile(Section):
     ties: bool = Field(default=False, strict=True)
 
 
-class WorkedExample(Section):
-    """A pair, the better of its outputs, and why."""
+class Annotator(Profile):
+    """A prompted model: its profile, with the texts of its set of templates."""
 
-    instruction: str
-    input: str | None = None
-    first: str
-    second: str
-    preferred: Literal["first", "second"]
-    explanation: str
+    templates: dict[str, str]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotator:
-    """A prompted model: `role` names the model, the rest how it is asked.
-
-    `batch_size` pairs at most stand in one prompt. `logit_bias` raises or lowers the logits of
-    tokens, named by their ids or by their texts. `examples` are worked ones, those without an input
-    and those with. `ties` says whether an annotator may prefer neither.
-    """
-
-    name: str
-    role: Role
-    templates: Mapping[str, str]
-    form: ReplyForm
-    batch_size: int
-    examples: tuple[WorkedExample, ...]
-    examples_input: tuple[WorkedExample, ...]
-    temperature: float
-    top_p: float
-    max_tokens: int
-    logit_bias: tuple[tuple[int | str, float], ...]
-    persona: str
-    ties: bool
+    @property
+    def role(self) -> Role:
+        """Which model it is made of."""
+        return self.model
 
     @property
     def several(self) -> bool:
         """Whether its prompts and replies are those about several pairs."""
         return self.batch_size > 1
 
+    def worked(self, *, with_input: bool) -> tuple[WorkedExample, ...]:
+        """Return its worked examples, those with an input or those without."""
+        return shipped_examples(with_input=with_input)[: self.examples]
+
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its prompts and how they are answered."""
-        examples = (*self.examples, *self.examples_input)
-        shown: list[Json] = [example.model_dump(mode="json") for example in examples]
+        worked = (*self.worked(with_input=False), *self.worked(with_input=True))
+        shown: list[Json] = [example.model_dump(mode="json") for example in worked]
         asked: list[Json] = [self.name, self.role, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
         form = form_text(self.form, several=self.several)
-        return digest([asked, drawn, shown, templates, form, self.persona])
+        persona = persona_text(self.persona) if self.persona else ""
+        return digest([asked, drawn, shown, templates, form, persona])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +134,7 @@ class AnnotatorPool:
         if not found:
             names = ", ".join(annotator.name for annotator in self.annotators)
             raise ConfigError(f"the pool {self.name} has no annotator {name!r}; it has {names}")
-        return replace(self, annotators=(replace(found[0], temperature=0.0),))
+        return replace(self, annotators=(found[0].model_copy(update={"temperature": 0.0}),))
 
 
 def load_pool(name_or_path: str) -> AnnotatorPool:
@@ -174,21 +171,12 @@ def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
 
 def _annotator(profile: Profile, path: Path) -> Annotator:
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
-    without, with_input = (shipped_examples(with_input=with_) for with_ in (False, True))
-    if fault := _fault(profile, templates, min(len(without), len(with_input))):
+    if fault := _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
-    same = profile.model_dump(exclude={"model", "template", "examples", "persona"})
-    return Annotator(
-        role=profile.model,
-        templates=templates,
-        examples=without[: profile.examples],
-        examples_input=with_input[: profile.examples],
-        persona=persona_text(profile.persona) if profile.persona else "",
-        **same,
-    )
+    return Annotator(**profile.model_dump(), templates=templates)
 
 
-def _fault(profile: Profile, templates: Mapping[str, str], most_examples: int) -> str | None:
+def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     """Return what a profile asks for that its templates cannot show, if anything."""
     template = f"its template {profile.template!r}"
     shown = placeholders(templates["frame"], templates.get("system", ""))
@@ -200,6 +188,7 @@ def _fault(profile: Profile, templates: Mapping[str, str], most_examples: int) -
     numbered = placeholders(templates["pair"]) & placeholders(templates["pair_input"]) & NUMBER
     if profile.batch_size > 1 and not numbered:
         return f"{template} shows no {{number}}, so that batch_size must be 1"
-    if profile.examples > most_examples:
-        return f"examples must be at most {most_examples}, not {profile.examples}"
+    most = min(len(shipped_examples(with_input=with_input)) for with_input in (False, True))
+    if profile.examples > most:
+        return f"examples must be at most {most}, not {profile.examples}"
     return None

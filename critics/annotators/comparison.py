@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...stores.records import Message, Order, Preferred
 from ..judge import Question, lines_of, user_message
 from ..templating import defused, render, tags
-from .annotator_pool import Annotator, WorkedExample, form_text
+from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
 from .pair_verdicts import Choice, PairVerdicts, ReplyForm
 
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
@@ -49,15 +49,16 @@ def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[Cho
     if len({comparison.key for comparison in comparisons}) < count:
         raise ValueError("two comparisons have the same key")
     with_input = any(comparison.input for comparison in comparisons)
-    examples = annotator.examples_input if with_input else annotator.examples
+    examples = annotator.worked(with_input=with_input)
     pairs = [_pair(annotator, c, str(n)) for n, c in enumerate(comparisons, start=1)]
     tie = TIE_RANKED if annotator.form == "ranking" else TIE_OFFERED
     form = form_text(annotator.form, several=annotator.several)
+    persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
         "examples": _examples(annotator, examples),
         "form": f"{form}{tie if annotator.ties else ''}",
-        "persona": f" {annotator.persona}" if annotator.persona else "",
+        "persona": persona,
     }
     messages = user_message(render(annotator.templates["frame"], values))
     if "system" in annotator.templates:

@@ -6,25 +6,25 @@ reason and the raw reply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import Choice
 from ...critics.annotators.simulate import assign, reconciled
-from ...critics.judge import Reading
+from ...critics.judge import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Order, Preference
+from ...stores.records import SCORED, Order, Preference
 from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run, Stage, Verb
 from .ask_judge import Asked, Posed, ask_judge
-from .matches import Match, decided, orders_of
+from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
 """At temperature 0 an annotator would only repeat what could not be read."""
@@ -32,31 +32,22 @@ RETRY_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A match with the id of its comparison: shown in `orders`, unless its `row` is known."""
+    """A match with the row that is stored of it, unless it is still to be shown in `orders`."""
 
     match: Match
-    preference_id: str
+    row: Preference
     orders: tuple[Order, ...] = ()
-    row: Preference | None = None
 
 
-class Shown(NamedTuple):
-    """A comparison as it is shown in one order."""
-
-    preference_id: str
-    order: Order
-    match: Match
-
-
-class AskedPairs(Asked[tuple[Shown, ...], Choice]):
+class AskedPairs(Asked[tuple[Comparison, ...], Choice]):
     """Comparisons that one prompt asks about."""
 
     def heard(self, answer: Completion) -> Sequence[Self]:
         """Return each by itself: asked again, none keeps others from being read."""
         (whole,) = super().heard(answer)
         return [
-            replace(whole, subject=(shown,), readings=(reading,))
-            for shown, reading in zip(self.subject, whole.readings, strict=True)
+            replace(whole, subject=(comparison,), readings=(reading,))
+            for comparison, reading in zip(self.subject, whole.readings, strict=True)
         ]
 
 
@@ -64,7 +55,8 @@ class AskedPairs(Asked[tuple[Shown, ...], Choice]):
 class Annotating:
     """A stage of preferences: those of the matches that one annotator of a panel gets.
 
-    `retrying` says that the replies come after others that could not be read.
+    `matched` gives the matches of a chunk of prompts. `kept` are the rows by id, unit by unit, of a
+    stage that is asked again about those that could not be read.
     """
 
     run: Run
@@ -72,7 +64,10 @@ class Annotating:
     verb: Verb
     panel: Panel
     annotator: Annotator
-    retrying: bool = False
+    matched: Callable[[int], Sequence[Match]]
+    kept: Mapping[str, Mapping[str, Preference]] = field(
+        default_factory=dict[str, Mapping[str, Preference]]
+    )
 
     @cached_property
     def identity(self) -> Json:
@@ -88,34 +83,18 @@ class Annotating:
             "order": config.order,
         }
 
-    def tasks(self, matches: Sequence[Match]) -> list[Task]:
-        """Return the matches that the annotator was drawn for."""
-        pool, seed = self.panel.pool, self.run.config.seed
-        return [self._task(m) for m in matches if assign(pool, m.drawn_by, seed) is self.annotator]
-
-    def pay(
-        self,
-        stage: Stage,
-        work: Callable[[Unit], Sequence[Task]],
-        replies: Callable[[Unit], range],
-    ) -> None:
-        """Compare what the stage owes.
-
-        `work` gives a unit's tasks when its turn has come, `replies` the numbers of the replies
-        that may be asked for.
-        """
-        size = 1 if self.retrying else self.annotator.batch_size
+    def pay(self, stage: Stage, replies: Callable[[Unit], range]) -> None:
+        """Compare what the stage owes; `replies` numbers those that may be asked for."""
+        size = 1 if self.kept else self.annotator.batch_size
         hand = dict[str, Sequence[Task]]()
 
         def asked(unit: Unit) -> list[AskedPairs]:
-            hand[unit.key] = tasks = work(unit)
+            hand[unit.key] = tasks = self._tasks(unit)
             return self._asked(tasks, replies(unit), size)
 
         def rows(unit: Unit, settled: Sequence[AskedPairs]) -> list[Preference]:
-            said = dict[tuple[str, Order], AskedPairs]()
-            for one in settled:
-                said |= {(shown.preference_id, shown.order): one for shown in one.subject}
-            return [task.row or self._row(task, said) for task in hand.pop(unit.key)]
+            said = {(pair.key, pair.order): one for one in settled for pair in one.subject}
+            return [_heard(task, said) for task in hand.pop(unit.key)]
 
         # Asked again, each match of a prompt may need a reply of its own.
         times = 1 + (self.run.config.annotation.attempts - 1) * size
@@ -133,23 +112,43 @@ class Annotating:
             max_tokens=self.annotator.max_tokens,
             logit_bias=self.annotator.logit_bias,
         )
-        first = again if self.retrying else replace(again, temperature=self.annotator.temperature)
+        first = again if self.kept else replace(again, temperature=self.annotator.temperature)
         return EngineLine(run=self.run, served=self._served, first=first, again=again, judge=True)
 
-    def _task(self, match: Match) -> Task:
-        ids = [match.first.candidate_id, match.second.candidate_id]
-        task = Task(match=match, preference_id=row_id("pref", [*ids, self.identity]))
+    def _tasks(self, unit: Unit) -> list[Task]:
+        """Return the matches that the annotator was drawn for."""
+        pool, seed, kept = self.panel.pool, self.run.config.seed, self.kept.get(unit.key, {})
+        drawn = (
+            m for m in self.matched(unit.chunk) if assign(pool, m.drawn_by, seed) is self.annotator
+        )
+        return [self._task(match, kept) for match in drawn]
+
+    def _task(self, match: Match, kept: Mapping[str, Preference]) -> Task:
         seed, config = self.run.config.seed, self.run.config.annotation
+        first, second = match.first.candidate_id, match.second.candidate_id
         known = decided(match, seed, self.panel.flip_probability)
-        if known is None:
-            return replace(task, orders=orders_of(match, seed, config))
-        row = self._preference(task, known.reading, order="as_given", flipped=known.flipped)
-        return replace(task, row=row)
+        said = known or Decided(None, Status.FAILED)
+        row = Preference(
+            preference_id=row_id("pref", [first, second, self.identity]),
+            prompt_id=match.first.prompt_id,
+            iteration=self.iteration,
+            first_id=first,
+            second_id=second,
+            annotator=self.annotator.name,
+            preferred=said.preferred,
+            flipped=said.flipped,
+            order="as_given",
+            text="",
+            status=said.status.value,
+        )
+        row = kept.get(row.preference_id, row)
+        done = known is not None or row.status == SCORED
+        return Task(match=match, row=row, orders=() if done else orders_of(match, seed, config))
 
     def _asked(self, tasks: Sequence[Task], replies: range, size: int) -> list[AskedPairs]:
-        """Ask about what is shown first, and what is shown once more, some matches a prompt."""
+        """Ask about what is shown first, and what is shown once more, some pairs a prompt."""
         showings = [
-            [Shown(t.preference_id, t.orders[n], t.match) for t in tasks if n < len(t.orders)]
+            [self._comparison(task, task.orders[n]) for task in tasks if n < len(task.orders)]
             for n in range(2)
         ]
         return [
@@ -158,53 +157,34 @@ class Annotating:
             for at in range(0, len(shown), size)
         ]
 
-    def _pose(self, shown: tuple[Shown, ...], number: int) -> Posed[Choice]:
-        about = [[one.preference_id for one in shown], [one.order for one in shown]]
-        return Posed(
-            ask(self.annotator, [self._comparison(one) for one in shown]),
-            row_id("ask", about),
-            derive_seed(self.run.config.seed, "annotate", about, number),
-        )
+    def _pose(self, pairs: tuple[Comparison, ...], number: int) -> Posed[Choice]:
+        about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
+        seed = derive_seed(self.run.config.seed, "annotate", about, number)
+        return Posed(ask(self.annotator, pairs), row_id("ask", about), seed)
 
-    def _comparison(self, shown: Shown) -> Comparison:
-        first, second = shown.match.first, shown.match.second
+    def _comparison(self, task: Task, order: Order) -> Comparison:
+        first, second = task.match.first, task.match.second
         return Comparison(
             prompt=self.run.prompts[first.prompt_id].instruction,
             first=first.text,
             second=second.text,
-            key=shown.preference_id,
-            order=shown.order,
-        )
-
-    def _row(self, task: Task, said: Mapping[tuple[str, Order], AskedPairs]) -> Preference:
-        """Return what is stored of a comparison that was asked about."""
-        asked = [said[task.preference_id, order] for order in task.orders]
-        readings = [reading for one in asked for reading in one.readings]
-        if len(asked) == 1:
-            return self._preference(task, readings[0], order=task.orders[0], text=asked[0].text)
-        text = "\n\n".join(one.text for one in asked)
-        return self._preference(task, reconciled(*readings), order="both", text=text)
-
-    def _preference(
-        self,
-        task: Task,
-        reading: Reading[Choice],
-        *,
-        order: Order,
-        text: str = "",
-        flipped: bool = False,
-    ) -> Preference:
-        first, second = task.match.first, task.match.second
-        return Preference(
-            preference_id=task.preference_id,
-            prompt_id=first.prompt_id,
-            iteration=self.iteration,
-            first_id=first.candidate_id,
-            second_id=second.candidate_id,
-            annotator=self.annotator.name,
-            preferred=reading.value.preferred,
-            flipped=flipped,
+            key=task.row.preference_id,
             order=order,
-            text=text,
-            status=reading.status,
         )
+
+
+def _heard(task: Task, said: Mapping[tuple[str, str], AskedPairs]) -> Preference:
+    """Return what is stored of a comparison when nothing of it is to be asked any more."""
+    if not task.orders:
+        return task.row
+    asked = [said[task.row.preference_id, order] for order in task.orders]
+    both = len(asked) > 1
+    readings = [reading for one in asked for reading in one.readings]
+    reading = reconciled(*readings) if both else readings[0]
+    return replace(
+        task.row,
+        preferred=reading.value.preferred,
+        order="both" if both else task.orders[0],
+        text="\n\n".join(one.text for one in asked),
+        status=reading.status,
+    )

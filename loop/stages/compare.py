@@ -5,8 +5,6 @@ committed as they are done, and the stages share their chunks of prompts.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
 
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
@@ -17,13 +15,11 @@ from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..run.panel import Panel
 from ..run.run import Verb
-from .annotate import Annotating, Task
+from .annotate import Annotating
 from .matches import Match, all_pairs, drawn_pairs, match_of
 from .retry_unscored import Retrying, replies_so_far
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare")
-Matched = Callable[[int], list[Match]]
-"""Gives the matches of a chunk of prompts."""
 
 
 def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
@@ -32,7 +28,6 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     Raises:
         ConfigError: if the run was opened as one that learns from no comparisons.
     """
-    panel = _present(it.run.panels.training)
     seed, config = it.run.config.seed, it.run.config.annotation
     every = config.comparisons == "all"
 
@@ -42,7 +37,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
         return [match_of(*two, config) for two in pairs]
 
     which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
-    return _compared(it, ANNOTATE, panel, matched, which, candidates)
+    return _compared(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
 
 
 def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
@@ -53,7 +48,6 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
     Raises:
         ConfigError: if the run was opened as one that evaluates by no comparisons.
     """
-    panel = _present(it.run.panels.evaluation)
     config = it.run.config.annotation
 
     def matched(chunk: int) -> list[Match]:
@@ -61,66 +55,53 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
         return [match_of(known[answer.prompt_id], answer, config) for answer in asked]
 
-    return _compared(it, COMPARE, panel, matched, {}, answers, outputs)
-
-
-def _present(panel: Panel | None) -> Panel:
-    if panel is None:
-        raise ConfigError(
-            "this run has no annotators: the class of the recipe's settings needs Annotated among "
-            "its bases, or assessment.reference must name what answers are compared with"
-        )
-    return panel
+    return _compared(it, COMPARE, it.run.panels.evaluation, matched, {}, answers, outputs)
 
 
 def _compared(
     it: Iteration,
     verb: Verb,
-    panel: Panel,
-    matched: Matched,
+    panel: Panel | None,
+    matched: Callable[[int], list[Match]],
     which: Mapping[str, Json],
     *read: Rows[Candidate],
 ) -> Rows[Preference]:
-    """Pay the stage of each annotator, then ask again where the run was told to.
+    """Pay a stage for each annotator, then ask again where the run was told to.
 
-    `which` is what the keys say of the choice of matches.
+    `matched` gives the matches of a chunk of prompts, `which` is what the keys say of their choice.
     """
+    if panel is None:
+        raise ConfigError(
+            "this run has no annotators: the class of the recipe's settings needs Annotated among "
+            "its bases, or assessment.reference must name what answers are compared with"
+        )
     asking = [
-        Annotating(run=it.run, iteration=it.number, verb=verb, panel=panel, annotator=annotator)
-        for annotator in panel.annotators
+        Annotating(
+            run=it.run, iteration=it.number, verb=verb, panel=panel, annotator=one, matched=matched
+        )
+        for one in panel.annotators
     ]
-    stages = [_paid(it, annotating, matched, which, *read) for annotating in asking]
+    stages = [_paid(it, annotating, which, *read) for annotating in asking]
     group = tuple(planned.stage for planned in stages)
     for annotating, planned in zip(asking, stages, strict=True):
         place = (it.number, planned.stage)
         if place in it.run.retry:
             it.run.retry.remove(place)
-            again = replace(annotating, retrying=True)
-            retrying = Retrying(run=it.run, planned=planned, group=group)
-            retrying.pay(again, partial(_tasks, again, matched))
+            Retrying(run=it.run, planned=planned, group=group).pay(annotating)
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
 def _paid(
-    it: Iteration,
-    annotating: Annotating,
-    matched: Matched,
-    which: Mapping[str, Json],
-    *read: Rows[Candidate],
+    it: Iteration, annotating: Annotating, which: Mapping[str, Json], *read: Rows[Candidate]
 ) -> Planned:
     """Pay the stage of one annotator: those of the pairs that it was drawn for."""
     attempts = it.run.config.annotation.attempts
     params: Json = {"by": annotating.identity, "attempts": attempts, **which}
     owed = it.work(annotating.verb, params, *read)
     label = f"{annotating.verb.name}:{read[0].label}:{annotating.annotator.name}"
-    replies = replies_so_far(it.run.store.journal, attempts)
     with it.run.stage(it.number, label, owed, judge=True) as stage:
-        annotating.pay(stage, lambda unit: _tasks(annotating, matched, unit.chunk), replies)
+        annotating.pay(stage, replies_so_far(it.run.store.journal, attempts))
     return stage.planned
-
-
-def _tasks(annotating: Annotating, matched: Matched, chunk: int) -> list[Task]:
-    return annotating.tasks(matched(chunk))
 
 
 NEEDS: Needs = {annotate: (Annotated,)}

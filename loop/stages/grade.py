@@ -16,7 +16,7 @@ from ...critics.grading.grader import Grader
 from ...critics.judge import Reading
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Candidate, Grade, GradedAspect, Prompt
+from ...stores.records import Candidate, Grade, GradedAspect
 from ..data.principles import Principle
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
@@ -29,6 +29,9 @@ GRADE = Verb("grade")
 NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
+
+Group = tuple[Candidate, ...]
+"""Candidates that are graded together."""
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
@@ -63,45 +66,6 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
     return stage.planned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradedTogether:
-    """Candidates that are graded together in one aspect.
-
-    Every attempt shows them in another random order, drawn for these candidates alone.
-    """
-
-    grader: Grader
-    seed: int
-    aspect: GradedAspect
-    prompt: Prompt
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def about(self) -> Json:
-        """The aspect, and the candidates by their ids, however they are stored."""
-        return [self.aspect, sorted(c.candidate_id for c in self.candidates)]
-
-    def pose(self, attempt: int) -> Posed[Appraisal]:
-        """Return how they are asked about in an attempt, counted from 0."""
-        shown = sorted(zip(self.places(attempt), self.candidates, strict=True), key=lambda s: s[0])
-        principle = self.candidates[0].principle if self.aspect == "overall" else None
-        told = principle and Principle.read(principle).text
-        return Posed(
-            self.grader.ask(self.aspect, self.prompt, [c.text for _, c in shown], told),
-            row_id("ask", self.about),
-            derive_seed(self.seed, "grade", self.about, attempt),
-        )
-
-    def places(self, attempt: int) -> list[int]:
-        """Return the place of each candidate in the question of an attempt, from 0."""
-        ids = sorted(c.candidate_id for c in self.candidates)
-        random.Random(derive_seed(self.seed, "grading order", self.about, attempt)).shuffle(ids)
-        return [ids.index(c.candidate_id) for c in self.candidates]
-
-
-AskedGrades = Asked[GradedTogether, Appraisal]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Grading:
     """A stage of grades in one aspect: one a candidate."""
@@ -125,50 +89,69 @@ class Grading:
             stage,
             Grade,
             times=config.attempts,
-            work=lambda unit: list(self._asked(candidates(unit), range(config.attempts))),
+            work=lambda unit: self._asked(candidates(unit)),
             rows=lambda _, asked: [row for one in asked for row in self._rows(one)],
         )
+
+    def pose(self, group: Group, attempt: int) -> Posed[Appraisal]:
+        """Return how candidates are asked about in an attempt: each has another random order."""
+        shown = sorted(zip(self.places(group, attempt), group, strict=True), key=lambda s: s[0])
+        principle = group[0].principle if self.aspect == "overall" else None
+        told = principle and Principle.read(principle).text
+        prompt, about = self.run.prompts[group[0].prompt_id], self._about(group)
+        return Posed(
+            self.grader.ask(self.aspect, prompt, [c.text for _, c in shown], told),
+            row_id("ask", about),
+            derive_seed(self.run.config.seed, "grade", about, attempt),
+        )
+
+    def places(self, group: Group, attempt: int) -> list[int]:
+        """Return the place, from 0, of each candidate in the question of an attempt.
+
+        The order is drawn for these candidates alone, however they are stored.
+        """
+        ids = sorted(c.candidate_id for c in group)
+        seed = derive_seed(self.run.config.seed, "grading order", self._about(group), attempt)
+        random.Random(seed).shuffle(ids)
+        return [ids.index(c.candidate_id) for c in group]
 
     @property
     def _judge(self) -> Served:
         return self.run.models.grader or self.run.models.feedback
 
-    def _asked(self, candidates: Sequence[Candidate], replies: range) -> Iterator[AskedGrades]:
+    def _about(self, group: Group) -> Json:
+        return [self.aspect, sorted(c.candidate_id for c in group)]
+
+    def _asked(self, candidates: Sequence[Candidate]) -> list[Asked[Group, Appraisal]]:
         """Ask about the candidates of each prompt, in the order in which prompts first appear."""
-        groups: dict[str, list[Candidate]] = {}
+        groups: dict[str, Group] = {}
         for candidate in candidates:
             if candidate.finish_reason not in NOT_WRITTEN:
                 alone = self.aspect == "overall"
-                together = candidate.candidate_id if alone else candidate.prompt_id
-                groups.setdefault(together, []).append(candidate)
-        for group in groups.values():
-            yield Asked(subject=self._group(*group), pose=GradedTogether.pose, replies=replies)
-        for candidate in candidates:
-            if candidate.finish_reason in NOT_WRITTEN:
-                unasked = (Reading(candidate.finish_reason, Appraisal()),)
-                yield Asked(
-                    subject=self._group(candidate),
-                    pose=GradedTogether.pose,
-                    replies=range(0),
-                    readings=unasked,
-                )
+                name = candidate.candidate_id if alone else candidate.prompt_id
+                groups[name] = (*groups.get(name, ()), candidate)
+        replies = range(self.run.config.grading.attempts)
+        asked = [Asked(subject=g, pose=self.pose, replies=replies) for g in groups.values()]
+        return asked + [
+            Asked(
+                subject=(candidate,),
+                pose=self.pose,
+                replies=range(0),
+                readings=[Reading(candidate.finish_reason, Appraisal())],
+            )
+            for candidate in candidates
+            if candidate.finish_reason in NOT_WRITTEN
+        ]
 
-    def _group(self, *candidates: Candidate) -> GradedTogether:
-        return GradedTogether(
-            grader=self.grader,
-            seed=self.run.config.seed,
-            aspect=self.aspect,
-            prompt=self.run.prompts[candidates[0].prompt_id],
-            candidates=candidates,
-        )
-
-    def _rows(self, asked: AskedGrades) -> Iterator[Grade]:
-        group, latest = asked.subject, asked.attempts - 1
-        places = group.places(latest) if asked.attempts else [NOWHERE]
-        for candidate, place in zip(group.candidates, places, strict=True):
-            reading = asked.readings[place]
+    def _rows(self, asked: Asked[Group, Appraisal]) -> Iterator[Grade]:
+        group, attempts = asked.subject, asked.attempts
+        places = self.places(group, attempts - 1) if attempts else [NOWHERE]
+        for candidate, place in zip(group, places, strict=True):
+            reading, prompt = asked.readings[place], self.run.prompts[candidate.prompt_id]
             yield Grade(
-                grade_id=row_id("grade", [candidate.candidate_id, group.about, self.identity]),
+                grade_id=row_id(
+                    "grade", [candidate.candidate_id, self._about(group), self.identity]
+                ),
                 candidate_id=candidate.candidate_id,
                 prompt_id=candidate.prompt_id,
                 iteration=self.iteration,
@@ -178,10 +161,10 @@ class Grading:
                 rationale=reading.value.rationale,
                 types=reading.value.types,
                 type_rationale=reading.value.type_rationale,
-                reference_used=self.grader.shows_reference(self.aspect, group.prompt),
+                reference_used=self.grader.shows_reference(self.aspect, prompt),
                 order=place,
                 status=reading.status,
-                attempts=asked.attempts,
+                attempts=attempts,
                 text=asked.text,
             )
 

@@ -8,13 +8,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from ...configs.annotation import AnnotationConfig
-from ...critics.annotators.pair_verdicts import Choice
 from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
-from ...critics.judge import Reading, Status
+from ...critics.judge import Status
 from ...stores.keys import derive_seed, row_id
-from ...stores.records import SCORED, Candidate, Order
+from ...stores.records import Candidate, Order, Preferred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,11 @@ class Match:
     drawn_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """What is known of a match without asking; `flipped` if a coin said so."""
 
-    reading: Reading[Choice]
+    preferred: Preferred | None
+    status: Status = Status.SCORED
     flipped: bool = False
 
 
@@ -45,12 +45,12 @@ def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
     """Return what is known of a match; None if an annotator is to be asked."""
     if "failed" in (match.first.finish_reason, match.second.finish_reason):
         # Nothing was answered there, so that there is nothing to prefer.
-        return Decided(Reading(Status.FAILED.value, Choice()))
+        return Decided(None, Status.FAILED)
     same = without_asking(_normal(match.first), _normal(match.second))
     if same is not None:
-        return Decided(Reading(SCORED, Choice(same)))
+        return Decided(same)
     tossed = coin(match.drawn_by, seed, flip_probability)
-    return None if tossed is None else Decided(Reading(SCORED, Choice(tossed)), flipped=True)
+    return None if tossed is None else Decided(tossed, flipped=True)
 
 
 def orders_of(match: Match, seed: int, config: AnnotationConfig) -> tuple[Order, ...]:

@@ -25,7 +25,7 @@ from ..run.budget import actual
 from ..run.handles import Planned
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
-from .annotate import Annotating, Task
+from .annotate import Annotating
 
 ANNOTATE, COMPARE = "annotate:", "compare:"
 """How the labels of the stages begin that compare."""
@@ -117,8 +117,8 @@ class Retrying:
     planned: Planned
     group: Sequence[str]
 
-    def pay(self, annotating: Annotating, tasks: Callable[[int], Sequence[Task]]) -> None:
-        """Ask `annotating` again; `tasks` gives those of a chunk.
+    def pay(self, annotating: Annotating) -> None:
+        """Ask `annotating` again.
 
         Raises:
             Stopped: if a stop was asked for, or a budget ended, before all were asked.
@@ -132,11 +132,8 @@ class Retrying:
         run.reporter.begin(where[0], f"retry:{where[1]}", planned=len(owed), done=0)
         started = time.monotonic()
         try:
-            annotating.pay(
-                stage,
-                lambda unit: _lacking(tasks(unit.chunk), units[unit.key].rows),
-                lambda unit: units[unit.key].replies,
-            )
+            kept = {key: again.rows for key, again in units.items()}
+            replace(annotating, kept=kept).pay(stage, lambda unit: units[unit.key].replies)
         finally:
             seconds = time.monotonic() - started
             run.budget.add_seconds(seconds)
@@ -188,13 +185,3 @@ class Retrying:
         annotated = self.planned.stage.startswith(ANNOTATE)
         beginning = MADE_OF_IT[ANNOTATE if annotated else COMPARE]
         return [label for label in labels[later:] if label.startswith(beginning)]
-
-
-def _lacking(tasks: Sequence[Task], rows: Mapping[str, Preference]) -> list[Task]:
-    """Return the tasks, those that have a verdict with their rows."""
-    return [
-        replace(task, orders=(), row=rows[task.preference_id])
-        if rows[task.preference_id].status == SCORED
-        else task
-        for task in tasks
-    ]

@@ -16,7 +16,6 @@ from lpfloop.critics.annotators.annotator_pool import (
     POOLS,
     Annotator,
     load_pool,
-    persona_text,
 )
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.templating import tags as tag_names
@@ -49,7 +48,7 @@ def test_the_papers_pool_has_its_thirteen_annotators():
     assert [batches[f"medium_{n}"] for n in range(1, 5)] == [1, 1, 1, 1]
     assert [batches[f"weak_{n}"] for n in range(1, 5)] == [4, 1, 5, 1]
     personas = {a.name: a.persona for a in PAPER.annotators if a.persona}
-    assert personas == {"strong_2": persona_text("long"), "strong_5": persona_text("short")}
+    assert personas == {"strong_2": "long", "strong_5": "short"}
     assert {(a.temperature, a.top_p) for a in PAPER.annotators} == {(1.0, 1.0)}
     assert {a.form for a in PAPER.annotators} == {"token", "json", "ranking"}
     assert len({a.digest for a in PAPER.annotators}) == 13
@@ -60,7 +59,7 @@ def test_the_hosted_pool_differs_in_biases_alone():
     assert all(not annotator.logit_bias for annotator in hosted.annotators)
     for annotator, original in zip(hosted.annotators, PAPER.annotators, strict=True):
         room, bias = original.max_tokens, original.logit_bias
-        changed = replace(annotator, logit_bias=bias, max_tokens=room)
+        changed = annotator.model_copy(update={"logit_bias": bias, "max_tokens": room})
         assert changed == original
         assert annotator == original or bias
 
@@ -173,7 +172,7 @@ def test_a_pool_can_extend_another(tmp_path):
     )
     mine = load_pool(path)
     assert [a.name for a in mine.annotators] == [*(a.name for a in PAPER.annotators), "mine"]
-    assert replace(mine.annotators[0], batch_size=4) == PAPER.annotators[0]
+    assert mine.annotators[0].model_copy(update={"batch_size": 4}) == PAPER.annotators[0]
     assert mine.digest != PAPER.digest
 
 

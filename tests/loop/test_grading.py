@@ -1,10 +1,11 @@
 """Candidates are graded in four aspects and as a whole; what can not be read is no number."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from examples import CANDIDATE, PROMPT
+from examples import CANDIDATE
 from graders import rating_of
 from turns import rows, turn
 
@@ -16,7 +17,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.ask_judge import Asked
-from lpfloop.loop.stages.grade import GradedTogether, grade, grade_overall
+from lpfloop.loop.stages.grade import Grading, grade, grade_overall
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Completion
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
@@ -180,53 +181,46 @@ def test_what_was_never_written_is_not_shown(tmp_path, asked):
     assert len(asked) < 30 * 4
 
 
-def test_verdicts_find_their_candidates_whatever_the_order_of_rows():
-    one, two, three = (
-        Candidate(**{**_plain(CANDIDATE), "candidate_id": f"c{n}", "text": f"Number {n}."})
-        for n in (1, 2, 3)
-    )
+def test_verdicts_find_their_candidates_whatever_the_order_of_rows(tmp_path):
+    with turn(job(tmp_path)) as it:
+        grading = grading_of(it, "honesty")
+        one, two, three = (candidate(it, f"c{n}", f"Number {n}.") for n in (1, 2, 3))
+        for candidates in ((one, two, three), (three, one, two)):
+            inquiry = asked_about(grading, candidates)
+            question = inquiry.request().messages[0].content
+            numbers = {c: question.partition(f">{c.text}<")[0][-2:-1] for c in candidates}
+            reply = "\n".join(
+                f"[Text {n}]\nRationale: Yes.\nRating: {n}" for n in sorted(numbers.values())
+            )
+            (heard,) = inquiry.heard(_completion(inquiry, reply))
+            assert heard.settled
+            places = grading.places(candidates, 0)
+            ratings = (heard.readings[place].value.rating for place in places)
+            said = {c: str(int(rating)) for c, rating in zip(candidates, ratings, strict=True)}
+            assert said == numbers
+            other = asked_about(grading, (two, one, three))
+            assert inquiry.request().request_id == other.request().request_id
+
+
+def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_called(tmp_path):
+    with turn(job(tmp_path)) as it:
+        told = replace(candidate(it, "c1", "One."), principle="honesty: Admit gaps.")
+        inquiry = asked_about(grading_of(it, "overall"), (told,))
+        assert "<note>Admit gaps.</note>" in inquiry.request().messages[0].content
+
+
+def grading_of(it: Iteration, aspect: str) -> Grading:
     grader = Grader.from_config(GradingConfig(templates="tiny"))
-    for candidates in ((one, two, three), (three, one, two)):
-        together = honesty(grader, candidates)
-        inquiry = asked_about(together)
-        question = inquiry.request().messages[0].content
-        numbers = {c: question.partition(f">{c.text}<")[0][-2:-1] for c in candidates}
-        reply = "\n".join(
-            f"[Text {n}]\nRationale: Yes.\nRating: {n}" for n in sorted(numbers.values())
-        )
-        (heard,) = inquiry.heard(_completion(inquiry, reply))
-        assert heard.settled
-        ratings = (heard.readings[place].value.rating for place in together.places(0))
-        said = {c: str(int(rating)) for c, rating in zip(candidates, ratings, strict=True)}
-        assert said == numbers
-        other = asked_about(honesty(grader, (two, one, three)))
-        assert inquiry.request().request_id == other.request().request_id
+    return Grading(run=it.run, iteration=1, grader=grader, aspect=aspect)
 
 
-def honesty(grader: Grader, candidates: tuple[Candidate, ...]) -> GradedTogether:
-    return GradedTogether(
-        grader=grader, seed=1, aspect="honesty", prompt=PROMPT, candidates=candidates
-    )
+def asked_about(grading: Grading, candidates: tuple[Candidate, ...]) -> Asked:
+    return Asked(subject=candidates, pose=grading.pose, replies=range(2))
 
 
-def asked_about(together: GradedTogether) -> Asked:
-    return Asked(subject=together, pose=GradedTogether.pose, replies=range(2))
-
-
-def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_called():
-    told = {**_plain(CANDIDATE), "principle": "honesty: Admit gaps."}
-    alone = GradedTogether(
-        grader=Grader.from_config(GradingConfig(templates="tiny")),
-        seed=1,
-        aspect="overall",
-        prompt=PROMPT,
-        candidates=(Candidate(**told),),
-    )
-    assert "<note>Admit gaps.</note>" in asked_about(alone).request().messages[0].content
-
-
-def _plain(candidate: Candidate) -> dict:
-    return {name: getattr(candidate, name) for name in candidate.__slots__}
+def candidate(it: Iteration, name: str, text: str) -> Candidate:
+    prompt = it.prompts().chunks[0][0].prompt_id
+    return replace(CANDIDATE, candidate_id=name, prompt_id=prompt, text=text)
 
 
 def _completion(inquiry: Asked, text: str) -> Completion:

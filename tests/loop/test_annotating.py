@@ -18,7 +18,7 @@ from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare
 from lpfloop.loop.stages.matches import drawn_pairs
 from lpfloop.loop.stages.prefer import prefer
-from lpfloop.loop.stages.sample import SAMPLE, drawn, sample
+from lpfloop.loop.stages.sample import SAMPLE, drawn, draws, sample
 from lpfloop.stores.records import SCORED, Candidate, Preference
 
 
@@ -167,10 +167,10 @@ def _references(it: Iteration):
         reads=prompts.each_key,
     )
 
-    def draws(chunk, identity):
+    def wanted(chunk, identity):
         return [d for p in prompts.chunks[chunk] for d in draws(it, identity, p, count=1)]
 
-    return drawn(greedy, "reference", "greedy", sampling, work, draws)
+    return drawn(greedy, "reference", "greedy", sampling, work, wanted)
 
 
 # resuming, and configuration

@@ -70,7 +70,7 @@ WHOLE = "criteria: c, levels: {-1: a, 0: b, 1: c}"
         ("aspects: [{name: A, criteria: c, levels: {-1: a, 0: b, 1: c, 2: d}}]", "levels.2"),
         (
             "aspects: [{name: A, criteria: c, levels: {-1: a, 0: b, true: c}}]",
-            "line 1: the key True is no text",
+            "line 1: the key True is not a string",
         ),
         ("aspects: [{name: A, levels: {-1: a, 0: b, 1: c}}]", "criteria"),
         (f"aspects: [{{name: 7, {WHOLE}}}]", "name"),

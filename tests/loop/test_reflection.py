@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from examples import CANDIDATE, CRITIQUE, REWARD
 
-from lpfloop.loop.stages.best_draft import promising
+from lpfloop.loop.stages.refine import promising
 from lpfloop.stores.records import AspectRating
 
 

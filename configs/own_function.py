@@ -88,11 +88,15 @@ def file_of(place: str) -> tuple[Path, bytes, str]:
 
 
 def own_function(place: str, *, arguments: int) -> OwnFunction:
-    """Import the function at a place that `names_function`; it must take so many arguments.
+    """Import the function at a place; it must take so many arguments.
 
     Raises:
         ConfigError: if there is no such function, or importing it fails, naming the line.
     """
+    if not names_function(place):
+        raise ConfigError(
+            f"{place!r} names no function; write ./FILE.py:NAME or PACKAGE.MODULE:NAME"
+        )
     where, _, name = place.rpartition(":")
     path, source, _ = file_of(place)
     try:

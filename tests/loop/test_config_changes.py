@@ -141,6 +141,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "assessment.annotators": "single",
         "assessment.probes": "tiny",
         "assessment.oracle": "scripts:oracle",
+        "critic.verifier": "scripts:verifier",
         "mode": "faithful_code",
         "recipe.train": "rs",
         "index.embedder.kind": "none",

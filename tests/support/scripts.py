@@ -68,3 +68,8 @@ def conditioned_policy(request: Request, sampling: Sampling) -> str:
 def oracle(instruction: str, answer: str) -> float:
     """Like long answers."""
     return float(len(answer))
+
+
+def verifier(prompt: object, text: str) -> int:
+    """Like long answers."""
+    return 1 if len(text) > 100 else -1

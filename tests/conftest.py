@@ -27,6 +27,11 @@ TOGETHER = {
 """Files that use the real run, or the real server, of another file."""
 ALONE = "test_a_thousand_random_kills"
 """Tests that share little with the others of their file: they fill up what time is left."""
+WITH_TORCH = {
+    *("test_losses.py", "test_next_token.py", "test_numerics.py", "test_quark_numerics.py"),
+    "test_reward_trainer.py",
+}
+"""Files whose tests all need models, and which import torch themselves."""
 SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_penalty": 3.0}
 
 
@@ -34,6 +39,12 @@ def pytest_configure() -> None:
     """Hear the signals that the tests send, also where whoever started them (nohup, &) does not."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no torch where no test is asked for that needs it: it takes longer than the others."""
+    unwanted = "not model" in config.option.markexpr
+    return True if unwanted and collection_path.name in WITH_TORCH else None
 
 
 @pytest.hookimpl(optionalhook=True)

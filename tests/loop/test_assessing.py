@@ -8,9 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from crashing import Silent
-from safetensors.torch import load_file, save_file
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
@@ -284,6 +282,9 @@ def initial(run) -> Checkpoint:
 
 @pytest.mark.model
 def test_m_0_has_no_divergence_from_itself_and_a_changed_policy_has_one(tmp_path, tiny_policy):
+    import torch
+    from safetensors.torch import load_file, save_file
+
     wanted = done(real_job(tmp_path))
     value, error, n = numbers(tmp_path)["kl"]
     assert (value, error) == (0, 0)

@@ -1,9 +1,11 @@
 """The loop on real models: vLLM samples, the feedback model judges, TRL trains."""
 
 import json
+import math
 import os
 import signal
 from functools import partial
+from statistics import fmean, stdev
 
 import polars as pl
 import pytest
@@ -15,12 +17,15 @@ from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model
 
+VERIFIED = ("math_accuracy", "fact_score", "general_fulfilled")
+"""What the verifier decides of an answer, from 0 to 1, each of prompts of one task."""
+
 
 def test_every_sentence_is_kept(real_lake):
     run = open_run(real_lake, "tiny-rlrf")
     (first, second, _) = status(run)["iterations"]
-    assert first["counts"]["candidates"] == 30
-    assert second["counts"]["candidates"] > 60 * 6 + 30
+    assert first["counts"]["candidates"] == 60
+    assert second["counts"]["candidates"] > 60 * 6 + 60
     assert second["counts"]["critiques"] == second["counts"]["candidates"]
     assert second["counts"]["pairs"] >= 4
     candidates = run.scan("candidates", iteration=1).collect()
@@ -41,6 +46,18 @@ def test_the_critic_reads_the_reference_and_rates(real_lake):
     scored = critiques.filter(pl.col("status") == "scored").height
     assert scored / critiques.height > 0.95
     run.close()
+
+
+def test_m_1_is_better_than_m_0_by_what_is_verified(real_lake):
+    """By more than two standard errors of the mean gain, over the same held-out prompts."""
+    run = open_run(real_lake, "tiny-rlrf")
+    scores = run.scan("scores").filter(pl.col("metric").is_in(VERIFIED)).collect()
+    run.close()
+    before, after = (scores.filter(pl.col("iteration") == number) for number in (0, 1))
+    both = before.join(after, on=("prompt_id", "metric"), suffix="_after")
+    gains = (both["value_after"] - both["value"]).to_list()
+    assert len(gains) == 60
+    assert fmean(gains) > 2 * stdev(gains) / math.sqrt(len(gains))
 
 
 def test_the_checkpoint_is_whole_and_names_its_parents(real_lake):

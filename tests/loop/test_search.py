@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texts import candidates, commit, critiques, prompts
 
-pytest.importorskip("lancedb", reason="the extra `lake` is not installed")
-
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.files import InputError
@@ -38,6 +36,10 @@ from lpfloop.stores.index import (
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.sealed import DamagedError
+
+pytestmark = pytest.mark.skipif(
+    find_spec("lancedb") is None, reason="the extra `lake` is not installed"
+)
 
 ASKED = prompts(["How long is a mile in metres?", "Name the capital of France."])
 FIRST, SECOND = (prompt.prompt_id for prompt in ASKED)

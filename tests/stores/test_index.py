@@ -1,11 +1,10 @@
 """The search index: rows once, one writer, and a sentence where it can not be used."""
 
 import shutil
+from importlib.util import find_spec
 
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("lancedb", reason="the extra `lake` is not installed")
 
 from lpfloop.stores import index as index_module
 from lpfloop.stores.index import (
@@ -20,6 +19,10 @@ from lpfloop.stores.index import (
 )
 from lpfloop.stores.journal_reader import Part
 from lpfloop.stores.lock import LockedError
+
+pytestmark = pytest.mark.skipif(
+    find_spec("lancedb") is None, reason="the extra `lake` is not installed"
+)
 
 VECTORS = Vectors(kind="policy", model="m", model_name=None, identity="abc", max_tokens=64, dims=4)
 

@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 
 from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
 
+pytestmark = pytest.mark.model
+
 CLOSE = {"atol": 1e-6, "rtol": 0}
 
 

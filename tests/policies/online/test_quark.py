@@ -15,7 +15,6 @@ from lpfloop.stores.frames import as_frame
 from lpfloop.stores.records import Candidate, Rollout, Statistic
 from lpfloop.stores.schemas import Row
 
-pytest.importorskip("torch")
 pytestmark = pytest.mark.model
 
 

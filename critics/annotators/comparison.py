@@ -13,7 +13,7 @@ from ...stores.records import Message, Order, Preferred
 from ..judge import Question, lines_of, user_message
 from ..templating import defused, render, tags
 from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
-from .pair_verdicts import Choice, PairVerdicts, ReplyForm
+from .pair_verdicts import PairChoice, PairVerdicts, ReplyForm
 
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 RANKINGS: dict[Preferred, str] = {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"}
@@ -37,7 +37,7 @@ class Comparison:
     input: str | None = None
 
 
-def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[Choice]:
+def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[PairChoice]:
     """Return what to ask `annotator` about `comparisons`.
 
     Raises:

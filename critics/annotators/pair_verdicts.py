@@ -38,7 +38,7 @@ TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PairChoice:
     """Which of two outputs is preferred, and why.
 
     It is about the outputs as given: the order in which they were shown is taken back.
@@ -58,7 +58,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairVerdicts(Expected[Choice]):
+class PairVerdicts(Expected[PairChoice]):
     """What a reply must hold: a verdict on each of some pairs, the pair `n` shown in `orders[n-1]`.
 
     `several` is whether verdicts carry numbers, `ties` whether neither may be preferred.
@@ -71,11 +71,11 @@ class PairVerdicts(Expected[Choice]):
     orders: tuple[Order, ...]
 
     @property
-    def nothing(self) -> tuple[Choice, ...]:
+    def nothing(self) -> tuple[PairChoice, ...]:
         """No verdict on any pair."""
-        return (Choice(),) * len(self.orders)
+        return (PairChoice(),) * len(self.orders)
 
-    def read(self, text: str, *, cut: bool) -> list[Reading[Choice]]:
+    def read(self, text: str, *, cut: bool) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order.
 
         Raises:
@@ -189,14 +189,14 @@ def _shifted(numbers: Collection[int], count: int) -> bool:
     return 1 < count == len(numbers) == highest - lowest + 1 and lowest != 1
 
 
-def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading[Choice]:
+def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading[PairChoice]:
     choices: set[Preferred | Status] = {statement.choice for statement in said} or {unsaid}
     choice = choices.pop() if len(choices) == 1 else Status.CONTRADICTORY
     if isinstance(choice, Status):
         cut_off = choice is Status.MALFORMED and unsaid is Status.TRUNCATED
-        return Reading((unsaid if cut_off else choice).value, Choice())
+        return Reading((unsaid if cut_off else choice).value, PairChoice())
     preferred = choice if order == "as_given" else TURNED[choice]
-    return Reading(SCORED, Choice(preferred, said[-1].explanation))
+    return Reading(SCORED, PairChoice(preferred, said[-1].explanation))
 
 
 def _decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:

@@ -15,7 +15,7 @@ from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
 from ..judge import Reading
 from .annotator_pool import Annotator, AnnotatorPool
-from .pair_verdicts import Choice
+from .pair_verdicts import PairChoice
 
 MOST_FLIPS = 0.5
 """At this rate of turned labels the coin decides everything."""
@@ -54,7 +54,7 @@ def without_asking(first: str, second: str) -> Preferred | None:
     return "tie" if first == second else None
 
 
-def reconciled(as_given: Reading[Choice], swapped: Reading[Choice]) -> Reading[Choice]:
+def reconciled(as_given: Reading[PairChoice], swapped: Reading[PairChoice]) -> Reading[PairChoice]:
     """Return one verdict from those on both orders.
 
     Preferring either output in one order and not in the other is a tie; if one of the two has no
@@ -66,7 +66,7 @@ def reconciled(as_given: Reading[Choice], swapped: Reading[Choice]) -> Reading[C
     one, other = as_given.value, swapped.value
     agreed = one.preferred if one.preferred == other.preferred else "tie"
     explanation = "\n\n".join(filter(None, (one.explanation, other.explanation)))
-    return Reading(SCORED, Choice(agreed, explanation))
+    return Reading(SCORED, PairChoice(agreed, explanation))
 
 
 def _uniform(seed: int, what: str, key: str) -> float:

@@ -27,7 +27,7 @@ TIED, UNREAD, REPEATED, CIRCULAR = "tied", "unread", "repeated", "circular"
 MOST = 16
 """The most answers to a prompt for which the fewest drops are found: cost doubles with each."""
 
-Verdict = tuple[str, str]
+Decision = tuple[str, str]
 """The preferred candidate's id and the other's."""
 
 
@@ -101,7 +101,7 @@ def _circular(decided: pl.DataFrame) -> list[str]:
     return [rows["preference_id"][place] for place in contradicting(verdicts)]
 
 
-def contradicting(verdicts: Sequence[Verdict]) -> list[int]:
+def contradicting(verdicts: Sequence[Decision]) -> list[int]:
     """Return the indices of the fewest verdicts whose removal leaves no cycle.
 
     This is a minimum feedback arc set, found in time and memory that double with each answer of the

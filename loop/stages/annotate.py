@@ -12,7 +12,7 @@ from typing import Self
 
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
-from ...critics.annotators.pair_verdicts import Choice
+from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconciled
 from ...critics.judge import Status
 from ...policies.engines.engine import Completion, Sampling
@@ -23,7 +23,7 @@ from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run, Stage, Verb
-from .ask_judge import Asked, Posed, ask_judge
+from .ask_judge import JudgeInquiry, Posed, ask_judge
 from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
@@ -39,7 +39,7 @@ class Task:
     orders: tuple[Order, ...] = ()
 
 
-class AskedPairs(Asked[tuple[Comparison, ...], Choice]):
+class PairInquiry(JudgeInquiry[tuple[Comparison, ...], PairChoice]):
     """Comparisons that one prompt asks about."""
 
     def heard(self, answer: Completion) -> Sequence[Self]:
@@ -88,11 +88,11 @@ class Annotating:
         size = 1 if self.kept else self.annotator.batch_size
         hand = dict[str, Sequence[Task]]()
 
-        def asked(unit: Unit) -> list[AskedPairs]:
+        def asked(unit: Unit) -> list[PairInquiry]:
             hand[unit.key] = tasks = self._tasks(unit)
             return self._asked(tasks, replies(unit), size)
 
-        def rows(unit: Unit, settled: Sequence[AskedPairs]) -> list[Preference]:
+        def rows(unit: Unit, settled: Sequence[PairInquiry]) -> list[Preference]:
             said = {(pair.key, pair.order): one for one in settled for pair in one.subject}
             return [_heard(task, said) for task in hand.pop(unit.key)]
 
@@ -145,19 +145,19 @@ class Annotating:
         done = known is not None or row.status == SCORED
         return Task(match=match, row=row, orders=() if done else orders_of(match, seed, config))
 
-    def _asked(self, tasks: Sequence[Task], replies: range, size: int) -> list[AskedPairs]:
+    def _asked(self, tasks: Sequence[Task], replies: range, size: int) -> list[PairInquiry]:
         """Ask about what is shown first, and what is shown once more, some pairs a prompt."""
         showings = [
             [self._comparison(task, task.orders[n]) for task in tasks if n < len(task.orders)]
             for n in range(2)
         ]
         return [
-            AskedPairs(subject=tuple(shown[at : at + size]), pose=self._pose, replies=replies)
+            PairInquiry(subject=tuple(shown[at : at + size]), pose=self._pose, replies=replies)
             for shown in showings
             for at in range(0, len(shown), size)
         ]
 
-    def _pose(self, pairs: tuple[Comparison, ...], number: int) -> Posed[Choice]:
+    def _pose(self, pairs: tuple[Comparison, ...], number: int) -> Posed[PairChoice]:
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         seed = derive_seed(self.run.config.seed, "annotate", about, number)
         return Posed(ask(self.annotator, pairs), row_id("ask", about), seed)
@@ -173,7 +173,7 @@ class Annotating:
         )
 
 
-def _heard(task: Task, said: Mapping[tuple[str, str], AskedPairs]) -> Preference:
+def _heard(task: Task, said: Mapping[tuple[str, str], PairInquiry]) -> Preference:
     """Return what is stored of a comparison when nothing of it is to be asked any more."""
     if not task.orders:
         return task.row

@@ -23,7 +23,7 @@ from ..run.run import Run, Stage
 
 S = TypeVar("S")
 T = TypeVar("T")
-A = TypeVar("A", bound="Asked[Any, Any]")
+A = TypeVar("A", bound="JudgeInquiry[Any, Any]")
 Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview)
 
 
@@ -55,7 +55,7 @@ class Posed(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Generic[S, T]):
+class JudgeInquiry(Generic[S, T]):
     """What a judge is asked about, with what its latest reply says.
 
     `pose` says how it is asked for a reply, by its number; `replies` numbers those that may be

@@ -21,7 +21,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb
 from .ask_judge import (
-    Asked,
+    JudgeInquiry,
     Posed,
     ask_judge,
     commit_judgements,
@@ -88,10 +88,10 @@ class Judging:
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])
 
-    def _asked(self, candidate: Candidate) -> Asked[Candidate, AspectRatings]:
+    def _asked(self, candidate: Candidate) -> JudgeInquiry[Candidate, AspectRatings]:
         drawn = candidate.finish_reason != "failed"
         most = self.run.config.critic.attempts if drawn else 0
-        return Asked(subject=candidate, pose=self._pose, replies=range(most))
+        return JudgeInquiry(subject=candidate, pose=self._pose, replies=range(most))
 
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
@@ -103,7 +103,7 @@ class Judging:
         return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
 
     def _critiques(
-        self, _unit: Unit, asked: Sequence[Asked[Candidate, AspectRatings]]
+        self, _unit: Unit, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]]
     ) -> list[Critique]:
         beside: list[tuple[AspectRating, ...]] = [()] * len(asked)
         if self.run.config.critic.kind == "both":
@@ -111,7 +111,7 @@ class Judging:
         return [self._critique(a, verified) for a, verified in zip(asked, beside, strict=True)]
 
     def _critique(
-        self, asked: Asked[Candidate, AspectRatings], verified: tuple[AspectRating, ...]
+        self, asked: JudgeInquiry[Candidate, AspectRatings], verified: tuple[AspectRating, ...]
     ) -> Critique:
         prompt, critic = self.run.prompts[asked.subject.prompt_id], self.run.critic
         (reading,) = asked.readings or unread(Status.FAILED, critic.expected(prompt))

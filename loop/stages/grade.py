@@ -23,7 +23,7 @@ from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.needs import Needs
 from ..run.run import Run, Stage, Verb
-from .ask_judge import Asked, Posed, ask_judge, judge_line, judge_params
+from .ask_judge import JudgeInquiry, Posed, ask_judge, judge_line, judge_params
 
 GRADE = Verb("grade")
 NOT_WRITTEN = frozenset({"failed", "overlong"})
@@ -122,7 +122,7 @@ class Grading:
     def _about(self, group: Group) -> Json:
         return [self.aspect, sorted(c.candidate_id for c in group)]
 
-    def _asked(self, candidates: Sequence[Candidate]) -> list[Asked[Group, Appraisal]]:
+    def _asked(self, candidates: Sequence[Candidate]) -> list[JudgeInquiry[Group, Appraisal]]:
         """Ask about the candidates of each prompt, in the order in which prompts first appear."""
         groups: dict[str, Group] = {}
         for candidate in candidates:
@@ -131,9 +131,9 @@ class Grading:
                 name = candidate.candidate_id if alone else candidate.prompt_id
                 groups[name] = (*groups.get(name, ()), candidate)
         replies = range(self.run.config.grading.attempts)
-        asked = [Asked(subject=g, pose=self.pose, replies=replies) for g in groups.values()]
+        asked = [JudgeInquiry(subject=g, pose=self.pose, replies=replies) for g in groups.values()]
         return asked + [
-            Asked(
+            JudgeInquiry(
                 subject=(candidate,),
                 pose=self.pose,
                 replies=range(0),
@@ -143,7 +143,7 @@ class Grading:
             if candidate.finish_reason in NOT_WRITTEN
         ]
 
-    def _rows(self, asked: Asked[Group, Appraisal]) -> Iterator[Grade]:
+    def _rows(self, asked: JudgeInquiry[Group, Appraisal]) -> Iterator[Grade]:
         group, attempts = asked.subject, asked.attempts
         places = self.places(group, attempts - 1) if attempts else [NOWHERE]
         for candidate, place in zip(group, places, strict=True):

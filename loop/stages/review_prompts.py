@@ -14,7 +14,7 @@ from ...stores.records import Prompt, PromptReview
 from ..run.handles import Prompts
 from ..run.models import Served
 from ..run.run import Run, Stage
-from .ask_judge import Asked, Posed, ask_judge, judge_line, judge_params
+from .ask_judge import JudgeInquiry, Posed, ask_judge, judge_line, judge_params
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class Reviewing:
         line = judge_line(self.run, self.served, config)
         replies = range(config.attempts)
 
-        def work(unit: Unit) -> list[Asked[Prompt, ReviewedPrompt]]:
+        def work(unit: Unit) -> list[JudgeInquiry[Prompt, ReviewedPrompt]]:
             prompts = self.prompts.chunks[unit.chunk]
-            return [Asked(subject=p, pose=self._pose, replies=replies) for p in prompts]
+            return [JudgeInquiry(subject=p, pose=self._pose, replies=replies) for p in prompts]
 
         ask_judge(line, stage, PromptReview, times=config.attempts, work=work, rows=self._rows)
 
@@ -53,7 +53,7 @@ class Reviewing:
         )
 
     def _rows(
-        self, _unit: Unit, asked: Sequence[Asked[Prompt, ReviewedPrompt]]
+        self, _unit: Unit, asked: Sequence[JudgeInquiry[Prompt, ReviewedPrompt]]
     ) -> list[PromptReview]:
         return [
             PromptReview(

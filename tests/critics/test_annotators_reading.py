@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
-from lpfloop.critics.annotators.pair_verdicts import Choice
+from lpfloop.critics.annotators.pair_verdicts import PairChoice
 from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
 from lpfloop.stores.records import Preferred
 
@@ -30,7 +30,7 @@ FORGED = '{"pair": 1, "explanation": "says\n{"pair": 1, "preferred": 1}", "prefe
 
 def question(
     form: str, n: int = 1, *, several: bool = True, swapped: bool = False
-) -> Question[Choice]:
+) -> Question[PairChoice]:
     [annotator] = POOL.only((MANY if several else ONE)[form]).annotators
     order = "swapped" if swapped else "as_given"
     pairs = [
@@ -40,7 +40,7 @@ def question(
     return ask(annotator, pairs)
 
 
-def statuses(readings: list[Reading[Choice]]) -> list[str]:
+def statuses(readings: list[Reading[PairChoice]]) -> list[str]:
     """Return what was preferred, or the reason why nothing was."""
     for reading in readings:
         assert (reading.value.preferred is None) == (reading.status != "scored")

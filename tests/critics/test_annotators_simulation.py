@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.pair_verdicts import Choice
+from lpfloop.critics.annotators.pair_verdicts import PairChoice
 from lpfloop.critics.annotators.simulate import (
     assign,
     coin,
@@ -128,7 +128,7 @@ def test_identical_outputs_are_a_tie_that_nobody_is_asked_about():
 )
 def test_both_orders_are_reconciled(as_given, swapped, expected):
     def verdict(preferred, reason):
-        return Reading("scored" if preferred else reason, Choice(preferred))
+        return Reading("scored" if preferred else reason, PairChoice(preferred))
 
     found = reconciled(verdict(as_given, "empty"), verdict(swapped, "refusal"))
     assert found.value.preferred == expected

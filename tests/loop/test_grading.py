@@ -16,7 +16,7 @@ from lpfloop.critics.grading.grader import Grader
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
-from lpfloop.loop.stages.ask_judge import Asked
+from lpfloop.loop.stages.ask_judge import JudgeInquiry
 from lpfloop.loop.stages.grade import Grading, grade, grade_overall
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Completion
@@ -214,8 +214,8 @@ def grading_of(it: Iteration, aspect: str) -> Grading:
     return Grading(run=it.run, iteration=1, grader=grader, aspect=aspect)
 
 
-def asked_about(grading: Grading, candidates: tuple[Candidate, ...]) -> Asked:
-    return Asked(subject=candidates, pose=grading.pose, replies=range(2))
+def asked_about(grading: Grading, candidates: tuple[Candidate, ...]) -> JudgeInquiry:
+    return JudgeInquiry(subject=candidates, pose=grading.pose, replies=range(2))
 
 
 def candidate(it: Iteration, name: str, text: str) -> Candidate:
@@ -223,7 +223,7 @@ def candidate(it: Iteration, name: str, text: str) -> Candidate:
     return replace(CANDIDATE, candidate_id=name, prompt_id=prompt, text=text)
 
 
-def _completion(inquiry: Asked, text: str) -> Completion:
+def _completion(inquiry: JudgeInquiry, text: str) -> Completion:
     return Completion(
         request_id=inquiry.request().request_id,
         text=text,

@@ -46,41 +46,29 @@ class TemplateSets:
         """The names of the sets that come with the package."""
         return tuple(sorted(path.name for path in self.folder.iterdir() if path.is_dir()))
 
-    def load(self, name_or_folder: str, beside: Path = Path()) -> dict[str, str]:
+    def load(
+        self, name_or_folder: str, beside: Path = Path(), *, only: Collection[str] = ()
+    ) -> dict[str, str]:
         """Read a shipped set by its name, or a folder; a relative one lies in the folder `beside`.
+
+        Of a set of which a part is needed, `only` that is read.
 
         Raises:
             ConfigError: if there is no such folder, a file of it is missing or unknown, or one
                 lacks a placeholder or has an unknown one; names the file.
         """
-        paths = self._paths(name_or_folder, beside)
-        return {name: load_template(path, *self.files[name]) for name, path in paths.items()}
-
-    def load_one(self, name: str, name_or_folder: str) -> str:
-        """Read one template of a shipped set, or of a folder.
-
-        Raises:
-            ConfigError: as for a whole set.
-        """
-        folder = self._folder(name_or_folder, Path())
-        self._found(folder)
-        return load_template(folder / f"{name}.txt", *self.files[name])
-
-    def _paths(self, name_or_folder: str, beside: Path) -> dict[str, Path]:
-        """Return the file of each template that a set has, or should have."""
-        folder = self._folder(name_or_folder, beside)
+        folder = (self.folder if name_or_folder in self.shipped else beside) / name_or_folder
         found = self._found(folder)
-        if self.fallback is None:
-            names = [name for name in self.files if name in found or name not in self.spare]
-            return {name: folder / f"{name}.txt" for name in names}
-        if not found:
+        if self.fallback is not None and not found:
             raise ConfigError(f"{folder}: holds none of {_file_names(self.files)}")
-        lender = self.folder / self.fallback
-        return {name: (folder if name in found else lender) / f"{name}.txt" for name in self.files}
-
-    def _folder(self, name_or_folder: str, beside: Path) -> Path:
-        shipped = name_or_folder in self.shipped
-        return (self.folder if shipped else beside) / name_or_folder
+        lender = folder if self.fallback is None else self.folder / self.fallback
+        wanted = [name for name in self.files if name in found or name not in self.spare]
+        return {
+            name: load_template(
+                (folder if name in found else lender) / f"{name}.txt", *self.files[name]
+            )
+            for name in only or wanted
+        }
 
     def _found(self, folder: Path) -> frozenset[str]:
         """Return the names of the templates in a folder."""
@@ -89,11 +77,12 @@ class TemplateSets:
             raise ConfigError(
                 f"{folder}: no folder of templates is there; shipped sets are {names}"
             )
-        for path in sorted(folder.glob("*.txt")):
-            if path.stem not in self.files:
-                names = _file_names(self.files)
-                raise ConfigError(f"{path}: unknown template; a set has {names}")
-        return frozenset(path.stem for path in folder.glob("*.txt"))
+        names = sorted(path.stem for path in folder.glob("*.txt"))
+        for name in names:
+            if name not in self.files:
+                known = _file_names(self.files)
+                raise ConfigError(f"{folder / name}.txt: unknown template; a set has {known}")
+        return frozenset(names)
 
 
 def placeholders(*templates: str) -> frozenset[str]:

@@ -121,7 +121,8 @@ class Reviewer:
         """
         taxonomy = None if config.intentions is None else load_taxonomy(config.intentions)
         name = "review" if taxonomy is None else "review_with_class"
-        return cls(template=REVIEW_TEMPLATES.load_one(name, config.templates), taxonomy=taxonomy)
+        templates = REVIEW_TEMPLATES.load(config.templates, only=[name])
+        return cls(template=templates[name], taxonomy=taxonomy)
 
     @property
     def digest(self) -> str:

@@ -8,12 +8,12 @@ are `policy`, the policy alone at several temperatures; `tiny`, the same for the
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ...configs.engines import EngineConfig, SamplingConfig
-from ...configs.pools import Pools, fault
+from ...configs.pools import Pools
 from ...configs.schema import ConfigError
 from ...configs.section import Place, Section
 
@@ -78,19 +78,14 @@ def load_pool(name_or_path: str) -> ModelPool:
             line or the field.
     """
     path = POOLS.place(name_or_path)
-    models = tuple(_model(entry, path) for entry in POOLS.entries(path).values())
+    models = POOLS.read(path, PoolModel)
+    for model in models:
+        if model.is_policy and "engine" in model.model_fields_set:
+            raise ConfigError(
+                f"{path}: model {model.name!r}: the policy runs under policy.engine; remove "
+                "'engine' here"
+            )
     drawn = tuple(model for model in models if model.weight > 0)
     if not drawn:
         raise ConfigError(f"{path}: all models have the weight 0; give at least one a weight")
     return ModelPool(name=path.stem, models=drawn)
-
-
-def _model(entry: dict[str, Any], path: Path) -> PoolModel:
-    where = f"{path}: model {entry['name']!r}"
-    try:
-        model = PoolModel.model_validate(entry)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {fault(error, PoolModel)}") from error
-    if model.is_policy and "engine" in model.model_fields_set:
-        raise ConfigError(f"{where}: the policy runs under policy.engine; remove 'engine' here")
-    return model

@@ -7,9 +7,10 @@ new derived seed and at another temperature, until the replies that may be asked
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from ...configs.schema import SamplingConfig
+from ...configs.filters import PromptQuality
+from ...configs.schema import CriticConfig, GradingConfig
 from ...critics.judge import WAS_READ, Question, Reading
 from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
@@ -24,26 +25,8 @@ from ..run.run import Run, Stage
 S = TypeVar("S")
 T = TypeVar("T")
 A = TypeVar("A", bound="JudgeInquiry[Any, Any]")
+JudgeSettings = CriticConfig | GradingConfig | PromptQuality
 Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview)
-
-
-class JudgeSettings(Protocol):
-    """How a judge is asked, and how often about one thing."""
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        """How its replies are drawn."""
-        ...
-
-    @property
-    def retry_temperature(self) -> float:
-        """At which temperature they are when it is asked again."""
-        ...
-
-    @property
-    def attempts(self) -> int:
-        """How many replies it may give."""
-        ...
 
 
 class Posed(NamedTuple, Generic[T]):

@@ -149,6 +149,12 @@ def test_own_templates_and_taxonomies_are_read_and_change_the_digest(tmp_path):
     assert len({reviewer.digest, PLAIN.digest, CLASSED.digest}) == 3
 
 
+def test_a_taxonomy_can_extend_a_shipped_one(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: general\nintentions: [{name: puzzle, description: a riddle}]\n")
+    assert load_taxonomy(str(path)).names == (*load_taxonomy("general").names, "puzzle")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

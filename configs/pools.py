@@ -65,7 +65,7 @@ class Pools:
         """Return the entries of a file by name, laid over those of the pool that it extends.
 
         Raises:
-            ConfigError: if it can not be read, or is not a list of named entries; names the file,
+            ConfigError: if it cannot be read, or is not a list of named entries; names the file,
             and the line or the entry.
         """
         document = self._document(path)
@@ -123,7 +123,7 @@ class Pools:
 
 
 def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = False) -> object:
-    """Return the data of a YAML file; `missing` says what can not be read where there is none.
+    """Return the data of a YAML file; `missing` says what cannot be read where there is none.
 
     Raises:
         ConfigError: naming the file, and the line if there is one.

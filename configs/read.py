@@ -111,14 +111,14 @@ def read_file(path: Path) -> Layer:
     """Read one file, without what it extends.
 
     Raises:
-        ConfigError: if it can not be read, or is not a mapping.
+        ConfigError: if it cannot be read, or is not a mapping.
     """
     shipped = path.is_relative_to(PRESETS)
     source = f"preset {path.relative_to(PRESETS)}" if shipped else str(path)
     try:
         values = parse_yaml(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"{source}: can not be read: {error.strerror}") from error
+        raise ConfigError(f"{source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: not UTF-8 at byte {error.start}") from error
     except ConfigError as error:

@@ -25,7 +25,7 @@ def semantic(default: Any, description: str, **constraints: Any) -> Any:
 
 
 def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
-    """Declare a field that can not change any row: it stays out of unit keys."""
+    """Declare a field that cannot change any row: it stays out of unit keys."""
     return _declared("cosmetic", default, description, **constraints)
 
 

@@ -88,7 +88,7 @@ class MathPool:
         """Return for each (gold, answer) `equal`, `different`, `unreadable`, `failed` or `timeout`.
 
         Raises:
-            MathVerifyMissingError: if a worker can not start.
+            MathVerifyMissingError: if a worker cannot start.
         """
         outcomes: dict[int, str] = {}
         waiting = deque(range(len(jobs)))
@@ -149,7 +149,7 @@ class MathPool:
         if not worker.ready:
             self.close()
             raise MathVerifyMissingError(
-                "math-verify can not be started; install it with: pip install 'lpfloop[math]'"
+                "math-verify cannot be started; install it with: pip install 'lpfloop[math]'"
             )
         if worker.job is not None:
             outcomes[worker.job] = outcome

@@ -4,7 +4,7 @@
 It runs as a script, not as a module of the package: it needs math-verify alone, starts quickly, and
 does not depend on the caller's `__main__`. It ends when its input closes. The kernel ends it when a
 comparison outlives the deadline that the request states (SIGALRM kills even while C code runs), so
-a worker whose parent died can not spin for ever; math-verify's own limit, which uses the same
+a worker whose parent died cannot spin for ever; math-verify's own limit, which uses the same
 signal, is off.
 """
 

@@ -47,7 +47,7 @@ class Verdict:
 
     `metrics` holds `math_accuracy` (0 or 1), `fact_score` (share of claims that are right) with
     `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
-    `self_identified`: those that apply to the prompt. An answer whose math can not be verified, or
+    `self_identified`: those that apply to the prompt. An answer whose math cannot be verified, or
     that makes no claim, counts 0 there, as it does not show what was asked for. `rating` is None,
     with `reason` saying why, if nothing was decided. The user's own verifier adds `verified` (1 if
     it rates 1), and `remark` is its comment.

@@ -1,6 +1,6 @@
 """Where a lake is: a folder, or a prefix of a bucket together with a folder on this machine.
 
-That folder, the lake's *local side*, holds what can not lie in a bucket: journals, locks, work,
+That folder, the lake's *local side*, holds what cannot lie in a bucket: journals, locks, work,
 logs and copies. A file in it names the bucket, so its path serves as the lake's address.
 """
 

@@ -229,5 +229,5 @@ def _explained(address: str) -> Generator[None]:
         if said is None:
             raise
         if PASSING.search(said[0]):
-            raise OutOfReachError(f"{address} can not be reached: {said[0]}") from error
-        raise BucketError(f"{address} can not be used: {said[0]}") from error
+            raise OutOfReachError(f"{address} cannot be reached: {said[0]}") from error
+        raise BucketError(f"{address} cannot be used: {said[0]}") from error

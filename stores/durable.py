@@ -58,7 +58,7 @@ def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
     `name` defaults to that hash.
 
     Raises:
-        OSError: if it can not be made durable; after a failed fsync of a file `source` is gone.
+        OSError: if it cannot be made durable; after a failed fsync of a file `source` is gone.
         DamagedError: if an equal folder was published before and has been damaged since.
     """
     sweep(source)

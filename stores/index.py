@@ -62,7 +62,7 @@ class Index:
         """Open the index.
 
         Raises:
-            IndexUnusableError: if it does not exist or can not be read.
+            IndexUnusableError: if it does not exist or cannot be read.
         """
         self.folder = folder
         self.vectors = _read_facts(folder)
@@ -100,7 +100,7 @@ class IndexWriter(Index):
         """Open the index, whose lock the caller holds, and clean up after a crash.
 
         Raises:
-            IndexUnusableError: if it can not be read.
+            IndexUnusableError: if it cannot be read.
         """
         super().__init__(folder)
         self._drop_pending()
@@ -157,7 +157,7 @@ def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Gener
 
     Raises:
         LockedError: if another process writes it.
-        IndexUnusableError: if it can not be read, or its vectors are of another embedder.
+        IndexUnusableError: if it cannot be read, or its vectors are of another embedder.
     """
     _need_lancedb()
     folder = index_folder(lake)
@@ -207,7 +207,7 @@ def _readable(folder: Path) -> Generator[None]:
             raise
         said = str(error).partition("\n")[0][:200]
         raise IndexUnusableError(
-            f"the search index {folder} can not be used ({said}): "
+            f"the search index {folder} cannot be used ({said}): "
             "`lpfloop reindex --full` makes it anew"
         ) from error
 

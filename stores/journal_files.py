@@ -41,7 +41,7 @@ ORDER BY iteration, ordinal, chunk, "table", packed
 
 
 class JournalError(RuntimeError):
-    """A journal that can not be used: newer than this code, absent, or contradicting the plan."""
+    """A journal that cannot be used: newer than this code, absent, or contradicting the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

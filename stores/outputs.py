@@ -25,7 +25,7 @@ ROW_GROUP = 20_000
 
 
 class TargetError(ValueError):
-    """A target that can not be written to, or that exists already."""
+    """A target that cannot be written to, or that exists already."""
 
 
 class Sink(Protocol):
@@ -45,7 +45,7 @@ def output_folder(target: Path, *, force: bool) -> Generator[Path]:
     """Yield a draft folder that becomes `target` if the body succeeds, and is removed if not.
 
     Raises:
-        TargetError: if the target is there and not `force`, or can not be made.
+        TargetError: if the target is there and not `force`, or cannot be made.
     """
     if target.exists() and not (force and target.is_dir()):
         remedy = "choose another --output" if force else "choose another --output, or add --force"
@@ -54,7 +54,7 @@ def output_folder(target: Path, *, force: bool) -> Generator[Path]:
     try:
         draft.mkdir(parents=True)
     except OSError as error:
-        raise TargetError(f"{target} can not be made: {error.strerror}") from error
+        raise TargetError(f"{target} cannot be made: {error.strerror}") from error
     try:
         yield draft
         _place(draft, target)
@@ -83,7 +83,7 @@ def output_file(target: Path, data: bytes) -> None:
     """Write a file whole under its name, or leave what is there.
 
     Raises:
-        TargetError: if it can not be written.
+        TargetError: if it cannot be written.
     """
     draft = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{target.name}"
     try:
@@ -93,7 +93,7 @@ def output_file(target: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise TargetError(f"{target} can not be written: {error.strerror}") from error
+        raise TargetError(f"{target} cannot be written: {error.strerror}") from error
 
 
 def put_text(path: Path, text: str) -> None:

@@ -90,7 +90,7 @@ def manifest_of(folder: Path) -> bytes:
     entries = list[dict[str, str | int]]()
     for name, path in files_below(folder):
         if path.is_symlink():
-            raise OSError(errno.ELOOP, "a folder with a link in it can not be published", str(path))
+            raise OSError(errno.ELOOP, "a folder with a link in it cannot be published", str(path))
         entries.append({"name": name, "size": path.stat().st_size, "sha256": file_sha256(path)})
     return json.dumps(entries, indent=1).encode()
 
@@ -117,7 +117,7 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 (hex) of a file's bytes, read in blocks.
 
     Raises:
-        DamagedError: if the file is missing or the disk can not read it.
+        DamagedError: if the file is missing or the disk cannot read it.
     """
     try:
         with path.open("rb") as file:
@@ -130,7 +130,7 @@ def read_file(path: Path) -> bytes:
     """Return the bytes of a published file, not yet verified.
 
     Raises:
-        DamagedError: if the file is missing or the disk can not read it.
+        DamagedError: if the file is missing or the disk cannot read it.
     """
     try:
         return path.read_bytes()
@@ -143,5 +143,5 @@ def _unreadable(path: Path, error: OSError) -> OSError:
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return DamagedError(f"{path} is missing, although the journal refers to it")
     if error.errno == errno.EIO:
-        return DamagedError(f"{path} can not be read: {error.strerror}")
+        return DamagedError(f"{path} cannot be read: {error.strerror}")
     return error

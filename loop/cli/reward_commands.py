@@ -33,8 +33,8 @@ def check_reward(
 
     Raises:
         FormError: if the model or the files are missing.
-        InputError: if the files can not be used.
-        ConfigError: if a setting or the folder can not be used.
+        InputError: if the files cannot be used.
+        ConfigError: if a setting or the folder cannot be used.
         EngineError: if the folder does not hold a reward model.
     """
     import polars as pl

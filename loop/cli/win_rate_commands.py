@@ -24,7 +24,7 @@ def winrate(
     formats it is a row for the model, and one for each group.
 
     Raises:
-        InputError: for a file that can not be used.
+        InputError: for a file that cannot be used.
         FormError: if no file is named.
     """
     import polars as pl

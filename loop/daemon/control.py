@@ -278,12 +278,12 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     """Return `config` with one live field changed, and checked like any configuration.
 
     Raises:
-        ConfigError: for a field that is not live, or a value that it can not have.
+        ConfigError: for a field that is not live, or a value that it cannot have.
     """
     live = live_paths()
     if path not in live:
         known = {field.path for field in fields()}
-        why = "can not change while a run goes on" if path in known else "is no field"
+        why = "cannot change while a run goes on" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; these can be set: {', '.join(live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})

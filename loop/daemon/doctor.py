@@ -160,7 +160,7 @@ def _lake(lake: Path) -> Iterator[Finding]:
     detail = f"{found.free / GIB:.1f} GiB free at {found.folder} ({found.file_system})"
     if not found.writable:
         remedy = "choose another folder by --lake"
-        detail = f"{found.folder} can not be written to"
+        detail = f"{found.folder} cannot be written to"
         yield Finding(about="lake", status="missing", detail=detail, remedy=remedy)
     elif found.remote:
         remedy = "the journal wants a local disk: file locks may not hold across machines"

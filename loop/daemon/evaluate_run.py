@@ -28,7 +28,7 @@ def evaluate_run(
 
     Raises:
         NoSuchRunError: if the run, or the iteration's checkpoint, does not exist.
-        InputError: if the prompts file can not be used.
+        InputError: if the prompts file cannot be used.
     """
     benchmark = HELD_OUT
     if prompts is not None:

@@ -49,7 +49,7 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     """Open the journal of a run, or make it.
 
     Raises:
-        ConfigError: if the run was started with another configuration, or can not be forked.
+        ConfigError: if the run was started with another configuration, or cannot be forked.
     """
     stored = canonical_json(fingerprint)
     snapshot = canonical_json(resolved(job.config))

@@ -1,7 +1,7 @@
 """The run's log: JSON lines in `logs/run.jsonl`: bounded, without secrets, and never fatal.
 
 A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` where the record has
-some. A log that can not be written must not stop a run of weeks.
+some. A log that cannot be written must not stop a run of weeks.
 """
 
 import json
@@ -65,7 +65,7 @@ class BoundedLog(RotatingFileHandler):
         self.setFormatter(JsonLineFormatter())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- logging's name
-        """Drop what can not be written."""
+        """Drop what cannot be written."""
         del record
         with suppress(OSError):
             super().close()

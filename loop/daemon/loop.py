@@ -79,7 +79,7 @@ def run_loop(
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
-        ConfigError: if something configured can not be used, or the run exists with other settings.
+        ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
@@ -119,7 +119,7 @@ def opened(
     """Open a run for writing, or make it; what can be refused is refused before a folder is made.
 
     Raises:
-        ConfigError: if something configured can not be used, or the run exists with other settings.
+        ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder = run_folder(job.lake, job.name)
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)

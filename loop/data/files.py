@@ -28,14 +28,14 @@ class RowError(ValueError):
 
 
 class InputError(ValueError):
-    """A file that can not be used; the message names the file, the place and the remedy."""
+    """A file that cannot be used; the message names the file, the place and the remedy."""
 
 
 def placed_rows(path: Path) -> Iterator[Placed]:
     """Yield the rows of a file with their places; the first bytes decide the format.
 
     Raises:
-        InputError: for a file or row that can not be read.
+        InputError: for a file or row that cannot be read.
     """
     head = _head(path) if path.is_file() else b""
     if head.startswith(PARQUET):
@@ -49,7 +49,7 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes.
 
     Raises:
-        InputError: if it can not be read.
+        InputError: if it cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def _head(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: can not be read: {error.strerror or error}")
+    return InputError(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def _line_rows(path: Path) -> Iterator[Placed]:

@@ -64,7 +64,7 @@ def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Promp
     """Return the prompt of a row; `task`, `split` and `source` are the defaults.
 
     Raises:
-        RowError: if the row can not be read.
+        RowError: if the row cannot be read.
     """
     field = prompt_field(row)
     messages = _messages(row, field)
@@ -162,7 +162,7 @@ def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
     """Return a conversation whose turns have role and content, or ShareGPT's from and value.
 
     Raises:
-        RowError: if it is empty, or a turn can not be read.
+        RowError: if it is empty, or a turn cannot be read.
     """
     if not turns:
         raise RowError(f"{field!r} holds no message")

@@ -35,7 +35,7 @@ def read_prompts(path: Path, *, task: str | None = None, split: Split = "train")
         split: the split of rows without one.
 
     Raises:
-        InputError: for a file or row that can not be read.
+        InputError: for a file or row that cannot be read.
     """
     found = dict[str, tuple[str, Prompt]]()
     repeated = 0
@@ -81,7 +81,7 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
     """Return the prompts of a run, of both splits: the tiny world's, or those of the user's files.
 
     Raises:
-        InputError: for a file that can not be used, or one without prompts to train on.
+        InputError: for a file that cannot be used, or one without prompts to train on.
         ConfigError: for a check of an unknown kind.
     """
     if config.source == TINY:

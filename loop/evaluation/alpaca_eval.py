@@ -47,7 +47,7 @@ def read_annotations(path: Path, *, by: str | None = None) -> list[Annotation]:
     """Read a file of annotations of one model: a JSON list, or one object a line.
 
     Raises:
-        InputError: for a file that can not be read, or if nothing was scored.
+        InputError: for a file that cannot be read, or if nothing was scored.
     """
     found = list[Annotation]()
     for place, row in placed_rows(path):

@@ -71,7 +71,7 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
     Raises:
         ConfigError: naming the setting.
-        InputError: if the file of reference outputs can not be used.
+        InputError: if the file of reference outputs cannot be used.
     """
     wanted = config.assessment
     if wanted.reference is not None:
@@ -98,13 +98,13 @@ def load_oracle(path: str) -> Oracle:
     """Return the function at a dotted path such as `package.module:function`.
 
     Raises:
-        ConfigError: if it can not be loaded or is not a function.
+        ConfigError: if it cannot be loaded or is not a function.
     """
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"assessment.oracle {path!r} can not be loaded: {error}") from error
+        raise ConfigError(f"assessment.oracle {path!r} cannot be loaded: {error}") from error
     if not callable(found):
         raise ConfigError(f"assessment.oracle {path!r} is not a function")
     return cast("Oracle", found)

@@ -58,7 +58,7 @@ def weights(total: int, n: int) -> list[float]:
         ValueError: unless 1 <= n <= total.
     """
     if not 1 <= n <= total:
-        raise ValueError(f"the best of {n} can not be estimated from {total}")
+        raise ValueError(f"the best of {n} cannot be estimated from {total}")
     found = [0.0] * total
     found[-1] = n / total
     for i in range(total - 1, 0, -1):

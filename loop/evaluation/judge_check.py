@@ -117,7 +117,7 @@ def _beside_people(labels: Counts, people: Counts, panel: int) -> dict[str, Rati
 def _consistency(votes: Votes) -> dict[str, Ratio]:
     """Return a judge's bias by order, and its consistency.
 
-    If outputs were shown in one order only, bias for the place can not be separated from preference
+    If outputs were shown in one order only, bias for the place cannot be separated from preference
     for the output. Verdicts that a source made from two record whether both orders agreed.
     """
     as_given, swapped = votes.counts[:, AS_GIVEN], votes.counts[:, SWAPPED]

@@ -121,7 +121,7 @@ def plot_check(path: Path, checked: Sequence[Checked]) -> None:
 
     Raises:
         FormError: if this kind of plot is not possible.
-        TargetError: if the file can not be written.
+        TargetError: if the file cannot be written.
     """
     panels = [panel for measure in PANELS if (panel := _panel(measure, checked))]
     scatter = _bias_and_variance(checked)

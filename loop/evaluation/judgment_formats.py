@@ -223,7 +223,7 @@ def read_row(form: JudgmentFormat, row: Row, source: JudgmentSource) -> Items:
     """Yield the pairs and verdicts of a row.
 
     Raises:
-        RowError: if it can not be read.
+        RowError: if it cannot be read.
     """
     missing = sorted(form.fields - set(row))
     if missing:

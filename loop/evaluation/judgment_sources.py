@@ -33,7 +33,7 @@ def judgments_of(
         by: The field that names the task type; a run's prompts have `task`.
 
     Raises:
-        InputError: if a source is neither, or a row can not be read.
+        InputError: if a source is neither, or a row cannot be read.
     """
     runs = set(run_names(lake))
     for source in sources:

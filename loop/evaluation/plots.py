@@ -116,7 +116,7 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
 
     Raises:
         FormError: if this kind of plot is not possible.
-        TargetError: if the file can not be written.
+        TargetError: if the file cannot be written.
     """
     check_plot(path)
     import matplotlib as mpl

@@ -70,7 +70,7 @@ def read_preferences(
         by: The field that names the task type; default: one for each file.
 
     Raises:
-        InputError: for a file or row that can not be read, or if people decided nothing.
+        InputError: for a file or row that cannot be read, or if people decided nothing.
     """
     votes: dict[tuple[Conversation, Conversation], Counter[Preferred]] = {}
     tasks: dict[tuple[Conversation, Conversation], str] = {}

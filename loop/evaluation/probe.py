@@ -42,7 +42,7 @@ def probe(it: Iteration) -> None:
     """Measure the policy's share of `assessment.probes` passed, if there are any.
 
     Raises:
-        InputError: if they can not be read.
+        InputError: if they cannot be read.
     """
     config = it.run.config
     if config.assessment.probes is None:

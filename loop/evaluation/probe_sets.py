@@ -34,7 +34,7 @@ def probes_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     """Return what of a run's probes must not change: the hash of their file, or the tiny world.
 
     Raises:
-        InputError: if the file can not be read.
+        InputError: if the file cannot be read.
     """
     place = config.assessment.probes
     if place is None:
@@ -46,7 +46,7 @@ def load_probes(place: str) -> Probes:
     """Return the probes of the tiny world or of a file.
 
     Raises:
-        InputError: for a file that can not be used.
+        InputError: for a file that cannot be used.
     """
     if place != TINY:
         return read_probes(Path(place))
@@ -64,7 +64,7 @@ def read_probes(path: Path) -> Probes:
     """Read a file of probes, in the file's order.
 
     Raises:
-        InputError: for a file that can not be used.
+        InputError: for a file that cannot be used.
     """
     prompts: dict[str, Prompt] = {}
     probe_of: dict[str, str] = {}
@@ -84,7 +84,7 @@ def read_probes(path: Path) -> Probes:
 
 
 def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
-    """Refuse probes that can not be used, or that are among a run's training prompts.
+    """Refuse probes that cannot be used, or that are among a run's training prompts.
 
     Raises:
         InputError: naming the file, and what is wrong with it.

@@ -43,7 +43,7 @@ def reference_digest(place: str) -> str:
     """Return the identity of the outputs: the hash of their file, or the tiny world.
 
     Raises:
-        InputError: if the file can not be read.
+        InputError: if the file cannot be read.
     """
     return TINY if place == TINY else file_digest(Path(place))
 
@@ -88,7 +88,7 @@ def read_outputs(path: Path) -> Outputs:
     """Read a file of a model's outputs.
 
     Raises:
-        InputError: for a file or row that can not be read.
+        InputError: for a file or row that cannot be read.
     """
     found: dict[tuple[Message, ...], ReferenceOutput] = {}
     for place, row in placed_rows(path):

@@ -42,7 +42,7 @@ def scores_of(config: RewardConfig, folder: Path, choices: Sequence[ChosenPair])
     """Score both sides of each choice by the reward model in `folder`.
 
     Raises:
-        EngineError: if it is not a reward model, or can not be run.
+        EngineError: if it is not a reward model, or cannot be run.
     """
     with TemporaryDirectory() as work:
         scorer = open_scorer(folder, config, log=Path(work) / "reward.log")

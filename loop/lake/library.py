@@ -183,7 +183,7 @@ class ReadOnlyRun:
         """Answer a SELECT over this run's tables, by DuckDB.
 
         Raises:
-            SqlError: if it can not be answered.
+            SqlError: if it cannot be answered.
         """
         return query(self.folder.parent.parent, text, (self.name,))
 
@@ -215,7 +215,7 @@ class ReadOnlyRun:
         """Compare two iterations prompt by prompt; by default the last two that were measured.
 
         Raises:
-            DiffError: if they can not be compared.
+            DiffError: if they cannot be compared.
         """
         wanted = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
         second = None if other is None else other._reader  # noqa: SLF001 -- of the same class

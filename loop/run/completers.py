@@ -51,7 +51,7 @@ def completers_of(config: RunConfig) -> Completers | None:
     """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
 
     Raises:
-        ConfigError: if a file can not be used, or a model of the pool has no place.
+        ConfigError: if a file cannot be used, or a model of the pool has no place.
     """
     if not completes(config):
         return None

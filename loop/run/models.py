@@ -1,7 +1,7 @@
 """The models of a run, each in a process of its own that is started when it is first needed.
 
-The policy's engine is replaced when the checkpoint changes: a new process on the new weights can
-not hold anything of the old ones. Policy and critic share one engine while they are the same
+The policy's engine is replaced when the checkpoint changes: a new process on the new weights cannot
+ hold anything of the old ones. Policy and critic share one engine while they are the same
 weights under the same settings, as M_0 and the feedback model are in the first iteration. So do
 annotators and the models of a pool, whose engine gives way to the next one as the policy's does.
 """

@@ -43,7 +43,7 @@ class Panels:
         """Read the pool of a run, if it compares anything.
 
         Raises:
-            ConfigError: if the pool can not be used, or does not have the annotator that is named.
+            ConfigError: if the pool cannot be used, or does not have the annotator that is named.
         """
         annotated, assessed = annotates(config), config.assessment.reference is not None
         if not (annotated or assessed):
@@ -102,7 +102,7 @@ def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
 
 
 def _refuse_texts_at_endpoints(pool: AnnotatorPool, config: RunConfig) -> None:
-    """Refuse biases of tokens that are named by their texts, which an endpoint can not look up."""
+    """Refuse biases of tokens that are named by their texts, which an endpoint cannot look up."""
     for annotator in pool.annotators:
         model = config.annotation.model_of(annotator.role).model
         texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]

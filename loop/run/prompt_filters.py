@@ -24,7 +24,7 @@ class Filters:
         """Load what the configuration names.
 
         Raises:
-            ConfigError: if a part of it can not be used.
+            ConfigError: if a part of it cannot be used.
         """
         rules, quality = config.prompts.rules, config.prompts.quality
         _refuse_without_effect(config)

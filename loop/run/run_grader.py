@@ -9,6 +9,6 @@ def grader_of(config: RunConfig) -> Grader | None:
     """Return the grader of a run, or None for one that learns from no grades.
 
     Raises:
-        ConfigError: if its templates can not be used.
+        ConfigError: if its templates cannot be used.
     """
     return Grader.from_config(config.grading) if completes(config) else None

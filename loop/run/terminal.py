@@ -15,7 +15,7 @@ STANDARD = (0, 1, 2)
 
 
 class Unbreakable(io.TextIOBase):
-    """A text stream without secrets that drops what can not be written.
+    """A text stream without secrets that drops what cannot be written.
 
     A closed pipe, a full disk or a stream that was never there breaks nothing.
     """
@@ -30,7 +30,7 @@ class Unbreakable(io.TextIOBase):
 
     @property
     def buffer(self) -> BinaryIO:
-        """What is below, for bytes: whoever writes them minds what can not be written."""
+        """What is below, for bytes: whoever writes them minds what cannot be written."""
         return io.BytesIO() if self._stream is None else self._stream.buffer
 
     def isatty(self) -> bool:

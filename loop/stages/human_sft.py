@@ -32,7 +32,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
     """Commit people's answers to the prompts; a prompt without one is left out and counted.
 
     Raises:
-        InputError: if the prompts' file can not be read.
+        InputError: if the prompts' file cannot be read.
     """
     answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
     told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
@@ -65,7 +65,7 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
     """Return what people answered to these prompts, by prompt id; of several answers, the first.
 
     Raises:
-        InputError: if the prompts' file can not be read.
+        InputError: if the prompts' file cannot be read.
     """
     if config.source == TINY:
         # Imported here: the tiny world is needed where it is played.
@@ -79,7 +79,7 @@ def read_outputs(path: Path, task: str | None) -> dict[str, str]:
     """Return the field `output` of the rows of a prompts' file, by prompt id.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for anything that cannot be read as meant.
     """
     found = dict[str, str]()
     for place, row in placed_rows(path):

@@ -49,10 +49,10 @@ def mix_of(config: RunConfig) -> tuple[Path, ...]:
 
 
 def require_mix(files: Sequence[Path]) -> None:
-    """Read the files to the end, so that what can not be used is said before a run begins.
+    """Read the files to the end, so that what cannot be used is said before a run begins.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for anything that cannot be read as meant.
     """
     for path in files:
         decided = sum(_pair_in(made) is not None for made in comparisons(path, iteration=0))
@@ -172,7 +172,7 @@ def comparisons(path: Path, iteration: int) -> Iterator[list[StoredRow]]:
     """Give what each row of a file becomes, with the pair that its votes decide.
 
     Raises:
-        InputError: for anything that can not be read as meant.
+        InputError: for anything that cannot be read as meant.
     """
     form = detected(path)
     if form not in FORMS:

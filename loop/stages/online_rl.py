@@ -129,7 +129,7 @@ class OnlineTraining:
             )
         if is_endpoint(it.policy.location):
             raise NothingToTrainOn(
-                f"the policy is served at {it.policy.location}, so its weights can not be "
+                f"the policy is served at {it.policy.location}, so its weights cannot be "
                 f"trained here by {self.method}; give their folder with --policy"
             )
 

@@ -30,7 +30,7 @@ class Publishing:
         A job that has ended in its work folder is not trained again.
         """
         store = self.run.store
-        # Done again as a whole: what a failed fsync leaves of a model can not be published.
+        # Done again as a whole: what a failed fsync leaves of a model cannot be published.
         identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         store.publish(store.folder / CANARIES / identity / CANARY)

@@ -95,7 +95,7 @@ def supervised_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     """Return what of a run's supervised set must not change: what its source holds.
 
     Raises:
-        InputError: if it can not be read.
+        InputError: if it cannot be read.
     """
     source = source_of(config)
     if source is None:
@@ -114,7 +114,7 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
     """Return the prompts of a source with people's answers; `prompts` are the run's own.
 
     Raises:
-        InputError: if the source can not be read, or nothing of it is left to learn.
+        InputError: if the source cannot be read, or nothing of it is left to learn.
     """
     asked = tiny_prompts() if source == TINY else read_prompts(Path(source), task=place.task)
     answers = answers_of_people(place.model_copy(update={"source": source}), asked)

@@ -178,7 +178,7 @@ def require_enough(
     if is_endpoint(start.location):
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, but the policy is served at "
-            f"{start.location}, so its weights can not be trained here; "
+            f"{start.location}, so its weights cannot be trained here; "
             "give their folder with --policy"
         )
 

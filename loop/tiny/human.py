@@ -40,7 +40,7 @@ LIST_MARK = re.compile(r"(?:^|(?<=\s))(?:[-*]|\d+[.)]|[A-E]\.)\s")
 
 
 class UnknownExerciseError(LookupError):
-    """A text that is not a prompt of the tiny world, so its human can not judge it."""
+    """A text that is not a prompt of the tiny world, so its human cannot judge it."""
 
 
 @cache
@@ -58,7 +58,7 @@ def exercise_of(instruction: str) -> Exercise:
         return _exercises()[instruction.strip()]
     except KeyError:
         raise UnknownExerciseError(
-            f"{instruction[:60]!r} is not a prompt of the tiny world, so its human can not judge; "
+            f"{instruction[:60]!r} is not a prompt of the tiny world, so its human cannot judge; "
             "use prompts.source=tiny, or prompts taken from there"
         ) from None
 

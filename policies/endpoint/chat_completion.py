@@ -135,5 +135,5 @@ def _count(tokens: object) -> int:
 
 
 def _whole_characters(text: str) -> str:
-    """Return `text` without lone surrogates, which JSON can carry and UTF-8 can not."""
+    """Return `text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

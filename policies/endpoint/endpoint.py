@@ -55,7 +55,7 @@ def api_key(config: EngineConfig) -> str | None:
     """Return the configured key, or the environment's, without white space around it.
 
     Raises:
-        EngineError: when an HTTP header can not carry it: the client's own error would show it.
+        EngineError: when an HTTP header cannot carry it: the client's own error would show it.
     """
     own = config.api_key
     key = os.environ.get(KEY_VARIABLE) if own is None else own.get_secret_value()

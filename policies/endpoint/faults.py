@@ -97,7 +97,7 @@ def fault_of(
         cause = error.__cause__ or error
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return TemporaryError(
-            f"the endpoint can not be reached ({shown(why, key)})",
+            f"the endpoint cannot be reached ({shown(why, key)})",
             suspect=not isinstance(cause, httpx2.ConnectError),
         )
     if isinstance(error, AnswerTooLargeError):

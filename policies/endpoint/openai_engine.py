@@ -89,7 +89,7 @@ class OpenAIEngine:
                 self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Return None for each: endpoints can not score given answers."""
+        """Return None for each: endpoints cannot score given answers."""
         return [None] * len(conversations)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
@@ -198,7 +198,7 @@ class OpenAIEngine:
                 question = replace(question, bounded=False)
 
     def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
-        """Return the `failed` completion of a request that only itself can not be answered."""
+        """Return the `failed` completion of a request that only itself cannot be answered."""
         self._refused += 1
         if self._refused >= REFUSED and not self._traffic.answers:
             error = EngineError(
@@ -246,7 +246,7 @@ class OpenAIEngine:
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):
-            fault = EngineError(f"{self._urls[place]}: can not tell what it serves ({fault})")
+            fault = EngineError(f"{self._urls[place]}: cannot tell what it serves ({fault})")
         raise fault  # outside: a traceback from within would hold the server's text
 
 

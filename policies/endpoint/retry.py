@@ -41,7 +41,7 @@ class Trial:
         """Call `attempt` until it succeeds; return its result.
 
         Raises:
-            RefusedError: when this request alone can not be answered.
+            RefusedError: when this request alone cannot be answered.
             EngineError: when the engine was stopped, or patience has ended.
         """
         policy = AsyncRetrying(

@@ -94,7 +94,7 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
 def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
     """Have the engine measure `rows`; return only if it runs the weights after training.
 
-    An engine that can not measure (a script, an endpoint) passes, as does an empty list: they prove
+    An engine that cannot measure (a script, an endpoint) passes, as does an empty list: they prove
     nothing.
 
     Raises:

@@ -122,7 +122,7 @@ class ChatTokenizer:
         return self.tokenizer.decode(list(kept), skip_special_tokens=True)
 
     def _defused(self, text: str) -> str:
-        """Break up names of special tokens in a text, so that it can not forge a turn."""
+        """Break up names of special tokens in a text, so that it cannot forge a turn."""
         for name in self._special:
             text = text.replace(name, f"{name[0]}{WORD_JOINER}{name[1:]}")
         return text

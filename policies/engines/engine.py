@@ -44,7 +44,7 @@ class Completion:
     """One drawn completion.
 
     `finish_reason` is `stop` (the model ended), `length` (max_tokens reached), `overlong` (the
-    prompt does not fit the context: nothing was drawn) or `failed` (this one request can not be
+    prompt does not fit the context: nothing was drawn) or `failed` (this one request cannot be
     answered, and `error` says why). `logprob` sums over the completion's tokens, in nats, under the
     unscaled model distribution; None if the engine does not report it. `token_ids` are the drawn
     tokens, including the end token, if the sampling asked for them.
@@ -94,7 +94,7 @@ class AnswerLogprob:
 
 
 class EngineError(RuntimeError):
-    """An engine that can not start or go on; the message says what to do."""
+    """An engine that cannot start or go on; the message says what to do."""
 
 
 class Engine(Protocol):
@@ -110,7 +110,7 @@ class Engine(Protocol):
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn, the assistant's, of each conversation.
 
-        None if the engine can not measure, or the conversation does not fit its context.
+        None if the engine cannot measure, or the conversation does not fit its context.
         """
         ...
 
@@ -119,7 +119,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the model; the engine can not be used afterwards."""
+        """Release the model; the engine cannot be used afterwards."""
         ...
 
 
@@ -145,7 +145,7 @@ class ScoreBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """r(x, y) of each request in order; None where the model can not read the conversation.
+    """r(x, y) of each request in order; None where the model cannot read the conversation.
 
     It is too long, or kills every worker that reads it.
     """

@@ -45,7 +45,7 @@ def load_script(path: str) -> Script:
     try:
         script = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        raise EngineError(f"engine.script {path!r} can not be loaded: {error}") from error
+        raise EngineError(f"engine.script {path!r} cannot be loaded: {error}") from error
     if not callable(script):
         raise EngineError(f"engine.script {path!r} is not a function")
     return cast("Script", script)

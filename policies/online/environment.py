@@ -1,8 +1,8 @@
 # pyright: basic
 """What an online method acts on: the prompts, the engine that samples, the reward model.
 
-A step takes its prompts, draws one answer to each, and scores it. What can not be trained on (an
-answer that failed, or that the reward model can not read) is kept as rows and left out of training.
+A step takes its prompts, draws one answer to each, and scores it. What cannot be trained on (an
+answer that failed, or that the reward model cannot read) is kept as rows and left out of training.
 """
 
 import time

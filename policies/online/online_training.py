@@ -47,7 +47,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     """Train by the job's online method and save the policy.
 
     Raises:
-        TrainingError: when the job can not be trained, or its numbers are no longer finite.
+        TrainingError: when the job cannot be trained, or its numbers are no longer finite.
     """
     online, settings = job.online, job.settings
     if online is None or not isinstance(settings, PPOTraining | QuarkTraining):

@@ -45,7 +45,7 @@ class RolloutSampler:
         kind = engine_kind(str(folder), config)
         if kind not in LOCAL:
             raise EngineError(
-                f"policy.engine.kind: {kind} can not be given new weights, which an online method "
+                f"policy.engine.kind: {kind} cannot be given new weights, which an online method "
                 f"needs at every step; choose one of {', '.join(LOCAL)}"
             )
         self._folder = folder

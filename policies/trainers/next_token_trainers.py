@@ -30,7 +30,7 @@ class WithNextToken(Trainer):
         """Add the loss of the job's supervised set, before training begins.
 
         Raises:
-            TrainingError: of kind `refused`, where it can not be added, or the set is empty.
+            TrainingError: of kind `refused`, where it cannot be added, or the set is empty.
         """
         if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
             raise TrainingError(

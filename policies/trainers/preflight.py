@@ -21,7 +21,7 @@ STATES = 3
 
 
 def refuse_unfit(job: TrainJob) -> None:
-    """Refuse a job that can not be trained as configured.
+    """Refuse a job that cannot be trained as configured.
 
     Raises:
         TrainingError: of kind `refused`.
@@ -41,7 +41,7 @@ def refuse_unfit(job: TrainJob) -> None:
             f"{job.processes} processes",
         )
     if not isinstance(s, SETTINGS[job.method]):
-        raise TrainingError("refused", f"{job.method} can not be trained with {type(s).__name__}")
+        raise TrainingError("refused", f"{job.method} cannot be trained with {type(s).__name__}")
     if not job.data:
         raise TrainingError("refused", "there is no data to train on")
     missing = [p for p in job.files if not p.is_file()]

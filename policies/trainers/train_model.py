@@ -107,7 +107,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
 
 
 def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
-    """Check the job, write its `job.json`, remove what can not be used; return its identity."""
+    """Check the job, write its `job.json`, remove what cannot be used; return its identity."""
     refuse_unfit(job)
     identity = write_job(job)
     with alone(job, patience_s=patience_s):

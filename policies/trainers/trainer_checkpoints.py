@@ -57,7 +57,7 @@ def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> N
     full = [name for name, path in files_of(checkpoint) if path.stat().st_size]
     missing = lacking(full, processes)
     if missing:
-        raise UnfitCheckpointError(f"{checkpoint} can not be resumed from: it lacks {missing}")
+        raise UnfitCheckpointError(f"{checkpoint} cannot be resumed from: it lacks {missing}")
     for _, path in files_of(checkpoint):
         sync_file(path)
     for folder in (checkpoint, *(p for p in checkpoint.rglob("*") if p.is_dir())):
@@ -73,7 +73,7 @@ def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> N
 
 
 def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
-    """Seal a checkpoint; one that can not be resumed from is removed, and training goes on.
+    """Seal a checkpoint; one that cannot be resumed from is removed, and training goes on.
 
     Older checkpoints than the newest `KEPT` are removed.
     """

@@ -116,7 +116,7 @@ class PoisonSearch(Generic[In, Out]):
     def _refusals(self, suspect: _Suspect[In]) -> list[Any]:
         refusal = self._work.refusal
         if refusal is None:
-            raise ValueError(f"a request of the task {self._work.task} can not be given up")
+            raise ValueError(f"a request of the task {self._work.task} cannot be given up")
         reason = f"it ends every worker that works on it alone: {suspect.reason}"
         return [refusal(request.request_id, reason) for request in suspect.batch.requests]
 

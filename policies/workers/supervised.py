@@ -86,7 +86,7 @@ class Supervisor:
         """Return a worker that has loaded its model.
 
         Raises:
-            EngineError: when the model can not be loaded, or workers die in a row.
+            EngineError: when the model cannot be loaded, or workers die in a row.
         """
         while True:
             try:
@@ -117,7 +117,7 @@ class Supervisor:
         time.sleep(pause)
 
     def surrender(self, death: WorkerDeathError) -> EngineError:
-        """Return the error for a worker that can not be kept alive."""
+        """Return the error for a worker that cannot be kept alive."""
         times, self._losses = self._losses, 0
         return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
 

@@ -27,7 +27,7 @@ class WorkKind(Generic[In, Out]):
     """How batches and results of one kind are encoded, split and reassembled.
 
     `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
-    makes the answer of a request that can not be answered, from its id and the reason; it is None
+    makes the answer of a request that cannot be answered, from its id and the reason; it is None
     where a missing answer means that the engine is at fault.
     """
 

@@ -146,7 +146,7 @@ class Worker:
         """Wait until the model is loaded, at most `limit_s` seconds from the start.
 
         Raises:
-            EngineError: when the child reports that it can not be loaded.
+            EngineError: when the child reports that it cannot be loaded.
             WorkerDeathError: when the child dies or takes too long.
         """
         while self._info is None:
@@ -189,7 +189,7 @@ class Worker:
         """Return the next frame, or None when none came within `timeout_s` seconds.
 
         Raises:
-            WorkerDeathError: when the child has died, or reports that it can not go on.
+            WorkerDeathError: when the child has died, or reports that it cannot go on.
         """
         try:
             frame = self._frames.get(timeout=timeout_s)

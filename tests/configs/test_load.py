@@ -200,7 +200,7 @@ def test_a_setting_can_name_the_variant() -> None:
         ([], {"config": "tny"}, "no preset and no file is named 'tny'; did you mean 'tiny'?"),
         ([], {"variant": "rlfr"}, "there is no variant 'rlfr'; did you mean 'rlrf'?"),
         ([], {"variant": "base"}, "there is no variant 'base'"),
-        ([], {"config": "none.yaml"}, "none.yaml: can not be read: No such file"),
+        ([], {"config": "none.yaml"}, "none.yaml: cannot be read: No such file"),
         (["seed"], {}, "--set seed: write it as --set section.key=value"),
         (["=3"], {}, "write it as --set section.key=value"),
         (["a..b=3"], {}, "write it as --set section.key=value"),

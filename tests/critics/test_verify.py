@@ -352,7 +352,7 @@ def test_as_a_critic_it_rates_the_aspect_of_the_task(verifier, prompt, answer, a
 
 
 def test_an_undecided_comparison_is_unscored(verifier):
-    prompt = asked("math", "It can not be told.")
+    prompt = asked("math", "It cannot be told.")
     (verdict,) = verifier.verify([(prompt, "The answer is 4.")])
     assert (verdict.metrics, verdict.rating) == ((("math_accuracy", 0.0),), None)
     reading = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict)

@@ -109,7 +109,7 @@ def test_both_orders_are_asked_and_a_taste_for_the_first_place_is_a_tie(tmp_path
     assert {row.preferred for row in read} == {"first", "second"}
 
 
-# what can not be read
+# what cannot be read
 
 
 def test_what_is_not_read_is_asked_again_under_another_seed_without_what_was(tmp_path, asked):

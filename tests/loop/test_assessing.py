@@ -217,16 +217,16 @@ def test_prompts_of_the_users_own_have_neither_reference_nor_oracle(tmp_path):
     assert {number.metric for number in found} == {"mean_length"}
 
 
-# what can not be assessed
+# what cannot be assessed
 
 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("nothing", "can not be loaded"),
-        ("oracles:nothing", "can not be loaded"),
+        ("nothing", "cannot be loaded"),
+        ("oracles:nothing", "cannot be loaded"),
         ("oracles:NUMBER", "is not a function"),
-        (":", "can not be loaded"),
+        (":", "cannot be loaded"),
     ],
 )
 def test_an_oracle_that_is_not_there_is_refused(path, reason):

@@ -27,7 +27,7 @@ def test_the_weights_are_the_papers_binomials():
 
 
 def test_more_than_there_are_can_not_be_told():
-    with pytest.raises(ValueError, match="best of 5 can not be estimated from 4"):
+    with pytest.raises(ValueError, match="best of 5 cannot be estimated from 4"):
         weights(4, 5)
 
 

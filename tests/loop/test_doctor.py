@@ -192,7 +192,7 @@ def test_the_judge_of_prompts_is_looked_at_where_there_is_one(tmp_path) -> None:
 def test_files_to_mix_in_are_read(tmp_path) -> None:
     mixed = ("recipe.name=ultrafeedback-dpo", f"recipe.mix=[{tmp_path / 'nothing.jsonl'}]")
     finding = about(diagnose(tmp_path, *SCRIPTED, *mixed), "mix")
-    assert (finding.status, "can not be read" in finding.detail) == ("missing", True)
+    assert (finding.status, "cannot be read" in finding.detail) == ("missing", True)
 
 
 def test_a_lake_on_a_file_is_refused(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""Candidates are graded in four aspects and as a whole; what can not be read is no number."""
+"""Candidates are graded in four aspects and as a whole; what cannot be read is no number."""
 
 from collections import Counter
 from dataclasses import replace
@@ -141,7 +141,7 @@ def test_every_candidate_is_critiqued_by_itself_with_an_overall_score(tmp_path, 
         assert (row.rationale, row.order) == ("Mind the figure.", 0)
 
 
-# what can not be read
+# what cannot be read
 
 
 def test_what_is_not_read_is_asked_again_in_another_order_under_another_seed(tmp_path, asked):

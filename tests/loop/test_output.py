@@ -183,7 +183,7 @@ def test_a_full_disk_is_an_error(form):
     with Path("/dev/full").open("wb") as full:
         code, said = ended(start(form, 10, full))
     assert code == 9
-    assert said.startswith(f"{OutputError.__name__} stdout can not be written: No space left")
+    assert said.startswith(f"{OutputError.__name__} stdout cannot be written: No space left")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Plots: the same numbers give the same file; what can not be drawn is said in one sentence."""
+"""Plots: the same numbers give the same file; what cannot be drawn is said in one sentence."""
 
 import sys
 
@@ -67,5 +67,5 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_a_place_that_can_not_be_written_is_said(tmp_path):
-    with pytest.raises(TargetError, match="can not be written"):
+    with pytest.raises(TargetError, match="cannot be written"):
         write_plot(tmp_path / "missing" / "a.svg", PANELS)

@@ -1,4 +1,4 @@
-"""Searching a lake: what is asked, what is found, and what is said when it can not be."""
+"""Searching a lake: what is asked, what is found, and what is said when it cannot be."""
 
 import json
 import shutil
@@ -126,7 +126,7 @@ def test_a_snippet_shows_the_match():
     assert "unit is wrong" in snippet(text, ["wrong", "unit"])
 
 
-# what can not be answered
+# what cannot be answered
 
 
 def test_the_command_prints_rows_and_refuses_what_is_no_query(lake):
@@ -189,7 +189,7 @@ def test_a_damaged_run_does_not_stop_a_search(lake, capsys):
     for path in (run_folder(lake, "a") / "parts" / "critiques").glob("*.parquet"):
         path.write_bytes(b"")
     assert ids(lake, "wrong") == [f"crit-{FIRST}-1-1"]
-    assert "can not be read" in capsys.readouterr().err
+    assert "cannot be read" in capsys.readouterr().err
     with pytest.raises(DamagedError, match="`lpfloop verify a` says more"):
         reindex(lake)
 
@@ -235,7 +235,7 @@ def config(*settings):
         (["policy.model=http://127.0.0.1:9/v1"], "does not give hidden states"),
         (
             ["index.embedder.kind=endpoint", "index.embedder.model=http://127.0.0.1:9/v1"],
-            "can not be reached",
+            "cannot be reached",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Untrusted text can be read, and can not act."""
+"""Untrusted text can be read, and cannot act."""
 
 import unicodedata
 

@@ -37,7 +37,7 @@ SETTINGS = (
 
 
 class Digits:
-    """A reward model that likes high digits, and can not read what `unread` says."""
+    """A reward model that likes high digits, and cannot read what `unread` says."""
 
     def __init__(self, unread: Callable[[str], bool]) -> None:
         self._unread = unread

@@ -1,4 +1,4 @@
-"""Conversations become the tokens of the chat template, and text can not forge a turn."""
+"""Conversations become the tokens of the chat template, and text cannot forge a turn."""
 
 import pytest
 

@@ -82,7 +82,7 @@ def test_an_endpoint_is_its_models_name() -> None:
     named = EngineConfig(model_name="m", base_urls=("http://127.0.0.1:1/v1",))
     other = EngineConfig(model_name="m", base_urls=("http://127.0.0.1:2/v1",))
     assert model_digest("http://127.0.0.1:1", named) == model_digest("http://127.0.0.1:2", other)
-    with pytest.raises(EngineError, match="can not be reached"):
+    with pytest.raises(EngineError, match="cannot be reached"):
         model_digest("http://127.0.0.1:9", AUTO)
 
 

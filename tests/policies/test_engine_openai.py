@@ -179,7 +179,7 @@ def test_a_probe_names_the_cause(
 
 
 def test_a_probe_of_nobody() -> None:
-    with pytest.raises(EngineError, match="can not be reached"):
+    with pytest.raises(EngineError, match="cannot be reached"):
         probe("http://127.0.0.1:9/v1", None)
 
 

@@ -1,4 +1,4 @@
-"""Worker processes: streams that can not deadlock, deaths that are told, no secrets, no orphans."""
+"""Worker processes: streams that cannot deadlock, deaths that are told, no secrets, no orphans."""
 
 import os
 import signal
@@ -142,7 +142,7 @@ def test_a_killed_worker_is_told_with_the_signal(scripts: Path) -> None:
 
 def test_what_can_not_be_loaded_is_told(tmp_path: Path) -> None:
     engine = open_worker(tmp_path, "no.such:function")
-    with pytest.raises(EngineError, match=r"'no\.such:function' can not be loaded"):
+    with pytest.raises(EngineError, match=r"'no\.such:function' cannot be loaded"):
         engine.ready()
     engine.close()
 

@@ -241,7 +241,7 @@ def test_a_process_that_can_not_be_started_is_told(tmp_path: Path) -> None:
 def test_a_model_that_can_not_be_loaded_is_not_tried_again(
     opened: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(EngineError, match="can not be loaded"):
+    with pytest.raises(EngineError, match="cannot be loaded"):
         opened(script="no.such:function").ready()
     assert not restarts(caplog)
 

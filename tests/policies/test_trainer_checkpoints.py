@@ -109,7 +109,7 @@ def test_what_a_resume_reads_must_be_there_before_a_checkpoint_is_sealed(
 ):
     checkpoint = write_checkpoint(tmp_path, 4)
     DAMAGES[harm](checkpoint / name)
-    with pytest.raises(UnfitCheckpointError, match="can not be resumed from: it lacks "):
+    with pytest.raises(UnfitCheckpointError, match="cannot be resumed from: it lacks "):
         seal_checkpoint(checkpoint, "mine")
     assert not (checkpoint / MANIFEST).exists()
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.crash
     ("change", "message"),
     [
         ({"processes": 3}, r"batch_size 4 is not a multiple of .*3 x 2 = 6"),
-        ({"settings": SFT}, "dpo can not be trained with SFTTraining"),
+        ({"settings": SFT}, "dpo cannot be trained with SFTTraining"),
         ({"data": ()}, "no data"),
         ({"data": (Path("/no/such.parquet"),)}, "/no/such.parquet does not exist"),
         ({"reference": Path("/no/model")}, "/no/model does not exist"),

@@ -111,7 +111,7 @@ def test_a_sector_that_can_not_be_read_is_damage(part, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(DamagedError, match="can not be read"):
+    with pytest.raises(DamagedError, match="cannot be read"):
         read_part(part, part.stem)
 
 

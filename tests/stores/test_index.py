@@ -1,4 +1,4 @@
-"""The search index: rows once, one writer, and a sentence where it can not be used."""
+"""The search index: rows once, one writer, and a sentence where it cannot be used."""
 
 import shutil
 from importlib.util import find_spec

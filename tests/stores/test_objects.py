@@ -261,7 +261,7 @@ def test_what_passes_is_tried_again(bad, url, run, fault):
 def test_what_lasts_is_said_in_one_sentence_and_can_be_done_later(bad, url, run, fault):
     objects = objects_of(run)
     bad.faults = lambda *_: fault
-    with pytest.raises(OutOfReachError, match=rf"^{url}/parts/pairs/.* can not be reached: AWS"):
+    with pytest.raises(OutOfReachError, match=rf"^{url}/parts/pairs/.* cannot be reached: AWS"):
         seal(objects, run)
     assert len(bad.seen) >= bucket_module.ATTEMPTS
     bad.faults = lambda *_: None
@@ -276,7 +276,7 @@ def test_a_lie_about_what_was_stored_is_found(bad, url, run):
 
 def test_a_refusal_is_not_tried_again(bad, url, run):
     bad.faults = lambda *_: "403"
-    with pytest.raises(BucketError, match="can not be used: AWS Error ACCESS_DENIED") as caught:
+    with pytest.raises(BucketError, match="cannot be used: AWS Error ACCESS_DENIED") as caught:
         seal(objects_of(run), run)
     assert not isinstance(caught.value, OutOfReachError)
     assert len(bad.seen) == 1

@@ -99,7 +99,7 @@ _starting = threading.Lock()
 
 
 def _called(request: Request, sampling: Sampling, answer: str) -> str:
-    """Note a request, and the tokens it costs, where a kill can not undo it; return the answer."""
+    """Note a request, and the tokens it costs, where a kill cannot undo it; return the answer."""
     prompt = sum(len(message.content.split()) for message in request.messages)
     tokens = prompt + min(len(answer.split()), sampling.max_tokens)
     for handle in _calls:
@@ -247,7 +247,7 @@ def quick_folder(instead: Path) -> Generator[Path]:
 
 
 def copied(lake: Path, target: Path) -> Path:
-    """Copy a lake; a dead daemon's socket can not be copied."""
+    """Copy a lake; a dead daemon's socket cannot be copied."""
     return Path(shutil.copytree(lake, target, ignore=shutil.ignore_patterns(SOCKET)))
 
 

@@ -25,7 +25,7 @@ def write_prompts(folder: Path, *texts: str) -> Path:
 
 
 def wavering(request: Request, sampling: Sampling) -> str:
-    """Find every prompt perfect, three times in four in words that can not be read."""
+    """Find every prompt perfect, three times in four in words that cannot be read."""
     ratings = dict.fromkeys(ASPECTS, 1)
     return json.dumps(ratings) if request.seed % 4 == 0 else "It is a fine text, I think."
 

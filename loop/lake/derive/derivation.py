@@ -45,7 +45,7 @@ def keep(
     """Make a derived table, unless it is there; `make` adds its rows and returns counts.
 
     Raises:
-        DerivedError: if the name can not be used, or stands for another lineage.
+        DerivedError: if the name cannot be used, or stands for another lineage.
     """
     if not RUN_NAME.fullmatch(name):
         raise DerivedError(

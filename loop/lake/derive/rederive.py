@@ -130,7 +130,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
     """Derive pairs or demonstrations from a run's stored rows, under a name.
 
     Raises:
-        DerivedError: if the rule, the iteration, the critiques or the name can not be used.
+        DerivedError: if the rule, the iteration, the critiques or the name cannot be used.
         NothingToTrainOn: if the rule makes no row.
     """
     made = _planned(run, wanted)
@@ -150,7 +150,7 @@ def derive(
 
 
 def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
-    """Fill in defaults, and refuse what can not be done."""
+    """Fill in defaults, and refuse what cannot be done."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
     for binarisation in BINARISATIONS:

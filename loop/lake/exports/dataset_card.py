@@ -135,7 +135,7 @@ def _rubric(run: RunReader) -> str:
     try:
         aspects = load_aspects(name)
     except ConfigError as error:
-        return f"The aspects are those of `{name}`, which can not be read any more: {error}"
+        return f"The aspects are those of `{name}`, which cannot be read any more: {error}"
     rows = [aspect.texts for aspect in aspects]
     return _table(("aspect", "criteria", "-1", "0", "1"), rows)
 

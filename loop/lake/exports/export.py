@@ -66,7 +66,7 @@ def export_table(job: Export) -> Exported:
 
     Raises:
         ConfigError: for a format that does not fit the table, or nothing to export.
-        TargetError: if the target is there already, or can not be made.
+        TargetError: if the target is there already, or cannot be made.
     """
     _check(job)
     target = job.target.absolute()
@@ -111,7 +111,7 @@ def _check(job: Export) -> None:
     if job.table not in fitting:
         raise ConfigError(f"--format {job.form} takes {' or '.join(fitting)}, not {job.table}")
     if job.derived is not None and job.form in (ULTRAFEEDBACK, INSPECT):
-        raise ConfigError(f"--name: a derived table can not be exported as {job.form}")
+        raise ConfigError(f"--name: a derived table cannot be exported as {job.form}")
 
 
 def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Shape | None]:

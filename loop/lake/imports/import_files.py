@@ -1,6 +1,6 @@
 """Importing files: rows made elsewhere become a run of their own, or annotations of a run.
 
-A file is read twice: first to the end, so that nothing is written if it can not be used, then unit
+A file is read twice: first to the end, so that nothing is written if it cannot be used, then unit
 by unit. The units are planned under the hash of the files and of how they are read: repeating an
 import does only what is owed, which is nothing if it was complete.
 """
@@ -73,7 +73,7 @@ def import_files(job: Import) -> Imported:
     """Import files.
 
     Raises:
-        InputError: for files that can not be read, or a run that holds something else.
+        InputError: for files that cannot be read, or a run that holds something else.
     """
     run_folder(job.lake, job.name)
     for path in job.files:

@@ -64,7 +64,7 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
     """Read a rating of one candidate, or a vote between two.
 
     Raises:
-        RowError: if it can not be read, or names a candidate that the run does not have.
+        RowError: if it cannot be read, or names a candidate that the run does not have.
     """
     who = critic_of(row)
     if who is None:

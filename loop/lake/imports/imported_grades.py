@@ -2,7 +2,7 @@
 
 A published overall score of 10 may have been a 1: scores of at most 1 were taken for fractions and
 multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair uses the mean of the
-completion's four aspects: up to 2, the score is a 1; up to 4, it can not be known, so the score is
+completion's four aspects: up to 2, the score is a 1; up to 4, it cannot be known, so the score is
 `doubtful` and None; above, it is a 10. Without any aspect it is `doubtful`, too.
 """
 

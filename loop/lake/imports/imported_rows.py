@@ -1,7 +1,7 @@
 """Rows of the lake made from imported ones: candidates, ratings, votes, pairs.
 
 Nothing is guessed: a rating is mapped to the three levels by a declared scale, what the scale would
-lose is kept in the critique's text, and a rating that can not be read is null.
+lose is kept in the critique's text, and a rating that cannot be read is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -23,7 +23,7 @@ class FileReading:
         """Yield the new rows of each row of the files.
 
         Raises:
-            InputError: for a row that can not be read.
+            InputError: for a row that cannot be read.
         """
         seen = dict[tuple[str, str], int]()
         number = 0
@@ -58,7 +58,7 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     """Read to the end, and count.
 
     Raises:
-        InputError: for a row that can not be read, or no rows at all.
+        InputError: for a row that cannot be read, or no rows at all.
     """
     count = Count()
     for rows in made:

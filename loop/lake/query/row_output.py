@@ -44,7 +44,7 @@ def write_frame(
 
     Raises:
         FormError: if two formats are requested, or Parquet on a terminal.
-        OutputError: if stdout can not be written, such as on a full disk.
+        OutputError: if stdout cannot be written, such as on a full disk.
     """
     if is_table(form, as_json=as_json):
         _write_table(frame.lazy(), columns)
@@ -182,7 +182,7 @@ def _stdout() -> Generator[_Out]:
             raise
         _let_go()
         if not isinstance(out.failed, BrokenPipeError):
-            raise OutputError(f"stdout can not be written: {out.failed.strerror}") from error
+            raise OutputError(f"stdout cannot be written: {out.failed.strerror}") from error
 
 
 def _let_go() -> None:

@@ -40,7 +40,7 @@ order by table_schema desc, table_name, ordinal_position
 
 
 class SqlError(ValueError):
-    """A query that can not be answered."""
+    """A query that cannot be answered."""
 
 
 def query(lake: Path, sql: str, runs: Sequence[str] = ()) -> pl.DataFrame:

@@ -54,7 +54,7 @@ def opened(vectors: Vectors, folder: Path, batch_size: int | None = None) -> Gen
     """Open an embedder; it logs in the index's folder.
 
     Raises:
-        ConfigError: if it can not be opened here.
+        ConfigError: if it cannot be opened here.
     """
     made: dict[str, Any] = {"kind": vectors.kind, "max_tokens": vectors.max_tokens}
     size = {} if batch_size is None else {"batch_size": batch_size}
@@ -83,7 +83,7 @@ def check_unchanged(vectors: Vectors, folder: Path) -> None:
         said = str(error)
     if said is not None:
         raise IndexUnusableError(
-            f"the embedder of the search index {folder} can not be used: {said}; "
+            f"the embedder of the search index {folder} cannot be used: {said}; "
             "`lpfloop reindex --full --embed` makes them anew"
         )
 

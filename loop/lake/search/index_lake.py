@@ -61,7 +61,7 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
         run.close()
         wanted.update(keyed)
         parts[name] = [part for key, part in keyed.items() if key not in indexed]
-    # Parts of a run that can not be read now are not known to be stale.
+    # Parts of a run that cannot be read now are not known to be stale.
     return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
 
 
@@ -138,7 +138,7 @@ def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0]
         raise DamagedError(
-            f"{table} of run {name} can not be read ({said}); `lpfloop verify {name}` says more"
+            f"{table} of run {name} cannot be read ({said}); `lpfloop verify {name}` says more"
         ) from error
     found = there.with_columns(pl.lit(name).alias("run"), pl.Series("part", keys))
     return found.join(tasks, on="prompt_id", how="left", maintain_order="left")

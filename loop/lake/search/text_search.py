@@ -65,7 +65,7 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
     A few missing rows are indexed first; with more, a message says how many are missing.
 
     Raises:
-        InputError: if the query can not be parsed.
+        InputError: if the query cannot be parsed.
         NoSuchRunError: if the run does not exist, or there is none.
         IndexUnusableError: if there is no index that can answer it.
     """
@@ -130,7 +130,7 @@ def reindexed(
     """Do what `lpfloop reindex` does; return what the index holds.
 
     Raises:
-        ConfigError: if the configured embedder can not be used.
+        ConfigError: if the configured embedder cannot be used.
     """
     if run is not None or not run_names(lake):
         open_run(lake, run).close()

@@ -20,7 +20,7 @@ ABOUT_THE_CRITIC = ("critic_agreement", "rating:")
 
 
 class DiffError(ValueError):
-    """Two measurements that can not be compared."""
+    """Two measurements that cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,5 +79,5 @@ def test_log_probabilities_of_other_weights_are_refused() -> None:
 
 def test_an_engine_that_takes_no_weights_is_refused(tmp_path) -> None:
     config = EngineConfig(kind="scripted", script="a.b")
-    with pytest.raises(EngineError, match="can not be given new weights"):
+    with pytest.raises(EngineError, match="cannot be given new weights"):
         RolloutSampler(tmp_path, config, log=tmp_path / "log", alive=lambda: None)

@@ -28,7 +28,7 @@ from ..evaluation.probe_sets import probes_fingerprint, require_probes
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
-from ..recipes.needs import require_needs
+from ..recipes.missing_needs import require_needs
 from ..run.completers import completers_of
 from ..run.conditioning import control_of
 from ..run.fingerprint import (

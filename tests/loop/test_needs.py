@@ -20,7 +20,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.recipes import RECIPES, Variant, shipped
 from lpfloop.loop.recipes.annotated_pairs import surrogate
-from lpfloop.loop.recipes.needs import require_needs, verbs_of
+from lpfloop.loop.recipes.missing_needs import require_needs, verbs_of
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages import compare
 from lpfloop.loop.stages.compare import annotate

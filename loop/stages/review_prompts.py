@@ -12,7 +12,6 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Prompt, PromptReview
 from ..run.handles import Prompts
-from ..run.models import Served
 from ..run.run import Run, Stage
 from .ask_judge import JudgeInquiry, Posed, ask_judge, judge_line, judge_params
 
@@ -24,19 +23,18 @@ class Reviewing:
     run: Run
     iteration: int
     reviewer: Reviewer
-    served: Served
     prompts: Prompts
 
     @property
     def identity(self) -> Json:
         """What a review depends on besides its prompt."""
-        params = judge_params(self.served, self.run.config.prompts.quality)
+        params = judge_params(self.run.models.reviewer, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, **params}
 
     def pay(self, stage: Stage) -> None:
         """Review what the stage owes."""
         config = self.run.config.prompts.quality
-        line = judge_line(self.run, self.served, config)
+        line = judge_line(self.run, self.run.models.reviewer, config)
         replies = range(config.attempts)
 
         def work(unit: Unit) -> list[JudgeInquiry[Prompt, ReviewedPrompt]]:
@@ -59,7 +57,7 @@ class Reviewing:
             PromptReview(
                 prompt_id=one.subject.prompt_id,
                 iteration=self.iteration,
-                judge=self.served.identity,
+                judge=self.run.models.reviewer.identity,
                 aspects=reading.value.aspects,
                 intention=reading.value.intention,
                 status=reading.status,

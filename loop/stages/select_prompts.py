@@ -133,7 +133,6 @@ def _reviewed(
         run=run,
         iteration=ITERATION,
         reviewer=reviewer,
-        served=run.models.reviewer,
         prompts=chunks,
     )
     work = Work(

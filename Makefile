@@ -23,6 +23,8 @@ export DO_NOT_TRACK ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 # Threads that spin at barriers slow each other severalfold when several processes share the cores.
 export OMP_WAIT_POLICY ?= PASSIVE
+# The tests start hundreds of interpreters: without its compiled modules each compiles this package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test demo lint types lock clean

@@ -27,7 +27,7 @@ from lpfloop.stores.sealing import write_parts
 # Newer Pythons warn of forking beside the threads of libraries; the children use none of these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
-RACES = 1000
+RACES, MANY_RACES = 200, 1000
 OVERTAKEN = 100
 WON, FENCED = 10, 11
 TABLE = to_table(type(REWARD), [REWARD])
@@ -101,11 +101,12 @@ class Contender:
         return exit_code(self._child)
 
 
-def test_of_two_that_start_at_once_exactly_one_gets_the_run(folder):
+@pytest.mark.parametrize("races", [RACES, pytest.param(MANY_RACES, marks=pytest.mark.slow)])
+def test_of_two_that_start_at_once_exactly_one_gets_the_run(folder, races):
     one = Contender(folder, [])
     two = Contender(folder, [one])
     wins = Counter[bytes]()
-    for number in range(RACES):
+    for number in range(races):
         pair = (one, two) if number % 2 else (two, one)
         for contender in pair:
             contender.go()
@@ -116,9 +117,9 @@ def test_of_two_that_start_at_once_exactly_one_gets_the_run(folder):
         assert one.report() + two.report() == b".."
     assert (one.end(), two.end()) == (0, 0)
     assert set(wins) <= {b"WL", b"LW"}
-    assert wins.total() == RACES
+    assert wins.total() == races
     with closing(Reader(folder)) as reader:
-        assert reader.meta("epoch") == str(RACES + 1)
+        assert reader.meta("epoch") == str(races + 1)
 
 
 def hold(folder: Path, ready: int) -> int:

@@ -123,7 +123,7 @@ class Clock:
 @contextmanager
 def accounted() -> Iterator[Clock]:
     """Measure the time that the store takes: every call that writes, and its thread."""
-    from lpfloop.loop.stages import train as training
+    from lpfloop.loop.stages import publish
     from lpfloop.stores.committer import Committer
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.lake import RunWriter
@@ -131,11 +131,11 @@ def accounted() -> Iterator[Clock]:
     clock = Clock()
     for owner, names in (
         (RunWriter, ("commit", "flush", "close", "__init__", "verified_path")),
-        (Journal, ("plan", "record", "add_seconds", "set_meta", "reserve", "create")),
+        (Journal, ("plan", "record", "add_seconds", "set_meta", "reserve", "keep", "create")),
     ):
         for name in names:
             setattr(owner, name, clock.around(getattr(owner, name)))
-    training.publish_folder = clock.around(training.publish_folder)
+    publish.publish_folder = clock.around(publish.publish_folder)
     work = Committer._work
 
     def counted(self: Committer) -> None:
@@ -194,7 +194,7 @@ def build(folder: Path) -> int:
     """Write a run whose stages are planned by the loop itself and marked done; count its units."""
     from lpfloop.loop.daemon.loop import run_loop
     from lpfloop.loop.run.stop import StopSignal
-    from lpfloop.loop.stages import train as training
+    from lpfloop.loop.stages import publish
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.journal_reader import Unit
     from lpfloop.stores.packs import part_folder

@@ -194,7 +194,7 @@ def build(folder: Path) -> int:
     """Write a run whose stages are planned by the loop itself and marked done; count its units."""
     from lpfloop.loop.daemon.loop import run_loop
     from lpfloop.loop.run.stop import StopSignal
-    from lpfloop.loop.stages import publish
+    from lpfloop.loop.stages import train as training
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.journal_reader import Unit
     from lpfloop.stores.packs import part_folder

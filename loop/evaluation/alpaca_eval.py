@@ -97,7 +97,7 @@ def _preference(row: Row) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RowError(f"'preference' must be a number or null, and is {kind_of(value)}")
+        raise RowError(f"'preference' must be a number or null, but is {kind_of(value)}")
     if not (value in TIES or LOST - ROUNDING <= value <= WON + ROUNDING):
         raise RowError(
             f"'preference' is {value}; it must be from 1 (the reference wins) to 2 (the model "

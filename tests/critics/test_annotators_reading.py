@@ -324,9 +324,9 @@ def test_the_examples_own_replies_are_no_verdicts():
 )
 def test_no_reply_takes_long_to_read(text):
     for form, several in itertools.product(FORMS, (True, False)):
-        started = time.perf_counter()
+        started = time.process_time()
         question(form, several=several).read(text, "stop")
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
 
 
 def test_a_mutated_reply_never_turns_a_verdict():

@@ -399,7 +399,7 @@ def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
             ),
             sampling=SAMPLING,
         )
-        for key, size in {"a": 1, "b": 40, "c": 40, "d": 40}.items()
+        for key, size in {"a": 1, "b": 80, "c": 80, "d": 80}.items()
     ]
     config = EngineConfig(kind="vllm", cpu_threads=1)
     engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")

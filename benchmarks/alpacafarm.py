@@ -180,7 +180,7 @@ def main() -> None:
     print()
     drawn = list(panels(arguments))
     if arguments.plots is not None:
-        write_plot(arguments.plots / "over-optimisation.svg", drawn)
+        write_plot(arguments.plots / "over-optimisation.svg", drawn, force=True)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def launch_argv(job: TrainJob) -> list[str]:
         write_file(config, json.dumps(accelerate_settings(job.processes), indent=1).encode())
     threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
     return [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)),
+        *(sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", str(config)),
         *("--num_processes", str(job.processes), "--num_cpu_threads_per_process", str(threads)),
         *(
             "--module",
@@ -161,6 +161,8 @@ def child_environment(job: TrainJob) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(job.folder("cache")),
         "TQDM_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # The launcher's own children have no -P: an unpacked data set may hold a json.py.
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         # Spinning threads made training seven times slower on shared cores.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),

@@ -156,7 +156,9 @@ def _told(folder: Path) -> Generator[None]:
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(f"{error}; remove {folder} and derive it again") from error
+        raise DamagedError(
+            f"{error}; remove {folder} and make it again: `lpfloop rederive`, `lpfloop reparse`"
+        ) from error
 
 
 def scan_derived(run: Path, name: str, table: str) -> pl.LazyFrame:

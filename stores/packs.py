@@ -108,6 +108,17 @@ def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[st
         yield file.table, without_places(rows, file.table) if file.packed else rows
 
 
+def require_unaltered(journal: Reader) -> None:
+    """Prove that all committed rows of a run are as they were committed.
+
+    Raises:
+        DamagedError: naming the first file that is missing or altered.
+    """
+    files = [file_path(journal.folder, file) for file in journal.files()]
+    with remedied(journal.folder):
+        objects_of(journal.folder).verify(files)
+
+
 def scan(folder: Path, table: str, files: Sequence[RowFile]) -> pl.LazyFrame:
     """Return the rows of files as a lazy frame with exactly the columns of their table.
 

@@ -2,7 +2,7 @@
 """The one door to the rows of sealed Parquet files that are scanned where they lie.
 
 The bytes of a file are hashed before any row of it is used. A process hashes a file once, as long
-as the file looks the same (on disk: inode, size and time of change) and the same hash is expected;
+as the file looks the same (on disk: inode, size, times) and the same hash is expected;
 `forget` makes it hash all again, for what is derived or exported.
 """
 
@@ -62,16 +62,12 @@ def scan(files: Sequence[SealedFile], **options: Any) -> pl.LazyFrame:
 
 
 def verify(files: Iterable[SealedFile]) -> None:
-    """Prove that files are unaltered; those that were hashed before and look the same are.
+    """Prove that files are unaltered, by hashing those that are new or look different by now.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
     owed = [file for file in files if _looked.get(file.place) != (file.look(), file.expected)]
-    if len(owed) < 2:
-        for file in owed:
-            _verify(file)
-        return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for _ in pool.map(_verify, owed):
             pass
@@ -86,7 +82,7 @@ def _verify(file: SealedFile) -> None:
     before = file.look()
     found = file.sha256()
     if found != file.expected or file.look() != before:
-        raise DamagedError(f"{file.place} was altered: its bytes do not have the hash it was given")
+        raise DamagedError(f"{file.place} was altered: its bytes do not have the hash they had")
     _looked[file.place] = (before, found)
 
 

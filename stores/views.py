@@ -60,9 +60,7 @@ def _frame(rows: Sequence[Sequence[Any]], schema: Mapping[str, pl.DataType]) -> 
     return pl.DataFrame(rows, schema=dict(schema), orient="row").lazy()
 
 
-def when_asked(
-    schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]
-) -> pl.LazyFrame:
+def when_asked(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
     """Return a lazy frame that asks for its rows anew at each scan, and not before."""
 
     def scan(

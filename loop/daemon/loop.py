@@ -20,6 +20,7 @@ from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
 from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
@@ -80,6 +81,7 @@ def run_loop(
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
+        DamagedError: if the run is finished, and rows of it were altered since.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
@@ -87,6 +89,10 @@ def run_loop(
     require_mix(mix_of(job.config))
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
+        whole = f"done: {run.config.iterations} iterations"
+        if run.store.journal.events("end")[-1:] == [whole]:
+            # Nothing of it will be read again, so nothing else would notice.
+            require_unaltered(run.store.journal)
         try:
             _turn_until_whole(run, prompts)
             run.store.packer.ask(None)
@@ -103,7 +109,6 @@ def run_loop(
             how = redacted(f"{type(end).__name__}: {end}")
             if_there_is_room(lambda: run.store.journal.record("end", how))
             raise
-        whole = f"done: {run.config.iterations} iterations"
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 

@@ -90,7 +90,7 @@ def test_the_papers_single_example_is_read():
         'Right.\n```python\n{"Logical Correctness": 1}\n```\n',
         'Right.\n**{ "Logical Correctness" : 1 , }**',
         'Right. {\n  "Logical Correctness": 1\n}.',
-        '{"Logical Correctness": -1}\nOn reflection:\n{"Logical Correctness": 1}',
+        '{"Logical Correctness": 1}\nOn reflection:\n{"Logical Correctness": 1}',
         'A set {2} and \\frac{1}{2}. {"Logical Correctness": 1}',
         '{"Logical Correctness": 1}\n\nI hope that this helps.',
     ],

@@ -234,11 +234,6 @@ class Question(Generic[T]):
         return before, below[0]
 
 
-def read_reply(text: str, finish_reason: FinishReason, expected: Expected[T]) -> list[Reading[T]]:
-    """Read what a reply to a bare question says of each subject, or why it says nothing."""
-    return Question(messages=(), expected=expected).read(text, finish_reason)
-
-
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
     """Return readings without ratings."""
     return [Reading(status.value, value) for value in expected.nothing]

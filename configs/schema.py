@@ -202,6 +202,10 @@ class RunConfig(Section):
     mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
         "fixed", "which defaults where AlpacaFarm's paper and its code differ"
     )
+    guard: bool = semantic(
+        default=True,
+        description="let a judge's verdict count only below a line that no judged text can foresee",
+    )
     completion: CompletionConfig = CompletionConfig()
     grading: GradingConfig = GradingConfig()
     pairs: PairsConfig = PairsConfig()

@@ -13,6 +13,9 @@ from . import (
     compare_commands as comparing,
 )
 from . import (
+    critique_commands as critiquing,
+)
+from . import (
     derive_commands as deriving,
 )
 from . import (
@@ -78,6 +81,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "derived": deriving.derived,
     "train": deriving.train,
     "eval": reading.evaluate,
+    "critique": critiquing.critique,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
     "variants": reading.variants,

@@ -93,23 +93,36 @@ def run_loop(
         if run.store.journal.events("end")[-1:] == [whole]:
             # Nothing of it will be read again, so nothing else would notice.
             require_unaltered(run.store.journal)
-        try:
-            _turn_until_whole(run, prompts)
-            run.store.packer.ask(None)
-            run.store.packer.wait(lambda: stop.requested)
-        except (
-            Stopped,
-            ConfigError,
-            NothingToTrainOn,
-            EngineError,
-            TrainingError,
-            JournalError,
-            BucketError,
-        ) as end:
-            how = redacted(f"{type(end).__name__}: {end}")
-            if_there_is_room(lambda: run.store.journal.record("end", how))
-            raise
+        work_until_whole(run, lambda: _turn(run, prompts))
         if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def work_until_whole(run: Run, work: Callable[[], None]) -> None:
+    """Work on a run, pack its rows, and note in the journal what ends it before.
+
+    Rows found damaged on the way are made again: `work` then begins anew, and re-uses the rest.
+    """
+    try:
+        while True:
+            try:
+                work()
+                break
+            except OwedAgainError as damage:
+                logger.warning("%s; it is made again", damage)
+        run.store.packer.ask(None)
+        run.store.packer.wait(lambda: run.stop.requested)
+    except (
+        Stopped,
+        ConfigError,
+        NothingToTrainOn,
+        EngineError,
+        TrainingError,
+        JournalError,
+        BucketError,
+    ) as end:
+        how = redacted(f"{type(end).__name__}: {end}")
+        if_there_is_room(lambda: run.store.journal.record("end", how))
+        raise
 
 
 @contextmanager
@@ -208,15 +221,6 @@ def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
         yield Fork(parent=reader)
     finally:
         reader.close()
-
-
-def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Turn the loop; rows found damaged on the way are made again, from the top of the recipe."""
-    while True:
-        try:
-            return _turn(run, prompts)
-        except OwedAgainError as damage:
-            logger.warning("%s; it is made again", damage)
 
 
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:

@@ -25,7 +25,15 @@ from ...data.sanitize import escaped, one_line, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
 
-__all__ = ["Form", "FormError", "OutputError", "is_table", "write_frame", "write_objects"]
+__all__ = [
+    "Form",
+    "FormError",
+    "OutputError",
+    "is_table",
+    "write_frame",
+    "write_lines",
+    "write_objects",
+]
 
 BATCH = 8192
 CELL = 80
@@ -65,6 +73,17 @@ def write_objects(
     rows = [{name: getattr(item, name) for name in columns} for item in objects]
     texts = [{n: str(v) if isinstance(v, Path) else v for n, v in row.items()} for row in rows]
     write_frame(pl.DataFrame(texts, schema=list(columns)), form, as_json=as_json)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines as they come; on a terminal with hidden characters made visible.
+
+    Raises:
+        OutputError: if stdout cannot be written, such as on a full disk.
+    """
+    watched = sys.stdout.isatty()
+    with _stdout() as out:
+        out.writelines(f"{visible(line) if watched else line}\n".encode() for line in lines)
 
 
 def is_table(form: Form, *, as_json: bool) -> bool:

@@ -86,7 +86,7 @@ def run_loop(
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
     require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config))
+    require_mix(mix_of(job.config), prompts)
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"

@@ -160,9 +160,10 @@ class RunWriter:
         unit: str,
         tables: RowsByType,
         telemetry: Mapping[str, float],
+        served: Sequence[Mapping[str, Json]] = (),
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
-        self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry))
+        self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
 
     def amend(
         self, unit: str, result: Finished, made_of_it: Sequence[str], why: Mapping[str, Json]

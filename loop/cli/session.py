@@ -59,10 +59,10 @@ def compare_variants(suite: "Suite") -> None:
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     """Run the loop with a display and a log."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..run.secrecy import hide_environment, hide_secrets_of
 
     hide_environment()
     hide_secrets_of(job.config)

@@ -9,6 +9,7 @@ import httpx2
 import openai
 
 from ...configs.schema import EngineConfig
+from ...configs.secrecy import hide_key
 from ..engines.engine import EngineError
 from .faults import (
     ATTEMPT_ERRORS,
@@ -54,6 +55,8 @@ def _base_url(url: str) -> str:
 def api_key(config: EngineConfig) -> str | None:
     """Return the configured key, or the environment's, without white space around it.
 
+    From now on it is blacked out in everything that is stored or shown.
+
     Raises:
         EngineError: when an HTTP header cannot carry it: the client's own error would show it.
     """
@@ -64,6 +67,7 @@ def api_key(config: EngineConfig) -> str | None:
         raise EngineError(
             f"the API key contains characters that no key can have; set {KEY_VARIABLE} again"
         )
+    hide_key(key)
     return key or None
 
 

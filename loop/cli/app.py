@@ -115,7 +115,9 @@ app.add_typer(tiny, name="tiny")
 
 def main() -> None:
     """Run the command line."""
+    from ...configs.secrecy import hide_own_key
     from ..run.terminal import guard_streams
 
+    hide_own_key()
     guard_streams()
     app()

@@ -25,10 +25,10 @@ from pydantic.dataclasses import dataclass as message
 
 from ...configs.load import Override, fields, resolved, stored_config
 from ...configs.schema import ConfigError, RunConfig, Section
+from ...configs.secrecy import redacted
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
-from ..run.secrecy import redacted
 from ..run.stop import StopSignal
 
 SOCKET = "control.sock"

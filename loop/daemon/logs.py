@@ -14,8 +14,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
 
+from ...configs.secrecy import redacted
 from ..run.reporter import Advance, Reporter
-from ..run.secrecy import redacted
 
 LOGS = "logs"
 RUN_LOG = "run.jsonl"

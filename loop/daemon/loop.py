@@ -9,6 +9,7 @@ from typing import cast
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.secrecy import redacted
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
@@ -48,7 +49,6 @@ from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_grader import grader_of
-from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_fingerprint, mix_of, require_mix

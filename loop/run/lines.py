@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...configs.schema import SamplingConfig
+from ...configs.secrecy import redacted
 from ...policies.engines.engine import (
     Batch,
     Completion,
@@ -21,7 +22,6 @@ from .budget import upper_bound
 from .models import Served
 from .reporter import Advance
 from .run import Run
-from .secrecy import redacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

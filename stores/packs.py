@@ -20,6 +20,7 @@ from .journal_reader import Part, Reader, RowFile
 from .objects import objects_of
 from .schemas import SCHEMAS
 from .sealed import DamagedError
+from .verified import forget
 
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 PACKED = frozenset(name for name, schema in SCHEMAS.items() if "prompt_id" in schema.names)
@@ -109,11 +110,12 @@ def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[st
 
 
 def require_unaltered(journal: Reader) -> None:
-    """Prove that all committed rows of a run are as they were committed.
+    """Prove that all committed rows of a run are as they were committed, by hashing them now.
 
     Raises:
         DamagedError: naming the first file that is missing or altered.
     """
+    forget()
     files = [file_path(journal.folder, file) for file in journal.files()]
     with remedied(journal.folder):
         objects_of(journal.folder).verify(files)

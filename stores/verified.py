@@ -58,7 +58,12 @@ def scan(files: Sequence[SealedFile], **options: Any) -> pl.LazyFrame:
         DamagedError: if one is missing or altered.
     """
     verify(files)
-    return pl.scan_parquet([file.place for file in files], **options)
+    return trust([file.place for file in files], **options)
+
+
+def trust(places: Sequence[str], **options: Any) -> pl.LazyFrame:
+    """Return the rows of files that are proved unaltered, or lie where others check them."""
+    return pl.scan_parquet(list(places), **options)
 
 
 def verify(files: Iterable[SealedFile]) -> None:

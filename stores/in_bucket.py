@@ -64,6 +64,10 @@ class InBucket:
                 f"{self.at(path)} was altered: its bytes do not match the hash in its name"
             )
 
+    def sha256(self, path: Path) -> str:
+        """Hash an object."""
+        return self._bucket.sha256(self._name(path))
+
     def check_folder(self, path: Path) -> None:
         """Hash every object of a folder, where it lies."""
         listed = self._listed(path)

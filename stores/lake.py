@@ -16,6 +16,7 @@ from typing import TypeVar
 import polars as pl
 import pyarrow as pa
 
+from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, seal, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
@@ -43,7 +44,6 @@ from .sealing import write_parts
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
-CANARIES = "canaries"
 OWN = "own"
 QUARANTINE = "quarantine"
 COLLECTED = "collected"
@@ -233,6 +233,7 @@ class RunWriter:
 
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
+            DamagedError: if it is whole, and only its canary was altered.
             JournalError: if its weights were removed by `lpfloop gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
@@ -280,9 +281,11 @@ class RunWriter:
         if f"{table}/{name}" in collected(self.journal):
             raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
         try:
-            return self.when_there_is_room(lambda: self._fetched(folder))
+            fetched = self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
             raise self._lost(self._trained(table, name), folder, error) from error
+        require_canaries(self.journal, name)
+        return fetched
 
     def _fetched(self, model: Path) -> Path:
         """Return a model's local folder; its canaries are fetched, too."""

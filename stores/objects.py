@@ -55,6 +55,14 @@ class Objects(Protocol):
         """
         ...
 
+    def sha256(self, path: Path) -> str:
+        """Hash a published file.
+
+        Raises:
+            DamagedError: if it is missing.
+        """
+        ...
+
     def check_folder(self, path: Path) -> None:
         """Prove that a published folder is whole and unaltered where it lies.
 
@@ -155,6 +163,10 @@ class OnDisk:
     def check_part(self, path: Path) -> None:
         """Hash a sealed table."""
         sealed.check_part(path)
+
+    def sha256(self, path: Path) -> str:
+        """Hash a file."""
+        return sealed.file_sha256(path)
 
     def check_folder(self, path: Path) -> None:
         """Hash every file of a folder."""

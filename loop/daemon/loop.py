@@ -16,10 +16,11 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
+from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
-from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts

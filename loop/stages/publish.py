@@ -9,10 +9,11 @@ from pathlib import Path
 
 from ...policies.engines.canary import CANARY
 from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult, train
+from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.garbage import CANARIES
 from ...stores.lake import CHECKPOINTS
+from ...stores.sealed import file_sha256
 from ..run.run import Run
 
 
@@ -33,7 +34,10 @@ class Publishing:
         # Done again as a whole: what a failed fsync leaves of a model cannot be published.
         identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
-        store.publish(store.folder / CANARIES / identity / CANARY)
+        canary = store.folder / CANARIES / identity / CANARY
+        told = file_sha256(job.folder(CANARY))
+        store.when_there_is_room(lambda: remember_canary(store.journal, canary, told))
+        store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")
         return identity, result

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from . import durable, sealed, sealing, verified
 from .bucket import Bucket, polars_options
+from .pack_hashes import Some
 from .sealed import MANIFEST, DamagedError, PartFile
 from .verified import SealedFile
 
@@ -147,7 +148,12 @@ class InBucket:
         """Hash objects that are new to this process, where they lie."""
         verified.verify(self._sealed(paths))
 
-    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    def scan(
+        self,
+        paths: Sequence[Path],
+        some: Some | None = None,  # noqa: ARG002 -- the protocol's
+        **options: Any,
+    ) -> pl.LazyFrame:
         """Return the rows of Parquet files, fetching only what the query needs.
 
         That is not hashed, as it would be to fetch all: the store checks what it keeps and sends.

@@ -9,7 +9,7 @@ reward_models/SHA256/, own/ (copies of the user's own code), quarantine/ (damage
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from .journal import Journal
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
+from .pack_hashes import ALL, Some
 from .packing import Packer
 from .packs import (
     MODELS,
@@ -86,13 +87,16 @@ class RunReader:
         self.folder = folder
         self.journal = Reader(folder)
 
-    def scan(self, table: str, *, iteration: int | None = None) -> pl.LazyFrame:
-        """Return the rows of a table that are committed now, with exactly its columns.
+    def scan(
+        self, table: str, *, iteration: int | None = None, columns: Collection[str] | None = None
+    ) -> pl.LazyFrame:
+        """Return the rows of a table that are committed now, with its columns or some of them.
 
         They come stage by stage; within a stage the order is not fixed, as packed rows are sorted
-        by prompt: sort by what you need.
+        by prompt: sort by what you need. Files are verified first, packs by column.
         """
-        return scan(self.folder, table, self._present(table, iteration))
+        some = ALL if columns is None else Some(columns=frozenset(columns))
+        return scan(self.folder, table, self._present(table, iteration), some)
 
     def about(
         self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None
@@ -100,7 +104,7 @@ class RunReader:
         """Return the committed rows of some tables that are about one prompt, quickly."""
         present = [self._present(table, iteration) for table in tables]
         return [
-            scan(self.folder, table, files).filter(pl.col("prompt_id") == prompt_id)
+            scan(self.folder, table, files, Some(prompt_id=prompt_id))
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 

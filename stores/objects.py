@@ -17,6 +17,7 @@ from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import BucketError
 from .in_bucket import InBucket
+from .pack_hashes import Some
 from .sealed import DamagedError, PartFile
 
 
@@ -127,10 +128,10 @@ class Objects(Protocol):
         """
         ...
 
-    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of sealed tables, one after another, once they are verified.
 
-        Options are `scan_parquet`'s.
+        With `some`, only that may be read, and no more is verified. Options are `scan_parquet`'s.
 
         Raises:
             DamagedError: naming the first that is missing or altered.
@@ -227,9 +228,12 @@ class OnDisk:
         """Hash files that are new to this process."""
         verified.verify([verified.on_disk(path, path.stem) for path in paths])
 
-    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files."""
-        return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
+        if some is None:
+            return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
+        verified.verify_some(paths, some)
+        return verified.trust(list(map(str, paths)), **options)
 
 
 def require_unused(folder: Path) -> None:

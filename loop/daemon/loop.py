@@ -91,11 +91,12 @@ def run_loop(
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
-        if run.store.journal.events("end")[-1:] == [whole]:
-            # Nothing of it will be read again, so nothing else would notice.
-            require_unaltered(run.store.journal)
+        finished = run.store.journal.events("end")[-1:] == [whole]
         try:
             _turn_until_whole(run, prompts)
+            if finished:
+                # Hardly any of its rows was read again, so nothing else would notice.
+                require_unaltered(run.store.journal)
             run.store.packer.ask(None)
             run.store.packer.wait(lambda: stop.requested)
         except (

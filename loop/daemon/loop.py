@@ -17,10 +17,11 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
+from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
-from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
@@ -90,10 +91,15 @@ def run_loop(
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
-        if run.store.journal.events("end")[-1:] == [whole]:
-            # Nothing of it will be read again, so nothing else would notice.
-            require_unaltered(run.store.journal)
-        work_until_whole(run, lambda: _turn(run, prompts))
+        finished = run.store.journal.events("end")[-1:] == [whole]
+
+        def work() -> None:
+            _turn(run, prompts)
+            if finished:
+                # Hardly any of its rows was read again, so nothing else would notice.
+                require_unaltered(run.store.journal)
+
+        work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 

@@ -34,6 +34,7 @@ SETTINGS = (
     "critic.templates=paper",
     "critic.aspects=paper",
     "critic.attempts=1",
+    "critic.engine.concurrency=2",
     "reward.model=none",
     "prompts.evaluated=1",
 )

@@ -234,7 +234,7 @@ def process(*command: str) -> Cost:
 
 def lpfloop(lake: Path, *arguments: str) -> Cost:
     """Run a command of lpfloop on the lake."""
-    return process("-m", "lpfloop", *arguments, "--lake", str(lake))
+    return process("-P", "-m", "lpfloop", *arguments, "--lake", str(lake))
 
 
 def step(name: str, lake: Path, prompts: int) -> tuple[dict[str, float], Cost]:

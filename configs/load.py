@@ -30,6 +30,7 @@ from .schema import ConfigError, RunConfig
 from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
+    "UNSAID",
     "ConfigField",
     "Override",
     "fields",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 DEFAULT_CONFIG = "tiny"
+UNSAID = {"guard": False}
+"""What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
 API_KEY = "LPFLOOP_API_KEY"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
@@ -254,7 +257,7 @@ def stored_config(
     Raises:
         ConfigError: as `load_config`.
     """
-    stored = dict(values)
+    stored = {**UNSAID, **values}
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)

@@ -142,6 +142,9 @@ class TrainingConfig(Section):
     processes: int = cosmetic(
         1, "training processes, one per device; PPO and Quark always use one", ge=1
     )
+    checkpoint_minutes: float = cosmetic(
+        10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0
+    )
     retries: int = cosmetic(2, "restarts of a failed training", ge=0)
     stall_s: float = cosmetic(
         1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
@@ -201,6 +204,10 @@ class RunConfig(Section):
     recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
     mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
         "fixed", "which defaults where AlpacaFarm's paper and its code differ"
+    )
+    guard: bool = semantic(
+        default=True,
+        description="let a judge's verdict count only below a line that no judged text can foresee",
     )
     completion: CompletionConfig = CompletionConfig()
     grading: GradingConfig = GradingConfig()

@@ -18,6 +18,7 @@ from typing import TypeVar
 from .bucket import OutOfReachError
 from .failpoints import reach
 from .journal import Done, Journal
+from .keys import Json
 from .objects import objects_of
 from .packs import part_folder
 from .schemas import TABLES, RowsByType, to_table
@@ -39,11 +40,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A unit's rows, not yet durable."""
+    """A unit's rows, not yet durable; `served` is what endpoints said they are (`Done`)."""
 
     unit: str
     tables: RowsByType
     telemetry: Mapping[str, float]
+    served: Sequence[Mapping[str, Json]] = ()
 
     @property
     def weight(self) -> int:
@@ -180,7 +182,10 @@ def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
     parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
     for (unit, table, _, _), part in zip(named, sealed, strict=True):
         parts[unit][table] = part
-    return [Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry) for f in units]
+    return [
+        Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry, served=f.served)
+        for f in units
+    ]
 
 
 def is_no_room(error: Exception) -> bool:

@@ -10,15 +10,17 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
-from . import durable, sealed, sealing
+from . import durable, sealed, sealing, verified
 from .bucket import Bucket, polars_options
 from .sealed import MANIFEST, DamagedError, PartFile
+from .verified import SealedFile
 
 AT_ONCE = 16
 
@@ -137,10 +139,28 @@ class InBucket:
         _each(lambda move: self._bucket.copy(self._name(move[0]), self._name(move[1])), moves)
         self.remove(path)
 
-    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+    def verify(self, paths: Sequence[Path]) -> None:
+        """Hash objects that are new to this process, where they lie."""
+        verified.verify(self._sealed(paths))
+
+    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files, fetching only what the query needs."""
-        places = [self.at(path) for path in paths]
-        return pl.scan_parquet(places, storage_options=polars_options(), **options)
+        files = self._sealed(paths)
+        return verified.scan(files, storage_options=polars_options(), **options)
+
+    def _sealed(self, paths: Sequence[Path]) -> list[SealedFile]:
+        """Return objects as they are listed now: an object is only ever replaced as a whole."""
+        folders = {path.parent for path in paths}
+        listed = {k: v for f in folders for k, v in self._bucket.listed(self._name(f)).items()}
+        return [
+            SealedFile(
+                place=self.at(path),
+                expected=path.stem,
+                look=partial(listed.get, self._name(path)),
+                sha256=partial(self._bucket.sha256, self._name(path)),
+            )
+            for path in paths
+        ]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()

@@ -15,7 +15,7 @@ from pathlib import Path
 from .journal_held import FencedError
 from .journal_reader import JOURNAL, Cost, JournalError, Part
 from .journal_undoing import Undoing
-from .keys import Json
+from .keys import Json, canonical_json
 from .migrations import Migration, outdated
 from .sealed import PartFile
 
@@ -31,11 +31,16 @@ class ContradictionError(JournalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit's result: the parts that hold its rows, and telemetry, which is summed by stage."""
+    """A unit's result: the parts that hold its rows, and telemetry, which is summed by stage.
+
+    `served` is what the endpoints that answered say of themselves, once each: the model, its
+    fingerprint. It is no part of the digest.
+    """
 
     unit: str
     parts: Mapping[str, PartFile]
     telemetry: Mapping[str, float]
+    served: Sequence[Mapping[str, Json]] = ()
 
 
 class Journal(Undoing):
@@ -92,9 +97,9 @@ class Journal(Undoing):
 
     def _commit_one(self, result: Done) -> None:
         changed = self._db.execute(
-            "UPDATE units SET done = 1, telemetry = ? WHERE key = ? AND NOT done"
+            "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"
             " RETURNING iteration, stage",
-            (json.dumps(dict(result.telemetry)), result.unit),
+            (json.dumps(dict(result.telemetry)), _listed(result.served), result.unit),
         ).fetchall()
         if not changed:
             return
@@ -128,12 +133,13 @@ class Journal(Undoing):
         """
         with self._transaction("amend"):
             found = self._query(
-                "SELECT iteration, stage, chunk, telemetry FROM units WHERE key = ? AND done",
+                "SELECT iteration, stage, chunk, telemetry, served FROM units"
+                " WHERE key = ? AND done",
                 (unit,),
             )
             if not found:
                 raise JournalError(f"unit {unit} is not done")
-            ((iteration, stage, chunk, telemetry),) = found
+            ((iteration, stage, chunk, telemetry, served),) = found
             self._forget([(iteration, label) for label in made_of_it])
             self._take_from_packs(unit)
             self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
@@ -149,7 +155,12 @@ class Journal(Undoing):
             self._commit_one(result)
             whole = _added(json.loads(telemetry), result.telemetry)
             self._db.execute(
-                "UPDATE units SET telemetry = ? WHERE key = ?", (json.dumps(whole), result.unit)
+                "UPDATE units SET telemetry = ?, served = ? WHERE key = ?",
+                (
+                    json.dumps(whole),
+                    _listed([*json.loads(served or "[]"), *result.served]),
+                    result.unit,
+                ),
             )
             detail = {"unit": result.unit, "before": unit, **why}
             self._db.execute(
@@ -238,6 +249,13 @@ class Journal(Undoing):
         """Change facts about the run."""
         with self._transaction("set_meta"):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
+
+
+def _listed(served: Sequence[Mapping[str, Json]]) -> str | None:
+    """Return what endpoints said as the journal keeps it: each thing once, in one order."""
+    return (
+        f"[{','.join(sorted({canonical_json(dict(said)) for said in served}))}]" if served else None
+    )
 
 
 def _added(totals: Mapping[str, float], telemetry: Mapping[str, float]) -> dict[str, float]:

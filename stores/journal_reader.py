@@ -8,7 +8,17 @@ from typing import Any
 from .journal_files import JOURNAL, Files, JournalError, Part, RowFile
 from .keys import Json
 
-__all__ = ["JOURNAL", "Cost", "JournalError", "Part", "Reader", "RowFile", "StageState", "Unit"]
+__all__ = [
+    "JOURNAL",
+    "Cost",
+    "JournalError",
+    "Part",
+    "Reader",
+    "RowFile",
+    "Serving",
+    "StageState",
+    "Unit",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +39,16 @@ class StageState:
     done: int
     seconds: float
     totals: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What an endpoint said of itself (`Done.served`), and for how many units of a stage."""
+
+    iteration: int
+    stage: str
+    said: Mapping[str, Json]
+    units: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +139,17 @@ class Reader(Files):
             for iteration, stage, planned, done, seconds, totals in self._query(
                 "SELECT iteration, stage, planned, done, seconds, totals FROM stages"
                 " ORDER BY iteration, ordinal"
+            )
+        ]
+
+    def served(self) -> list[Serving]:
+        """Return what endpoints said they are, each thing once a stage, in the order of stages."""
+        return [
+            Serving(iteration=iteration, stage=stage, said=json.loads(said), units=units)
+            for iteration, stage, said, units in self._query(
+                "SELECT u.iteration, u.stage, each.value, count(*) FROM stages s JOIN units u"
+                " ON u.iteration = s.iteration AND u.stage = s.stage, json_each(u.served) each"
+                " WHERE u.served IS NOT NULL GROUP BY u.iteration, s.ordinal, each.value"
             )
         ]
 

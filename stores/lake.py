@@ -26,11 +26,13 @@ from .objects import objects_of
 from .packing import Packer
 from .packs import (
     MODELS,
+    REMEDY,
     UnitRows,
     file_path,
     holding,
     part_folder,
     path_of,
+    remedied,
     scan,
     scan_parts,
 )
@@ -107,7 +109,7 @@ class RunReader:
         return scan_parts(self.folder, table, parts)
 
     def files(self, table: str) -> list[str]:
-        """Return the local Parquet files that hold exactly the rows of `scan`, or none.
+        """Return the local Parquet files that hold exactly the rows of `scan`, verified, or none.
 
         They may have more columns than the table. There are none for a bucket, or if some rows of a
         file do not count because their unit is owed again.
@@ -115,8 +117,10 @@ class RunReader:
         files = [file for file in self._present(table) if file.rows]
         if any(file.live is not None for file in files):
             return []
-        paths = [file_path(self.folder, file) for file in files]
-        return [str(path) for path in objects_of(self.folder).readable(paths)]
+        paths = objects_of(self.folder).readable(file_path(self.folder, file) for file in files)
+        with remedied(self.folder):
+            objects_of(self.folder).verify(paths)
+        return [str(path) for path in paths]
 
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
         files = self.journal.files(table=table, iteration=iteration)
@@ -126,7 +130,7 @@ class RunReader:
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop repair {self.folder.name}` says what is lost and makes it owed again"
+                f"`lpfloop repair {self.folder.name}` {REMEDY}"
             )
         return files
 
@@ -160,9 +164,10 @@ class RunWriter:
         unit: str,
         tables: RowsByType,
         telemetry: Mapping[str, float],
+        served: Sequence[Mapping[str, Json]] = (),
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
-        self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry))
+        self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
 
     def amend(
         self, unit: str, result: Finished, made_of_it: Sequence[str], why: Mapping[str, Json]

@@ -34,7 +34,8 @@ CREATE TABLE units (
     stage TEXT NOT NULL,
     chunk INTEGER NOT NULL,
     done INTEGER NOT NULL DEFAULT 0,
-    telemetry TEXT
+    telemetry TEXT,
+    served TEXT
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX units_by_stage ON units (iteration, stage, chunk);
 CREATE INDEX units_owed ON units (iteration, stage, chunk) WHERE NOT done;
@@ -105,9 +106,14 @@ def _add_replies(database: sqlite3.Connection) -> None:
     _execute(database, REPLIES_SQL)
 
 
+def _add_served(database: sqlite3.Connection) -> None:
+    database.execute("ALTER TABLE units ADD COLUMN served TEXT")
+
+
 MIGRATIONS = (
     Migration(version=2, what="parts can lie in packs; preferences are stored", change=_add_packs),
     Migration(version=3, what="replies are kept until their unit is whole", change=_add_replies),
+    Migration(version=4, what="units say which endpoints served them", change=_add_served),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 

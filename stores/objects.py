@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import polars as pl
 import pyarrow as pa
 
-from . import durable, sealed, sealing
+from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import BucketError
 from .in_bucket import InBucket
@@ -111,8 +111,22 @@ class Objects(Protocol):
         """Put a damaged file or folder, if it is there, into `folder`."""
         ...
 
-    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
-        """Return the rows of sealed tables, one after another; options are `scan_parquet`'s."""
+    def verify(self, paths: Sequence[Path]) -> None:
+        """Prove that sealed tables are unaltered; what this process hashed before is not read.
+
+        Raises:
+            DamagedError: naming the first that is missing or altered.
+        """
+        ...
+
+    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+        """Return the rows of sealed tables, one after another, once they are verified.
+
+        Options are `scan_parquet`'s.
+
+        Raises:
+            DamagedError: naming the first that is missing or altered.
+        """
         ...
 
 
@@ -197,9 +211,13 @@ class OnDisk:
         if path.exists():
             durable.quarantine(path, folder)
 
-    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+    def verify(self, paths: Sequence[Path]) -> None:
+        """Hash files that are new to this process."""
+        verified.verify([verified.on_disk(path, path.stem) for path in paths])
+
+    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files."""
-        return pl.scan_parquet(paths, **options)
+        return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
 
 
 def require_unused(folder: Path) -> None:

@@ -7,7 +7,8 @@ there: the unit's own rows come back in their order, with the bytes of the part 
 supersedes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path, PurePath
 
@@ -28,6 +29,7 @@ MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "r
 
 The models lie in the run's folder of the same name.
 """
+REMEDY = "says what is lost and makes it owed again"
 _PLACE = b"lpfloop.pack"
 _Schema = Mapping[str, pl.DataType]
 
@@ -98,11 +100,23 @@ def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[st
     """
     objects = objects_of(journal.folder)
     for file in journal.files(table=table):
-        rows = objects.read_part(file_path(journal.folder, file), file.sha256)
+        with remedied(journal.folder):
+            rows = objects.read_part(file_path(journal.folder, file), file.sha256)
         if file.live is not None:
             live = pc.SetLookupOptions(pa.array(file.live, pa.int32()))
             rows = rows.filter(pc.call_function("is_in", [rows[CHUNK]], live))
         yield file.table, without_places(rows, file.table) if file.packed else rows
+
+
+def require_unaltered(journal: Reader) -> None:
+    """Prove that all committed rows of a run are as they were committed.
+
+    Raises:
+        DamagedError: naming the first file that is missing or altered.
+    """
+    files = [file_path(journal.folder, file) for file in journal.files()]
+    with remedied(journal.folder):
+        objects_of(journal.folder).verify(files)
 
 
 def scan(folder: Path, table: str, files: Sequence[RowFile]) -> pl.LazyFrame:
@@ -163,14 +177,24 @@ def _of_pack(folder: Path, parts: Sequence[Part], schema: _Schema) -> pl.LazyFra
 def _scanned(
     folder: Path, paths: Sequence[Path], schema: _Schema, *, path_column: str | None = None
 ) -> pl.LazyFrame:
-    return objects_of(folder).scan(
-        list(paths),
-        schema=dict(schema),
-        missing_columns="insert",
-        extra_columns="ignore",
-        include_file_paths=path_column,
-        glob=False,
-    )
+    with remedied(folder):
+        return objects_of(folder).scan(
+            paths,
+            schema=dict(schema),
+            missing_columns="insert",
+            extra_columns="ignore",
+            include_file_paths=path_column,
+            glob=False,
+        )
+
+
+@contextmanager
+def remedied(folder: Path) -> Generator[None]:
+    """Add to the message on damage what a reader of the run can do."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(f"{error}; `lpfloop repair {folder.name}` {REMEDY}") from error
 
 
 def trained(folder: Path, part: Part) -> pl.DataFrame:

@@ -53,6 +53,7 @@ RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RU
 AnyRun = Annotated[
     str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
 ]
+Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it is there already.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: section.key=value.")]
 
 
@@ -102,8 +103,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
-    from ...stores.outputs import TargetError
     from ...stores.sealed import DamagedError
+    from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
     from ..lake.query.row_lists import ListError

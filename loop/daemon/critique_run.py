@@ -53,6 +53,7 @@ def critique_config(config: RunConfig) -> RunConfig:
     return RunConfig(
         iterations=0,
         seed=config.seed,
+        guard=config.guard,
         critic=critic,
         prompts=PromptsConfig(chunk=config.prompts.chunk),
         policy=PolicyConfig(model=NO_MODEL, engine=UNOPENED),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.load import resolved, semantic
+from ...configs.load import UNSAID, resolved, semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal import Journal, migrated
 from ...stores.journal_reader import JOURNAL, Reader
@@ -72,7 +72,7 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     require_own_files(reader)
     before = reader.meta("fingerprint") or "{}"
     reader.close()
-    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe))}
+    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe)) | UNSAID}
     changes = _changes(json.loads(before), json.loads(stored), unsaid)
     if changes:
         said = "; ".join(changes)

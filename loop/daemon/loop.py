@@ -20,6 +20,7 @@ from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
 from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
@@ -80,15 +81,19 @@ def run_loop(
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
+        DamagedError: if the run is finished, and rows of it were altered since.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
     require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config))
+    require_mix(mix_of(job.config), prompts)
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
-        work_until_whole(run, lambda: _turn(run, prompts))
         whole = f"done: {run.config.iterations} iterations"
+        if run.store.journal.events("end")[-1:] == [whole]:
+            # Nothing of it will be read again, so nothing else would notice.
+            require_unaltered(run.store.journal)
+        work_until_whole(run, lambda: _turn(run, prompts))
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 

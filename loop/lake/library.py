@@ -164,7 +164,7 @@ class ReadOnlyRun:
         return self._rows("rollouts", iteration)
 
     def statistics(self, iteration: int | None = None) -> RowsFrame:
-        """Return the numbers about each step of an online method."""
+        """Return the numbers about each step of the trainings."""
         return self._rows("statistics", iteration)
 
     def evaluations(self, iteration: int | None = None) -> RowsFrame:

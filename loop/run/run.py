@@ -10,6 +10,7 @@ from pathlib import Path
 from ...configs.schema import RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
+from ...critics.guard import BARE, GuardKey
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
 from ...stores.committer import if_there_is_room
@@ -104,6 +105,10 @@ class Run:
         self.config = config
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
+
+    def guard(self, request: str) -> GuardKey:
+        """Return the key by which a request to a judge is guarded, by its name."""
+        return GuardKey.of(self.config.seed, request) if self.config.guard else BARE
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`, whose published weights are verified first.

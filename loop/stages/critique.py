@@ -63,7 +63,7 @@ class Judging:
             judge["verifier"] = self._verifier.digest
         if config.kind != "verifier":
             judge["critic"] = self.run.critic.digest
-            judge |= judge_params(self.run.models.feedback, config)
+            judge |= judge_params(self.run, self.run.models.feedback, config)
         return judge
 
     def pay(self, stage: Stage) -> None:
@@ -102,7 +102,7 @@ class Judging:
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
         seed = derive_seed(self.run.config.seed, "critique", name, number)
-        return Posed(self.run.critic.ask(prompt, candidate.text), name, seed)
+        return Posed(self.run.critic.ask(prompt, candidate.text, self.run.guard(name)), name, seed)
 
     def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         prompts = self.run.prompts

@@ -29,6 +29,7 @@ from ..engines.engine import (
     Sampling,
 )
 from ..engines.feed import arrived
+from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, Dialect, overflows
 from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
@@ -66,6 +67,7 @@ class OpenAIEngine:
         self._config = config
         self._served: dict[int, ServedModel] = {}
         self._dialect = Dialect()
+        self._count = token_count(model)
         self._turns = count()
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -185,7 +187,7 @@ class OpenAIEngine:
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = ChatRequest(request, sampling)
+        question = ChatRequest(request, sampling, count=self._count)
         while True:
             try:
                 return await trial.run(partial(self._attempt, question))

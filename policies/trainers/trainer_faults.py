@@ -5,10 +5,14 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+from .trainer_checkpoints import checkpoint_step, is_sealed, newest_first
 from .trainer_job import TrainJob, read_json
 from .trainer_steps import STEPS, new_lines, read_steps
 
-FaultKind = Literal["refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged"]
+FaultKind = Literal[
+    "refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged", "halted"
+]
+"""`halted` is no failure: the training ended early because it was asked to."""
 
 TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomplete"})
 """Kinds that may succeed on a retry; others would be refused, or diverge, again."""
@@ -39,7 +43,8 @@ def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingErro
         return None
     said = read_json(job.folder(FAULT))
     if said is not None:
-        return TrainingError(said["kind"], f"{said['message']}; log: {log}")
+        told = said["message"] if said["kind"] == "halted" else f"{said['message']}; log: {log}"
+        return TrainingError(said["kind"], told)
     lines, _ = new_lines(log, offset)
     name = killed_by(code, lines)
     where = place(job)
@@ -50,6 +55,19 @@ def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingErro
     last = last_meaningful(lines)
     message = f"the trainer failed {where} with exit code {code}: {last}; log: {log}"
     return TrainingError("failed", message)
+
+
+def halted(job: TrainJob) -> TrainingError:
+    """Return the end of a training that was asked to end, with the step from which it goes on."""
+    return TrainingError("halted", f"training was interrupted {place(job)}; {continuation(job)}")
+
+
+def continuation(job: TrainJob) -> str:
+    """Say from which step a training that was interrupted goes on."""
+    newest = next(filter(is_sealed, newest_first(job.folder("checkpoints"))), None)
+    if newest is None:
+        return "it will begin again"
+    return f"it goes on from its checkpoint after step {checkpoint_step(newest)}"
 
 
 def hung(job: TrainJob, silent_s: float, log: Path) -> TrainingError:

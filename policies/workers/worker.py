@@ -49,6 +49,7 @@ FIXED = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_OFFLINE": "1",
@@ -58,7 +59,10 @@ FIXED = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it."""
+"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it.
+
+Nor does a child of the worker import modules from the current folder.
+"""
 
 
 def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:

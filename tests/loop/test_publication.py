@@ -39,7 +39,7 @@ def test_a_full_disk_at_a_publication_ends_in_one_whole_model(
         store=SimpleNamespace(folder=folder),
         logs=folder / "logs",
         config=SimpleNamespace(training=TrainingConfig(retries=0)),
-        stop=SimpleNamespace(check=lambda: None),
+        stop=SimpleNamespace(halts=False),
     )
     publishing = Publishing(run=run)
     with armed({place: "enospc"}):

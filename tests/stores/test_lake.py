@@ -10,6 +10,8 @@ from examples import CANDIDATE, PROMPT, REWARD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lpfloop.stores.committer import Finished
+from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import ContradictionError, FencedError, Journal
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
 from lpfloop.stores.lake import (
@@ -47,6 +49,26 @@ def writer(folder):
     writer = RunWriter(Journal.create(folder, {"config": "{}"}))
     yield writer
     writer.close()
+
+
+def test_what_endpoints_said_they_are_is_counted_by_stage_and_kept_out_of_the_digest(writer):
+    new, old = ({"model": "judge", "system_fingerprint": name} for name in ("fp-new", "fp-old"))
+    plan(writer, "sample", ["s0", "s1"])
+    plan(writer, "critique", ["c0", "c1", "c2"])
+    commit(writer, "s0", {Candidate: [CANDIDATE]})
+    before = run_digest(writer.folder)
+    writer.commit("s1", {Candidate: []}, {})
+    for unit, said in (("c0", [old, old]), ("c1", [old]), ("c2", [new, old])):
+        writer.commit(unit, {Reward: []}, {}, said)
+    writer.flush()
+    assert [(s.iteration, s.stage, s.said, s.units) for s in writer.journal.served()] == [
+        (1, "critique", new, 1),
+        (1, "critique", old, 3),
+    ]
+    again = Finished(unit="c3", tables={Reward: []}, telemetry={}, served=[new])
+    writer.amend("c0", again, [], {})
+    assert [s.units for s in writer.journal.served()] == [2, 3]
+    assert run_digest(writer.folder) == before
 
 
 def test_a_committed_unit_is_read_back_and_an_uncommitted_one_is_not(writer):

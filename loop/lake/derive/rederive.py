@@ -20,6 +20,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Demonstration, Pair, Receipt
 from ....stores.schemas import TABLES
+from ....stores.verified import forget
 from ...data.binarize import (
     BINARISATIONS,
     Binarising,
@@ -133,6 +134,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
         DerivedError: if the rule, the iteration, the critiques or the name cannot be used.
         NothingToTrainOn: if the rule makes no row.
     """
+    forget()
     made = _planned(run, wanted)
     return keep(run, wanted.name or _default_name(wanted, made), made.lineage, made.make)
 

@@ -20,6 +20,7 @@ from ....stores.derived import open_derived, scan_derived
 from ....stores.lake import RunReader
 from ....stores.outputs import Record, open_sink, output_folder, put_text
 from ....stores.schemas import ROW_TYPES
+from ....stores.verified import forget
 from ...data.training_rows import in_use
 from ..query.runs import open_run
 from .candidate_groups import groups
@@ -68,6 +69,7 @@ def export_table(job: Export) -> Exported:
         ConfigError: for a format that does not fit the table, or nothing to export.
         TargetError: if the target is there already, or cannot be made.
     """
+    forget()
     _check(job)
     target = job.target.absolute()
     run = open_run(job.lake, job.name)

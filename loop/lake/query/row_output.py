@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ....stores.outputs import FORMULA, GUARD, NUMBER
 from ...data.sanitize import escaped, one_line, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
@@ -137,7 +138,7 @@ def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
 
 
 def _csv(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
-    """Yield comma-separated values after one header, nested values as JSON."""
+    """Yield comma-separated values after one header, nested values as JSON, and no formulas."""
     heading = True
     for batch in batches:
         flat = batch.with_columns(_as_text(name, dtype) for name, dtype in batch.schema.items())
@@ -163,6 +164,9 @@ def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
     column = pl.col(name)
     if dtype == pl.Duration:
         return column.dt.to_string("iso")
+    if dtype == pl.String:
+        formula = column.str.contains(FORMULA) & ~column.str.contains(NUMBER)
+        return pl.when(formula).then(GUARD + column).otherwise(column).alias(name)
     if not dtype.is_nested():
         return column
     text = pl.struct(column.alias("_")).struct.json_encode().str.strip_prefix('{"_":').str.head(-1)

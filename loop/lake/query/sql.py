@@ -8,19 +8,21 @@ so that none of its files is removed.
 
 import secrets
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
-from ....stores.views import RATINGS, journal_tables
+from ....stores.views import RATED, RATINGS, journal_tables, when_asked
 from .runs import open_run
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyF
             stack.callback(reader.close)
             stack.enter_context(reader.journal.snapshot())
         connection = stack.enter_context(_connection())
-        _lock(connection, _make_tables(connection, readers))
+        _lock(connection, _make_tables(connection, readers, sql.lower()))
         yield _streamed(_asked(connection, sql))
 
 
@@ -88,18 +90,27 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 
 
 def _make_tables(
-    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader]
+    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader], sql: str
 ) -> list[str]:
-    """Create every table without reading it; return the files behind them."""
+    """Create every table without reading it; return the files behind those that `sql` names.
+
+    These are verified. Another file cannot be read: DuckDB asks Polars for the rows of all other
+    tables, and Polars asks the reader, if it ever comes to that.
+    """
     behind: list[str] = []
     selects: dict[str, list[str]] = {}
     for reader in readers:
-        for table in SCHEMAS:
-            files = reader.files(table)
+        for table, schema in SCHEMAS.items():
+            named = table in sql or (table in RATED and "ratings" in sql)
+            files = reader.files(table) if named else []
             behind += files
-            rows = _parquet(files, table) if files else _registered(connection, reader.scan(table))
+            if files:
+                rows = _parquet(files, table)
+            else:
+                frame = _frame(schema, partial(reader.scan, table), named=named)
+                rows = _registered(connection, frame)
             selects.setdefault(table, []).append(_of_run(reader, rows))
-        for table, frame in _other_tables(reader):
+        for table, frame in _other_tables(reader, sql):
             rows = _registered(connection, frame)
             selects.setdefault(table, []).append(_of_run(reader, rows))
     connection.execute(f"create schema {DERIVED}")
@@ -109,13 +120,20 @@ def _make_tables(
     return behind
 
 
-def _other_tables(reader: RunReader) -> Iterator[tuple[str, pl.LazyFrame]]:
+def _frame(schema: pa.Schema, scan: Callable[[], pl.LazyFrame], *, named: bool) -> pl.LazyFrame:
+    """Return rows whose files are verified now, if the query names them, else at their use."""
+    return scan() if named else when_asked(pl.Schema(schema), scan)
+
+
+def _other_tables(reader: RunReader, sql: str) -> Iterator[tuple[str, pl.LazyFrame]]:
     """Yield a run's tables besides its committed rows: the journal's, and derived ones."""
     yield from journal_tables(reader.journal).items()
     for name in derived_names(reader.folder):
         derived = open_derived(reader.folder, name)
         for table in derived.tables:
-            yield f"{DERIVED}.{_quoted(f'{name}.{table}')}", derived.scan(table)
+            full = f"{name}.{table}"
+            frame = _frame(SCHEMAS[table], partial(derived.scan, table), named=full in sql)
+            yield f"{DERIVED}.{_quoted(full)}", frame
 
 
 def _of_run(reader: RunReader, rows: str) -> str:

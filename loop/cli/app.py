@@ -43,6 +43,9 @@ from . import (
     search_commands as searching,
 )
 from . import (
+    step_commands as stepping,
+)
+from . import (
     store_commands as keeping,
 )
 from . import (
@@ -70,6 +73,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
     "duplicates": searching.duplicates,

@@ -162,6 +162,16 @@ class Silent:
         pass
 
 
+class Telling(Silent):
+    """A reporter that keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def write_prompts(folder: Path, count: int = 8) -> Path:
     """Write prompts that no process has to verify."""
     path = folder / "prompts.jsonl"

@@ -46,6 +46,9 @@ from . import (
     search_commands as searching,
 )
 from . import (
+    step_commands as stepping,
+)
+from . import (
     store_commands as keeping,
 )
 from . import (
@@ -73,6 +76,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
     "duplicates": searching.duplicates,

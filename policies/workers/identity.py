@@ -52,6 +52,7 @@ def model_digest(model: str, config: EngineConfig) -> str:
 
         name = config.model_name or probe(addresses(model, config)[0], api_key(config))
         return digest(["endpoint", name])
+    check_context(Path(model), config)
     return folder_digest(Path(model))
 
 
@@ -119,6 +120,31 @@ def check_folder(folder: Path) -> list[Path]:
         raise EngineError(f"{folder}: not a model: *.safetensors is missing")
     _check_index(folder)
     return weights
+
+
+def check_context(folder: Path, config: EngineConfig) -> None:
+    """Refuse a configured context that is longer than the model's own.
+
+    Raises:
+        EngineError: naming the setting and the most that it may be.
+    """
+    check_folder(folder)
+    model: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    own = model.get("max_position_embeddings")
+    # With scaled positions a model reads further than it says; its loader knows how far.
+    scaled = any(_is_scaled(model.get(name)) for name in ("rope_scaling", "rope_parameters"))
+    if isinstance(own, int) and not scaled and (config.max_model_len or 0) > own:
+        raise EngineError(
+            f"engine.max_model_len={config.max_model_len}: {folder} reads {own} tokens at most "
+            "(max_position_embeddings in its config.json); lower the setting, or leave it out"
+        )
+
+
+def _is_scaled(positions: object) -> bool:
+    if not isinstance(positions, dict):
+        return False
+    told = cast("dict[str, Any]", positions)
+    return told.get("rope_type", told.get("type", "default")) != "default"
 
 
 def _check_index(folder: Path) -> None:

@@ -192,11 +192,16 @@ def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
 
 
 def _completion(fields: dict[str, Any]) -> Completion:
+    """Read a kept completion; those that an older lpfloop kept have no provenance."""
     tokens: list[int] | None = fields["token_ids"]
-    told: dict[str, Any] | None = fields["provenance"]
-    if told is not None:
-        remarks: list[str] = told["remarks"]
-        told = fields | {"provenance": replace(Provenance(**told), remarks=tuple(remarks))}
+    told: dict[str, Any] | None = fields.get("provenance")
     return replace(
-        Completion(**(told or fields)), token_ids=None if tokens is None else tuple(tokens)
+        Completion(**fields),
+        token_ids=None if tokens is None else tuple(tokens),
+        provenance=None if told is None else _provenance(told),
     )
+
+
+def _provenance(fields: dict[str, Any]) -> Provenance:
+    read = Provenance(**fields)
+    return replace(read, remarks=tuple(read.remarks))

@@ -96,7 +96,7 @@ class _BatchSource(Generic[Q]):
         self._admission: Admission[_OpenUnit[Q]] = Admission(
             pump.run.stop, self._budget, stage.owed, self._opened, self._demand
         )
-        self._told = Remarks(pump.run, stage)
+        self._told = Remarks(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._waiting: deque[_Slice[Q]] = deque()
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()

@@ -137,10 +137,15 @@ def test_a_judge_without_usage_is_counted_and_told_once_a_stage(lake, judge):
 
 
 def test_a_judge_without_usage_does_not_evade_a_budget(lake, judge):
+    turn(lake, judge)
+    honest = told(lake)["spend"]["tokens"]["used"]
     judge.change = lambda reply, number: reply.pop("usage")
+    limit = honest // 2
+    other = lake / "other"
+    other.mkdir()
     with pytest.raises(BudgetReachedError, match=r"budget\.tokens"):
-        turn(lake, judge, "budget.tokens=3000")
-    assert told(lake)["spend"]["tokens"]["used"] <= 3000
+        turn(other, judge, f"budget.tokens={limit}")
+    assert 0 < told(other)["spend"]["tokens"]["used"] <= limit
 
 
 def test_a_judge_that_claims_absurd_usage_does_not_end_a_run(lake, judge):

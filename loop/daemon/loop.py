@@ -46,6 +46,7 @@ from ..run.iteration import Iteration
 from ..run.models import Models, Served
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
+from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
@@ -160,6 +161,7 @@ def opened(
             completers=() if completers is None else completers.others,
             grading=grader is not None,
         )
+        Prices.of(job.config).require((models.initial, *models.judges))
         if names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
     except EngineError as error:
@@ -293,6 +295,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     if checkpoint.parent_id is None:
         return run.models.initial
     return Served(
+        name=run.models.initial.name,
         identity=checkpoint.checkpoint_id,
         location=str(run.store.folder / checkpoint.path),
         engine=run.config.policy.engine,

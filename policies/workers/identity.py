@@ -47,13 +47,29 @@ def model_digest(model: str, config: EngineConfig) -> str:
     """
     if config.kind == "scripted":
         return digest(["scripted", config.script])
-    if is_url(model) or config.kind == "openai":
-        from ..endpoint.endpoint import addresses, api_key, probe
-
-        name = config.model_name or probe(addresses(model, config)[0], api_key(config))
-        return digest(["endpoint", name])
+    name = served_name(model, config)
+    if name is not None:
+        return endpoint_digest(name)
     check_context(Path(model), config)
     return folder_digest(Path(model))
+
+
+def served_name(model: str, config: EngineConfig) -> str | None:
+    """Return the name under which an endpoint serves a model; None for one that runs here.
+
+    Raises:
+        EngineError: for an endpoint that does not answer.
+    """
+    if config.kind != "openai" and (config.kind == "scripted" or not is_url(model)):
+        return None
+    from ..endpoint.endpoint import addresses, api_key, probe
+
+    return config.model_name or probe(addresses(model, config)[0], api_key(config))
+
+
+def endpoint_digest(name: str) -> str:
+    """Return the identity of the model that endpoints serve under a name."""
+    return digest(["endpoint", name])
 
 
 def scorer_digest(model: str) -> str:

@@ -43,8 +43,8 @@ def beside_digests(folder: Path) -> dict[str, str]:
         DamagedError: if a file is missing or altered.
     """
     with closing(Reader(folder)) as journal:
-        found = {measured_beside(state.stage) for state in journal.stages()}
-        return {benchmark: _digest(journal, benchmark) for benchmark in sorted(found - {None})}
+        found = {measured_beside(state.stage) or "" for state in journal.stages()}
+        return {name: _digest(journal, name) for name in sorted(found) if name}
 
 
 def _digest(journal: Reader, benchmark: str | None) -> str:

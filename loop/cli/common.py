@@ -1,5 +1,6 @@
 """What all commands share: exit codes, options, and error messages."""
 
+import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -12,6 +13,7 @@ from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
 
 DEFAULT_LAKE = Path("lake")
+UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class Exit(IntEnum):
@@ -97,8 +99,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
-    from ...stores.inspection import DamagedJournalError
     from ...stores.journal import FencedError
+    from ...stores.journal_pages import DamagedJournalError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
@@ -151,6 +153,9 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
         ),
     ):
         return Exit.FAULT, f"error: {error}"
+    if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is not None:
+        told = f"error: {error.filename} cannot be written or read here: {error.strerror}"
+        return Exit.BAD_INPUT, told
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said

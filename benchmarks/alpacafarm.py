@@ -59,7 +59,7 @@ def run(prefix: str, variants: str, arguments: argparse.Namespace, *settings: st
     options = ["--variants", variants, "--run", prefix, "--lake", str(arguments.lake)]
     options += ["--seed", str(arguments.seed), "--seeds", str(arguments.seeds)]
     options += [word for pair in (*arguments.set, *settings) for word in ("--set", pair)]
-    command = [sys.executable, "-m", "lpfloop", "run", *options]
+    command = [sys.executable, "-P", "-m", "lpfloop", "run", *options]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
@@ -180,7 +180,7 @@ def main() -> None:
     print()
     drawn = list(panels(arguments))
     if arguments.plots is not None:
-        write_plot(arguments.plots / "over-optimisation.svg", drawn)
+        write_plot(arguments.plots / "over-optimisation.svg", drawn, force=True)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,6 @@ def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> l
         data=(folder / "prompts.parquet",),
         output=folder / "work",
         seed=0,
-        checkpoint_steps=args.steps + 1,
         settings=PPOTraining(
             rollouts=args.rollouts,
             batch_size=args.batch,

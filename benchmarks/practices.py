@@ -44,7 +44,7 @@ def main() -> None:
     for table in report.tables:
         print(f"\n{table.markdown()}")
     if arguments.plots is not None and report.panels:
-        write_plot(arguments.plots / f"practice-{arguments.study}.svg", report.panels)
+        write_plot(arguments.plots / f"practice-{arguments.study}.svg", report.panels, force=True)
 
 
 if __name__ == "__main__":

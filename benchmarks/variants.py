@@ -22,7 +22,7 @@ Results = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 def run(variant: str, seed: int, arguments: argparse.Namespace) -> list[dict[str, float]]:
     """Run one variant under one seed; return each iteration's metrics, most in percent."""
     name = f"{variant}-seed{seed}"
-    lpfloop = [sys.executable, "-m", "lpfloop"]
+    lpfloop = [sys.executable, "-P", "-m", "lpfloop"]
     lake = ["--lake", str(arguments.lake)]
     options = ["--variant", variant, "--seed", str(seed), "--run", name]
     options += ["--iterations", str(arguments.iterations)]

@@ -27,9 +27,11 @@ from .read import (
 )
 from .recipes import Recipe
 from .schema import ConfigError, RunConfig
+from .section import API_KEY
 from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
+    "UNSAID",
     "ConfigField",
     "Override",
     "fields",
@@ -43,8 +45,9 @@ __all__ = [
 ]
 
 DEFAULT_CONFIG = "tiny"
+UNSAID = {"guard": False}
+"""What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
-API_KEY = "LPFLOOP_API_KEY"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
 
@@ -254,7 +257,7 @@ def stored_config(
     Raises:
         ConfigError: as `load_config`.
     """
-    stored = dict(values)
+    stored = {**UNSAID, **values}
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)

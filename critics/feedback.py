@@ -14,6 +14,7 @@ from ..configs.schema import ConfigError, CriticConfig
 from ..stores.keys import Json, digest
 from ..stores.records import Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
+from .guard import BARE, GuardKey
 from .judge import Question, user_message
 from .rating_dictionary import AspectRatings, RatedAspects
 from .templating import TemplateSets, render
@@ -80,18 +81,25 @@ class FeedbackCritic:
         """What of it must not change while a run goes on."""
         return {"templates": self.digest}
 
-    def ask(self, prompt: Prompt, answer: str) -> Question[AspectRatings]:
+    def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[AspectRatings]:
         """Return what to ask about `answer`."""
-        values = {"instruction": prompt.instruction, "answer": answer}
+        texts = {"instruction": prompt.instruction, "answer": answer}
         fixed = self.task_aspects.get(prompt.task)
         shown = tuple(aspect for aspect in self.aspects if fixed in (None, aspect.name))
-        values["aspects"] = render_aspects(shown)
+        values = {"aspects": render_aspects(shown)}
         template = "critique_general"
         if fixed is not None:
-            values |= {"aspect": fixed, "reference": prompt.reference or ""}
-            template = "critique_reference" if self.shows_reference(prompt) else "critique_single"
-        messages = user_message(render(self.templates[template], values))
-        return Question(messages=messages, expected=self.expected(prompt))
+            values["aspect"] = fixed
+            template = "critique_single"
+        if self.shows_reference(prompt):
+            texts["reference"] = prompt.reference or ""
+            template = "critique_reference"
+        text, judged = self.templates[template], tuple(texts.values())
+        guard = key.over(judged, [text])
+        values |= {name: guard.shown(value) for name, value in texts.items()}
+        messages = user_message(render(text, values))
+        question = Question(messages=messages, expected=self.expected(prompt), judged=judged)
+        return question.guarded(guard)
 
     def shows_reference(self, prompt: Prompt) -> bool:
         """Whether questions about answers to `prompt` show its reference."""

@@ -3,15 +3,20 @@
 A judge poses a `Question`: messages, and what is expected of the reply. A reply is read into one
 `Reading` for each subject of the question. What cannot be read is never a value: the status is the
 reason. No judge knows an engine; asking, retrying and storing stay in the loop.
+
+The reply to a guarded question (`guard`) counts below the line with its mark alone. What is
+`Expected` has the rules for what counts there, or in the whole reply to a bare question.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
 from ..stores.records import SCORED, FinishReason, Message
+from .guard import Guard, parted
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
@@ -29,8 +34,23 @@ REFUSALS = (
     "i am unable",
     "i won't",
     "i will not",
+    "i refuse",
+    "i decline",
+    "i must refuse",
+    "i must decline",
     "as an ai",
 )
+_REFUSED = re.compile(
+    r"\b(?:can't|cannot|can not|won't|will not|unable to|not able to|not comfortable|refuse to|"
+    r"decline to|don't|do not|must not)\b[^.!?\n{]{0,30}?\b(?:rat(?:e|ing)|scor(?:e|ing)|"
+    r"judg(?:e|ing)(?! whether)|evaluat(?:e|ing)|assess|grade|compare|choose|decide|give|provide|"
+    r"comply|help(?! but)|assist|continue|engage)\b"
+    r"(?! (?:it |this |the answer )?(?:a |an |any )?(?:more|higher|full|better|top|perfect|lower))"
+)
+"""A refusal to judge: who cannot find a fault, or give more than this, does not refuse."""
+_SENTENCE_END = re.compile(r"[.!?\n{]")
+OPENING = 400
+"""Characters in which a refusal is looked for."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -56,7 +76,9 @@ class Status(StrEnum):
     REFUSAL = "refusal"
     """The reply holds nothing that was asked for and opens as refusals do."""
     ECHO = "echo"
-    """The reply repeats the question."""
+    """The reply repeats the question, or its verdict stands in a text that is judged."""
+    UNMARKED = "unmarked"
+    """The question was guarded, and the reply lacks the line below which a verdict counts."""
     MISSING = "missing"
     """The reply makes no statement on this subject."""
     MALFORMED = "malformed"
@@ -66,7 +88,9 @@ class Status(StrEnum):
     NO_DICTIONARY = "no_dictionary"
     """The reply has no dictionary of ratings."""
     QUOTED = "quoted"
-    """The last dictionary stands inside a sentence: text follows it on its line."""
+    """The statement stands inside a sentence, or is said to be somebody else's."""
+    NEGATED = "negated"
+    """The statement is what the judge says that it does not state."""
     DUPLICATE_KEYS = "duplicate_keys"
     """An aspect is rated twice."""
     WRONG_KEYS = "wrong_keys"
@@ -80,7 +104,7 @@ class Status(StrEnum):
     NO_CHOICE = "no_choice"
     """The statement prefers neither, which was not offered."""
     CONTRADICTORY = "contradictory"
-    """There are several statements on this pair, and they differ."""
+    """There are several statements on this subject, or several marks, and they differ."""
     DUPLICATE = "duplicate"
     """Something stands there twice: a completion's block, a field of it, the overall score."""
     WRONG_NUMBERS = "wrong_numbers"
@@ -115,6 +139,21 @@ class UnreadError(ValueError):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeardReply:
+    """A reply to be read: the verdict counts in `text`, below the mark if the question has one.
+
+    `before` is what was said ahead of the mark, `judged` the texts that were shown, as they are;
+    `cut` says that the reply ended at the token limit.
+    """
+
+    text: str
+    before: str = ""
+    judged: tuple[str, ...] = ()
+    marked: bool = False
+    cut: bool = False
+
+
 class Expected(ABC, Generic[T]):
     """What a reply must hold, and in which form."""
 
@@ -123,12 +162,17 @@ class Expected(ABC, Generic[T]):
     """Whether a reply that ended at the token limit counts as far as it goes."""
 
     @property
+    def place(self) -> str:
+        """Where the line with the mark goes: ahead of all, unless reasons come first."""
+        return "Begin your reply with the line {mark} by itself."
+
+    @property
     @abstractmethod
     def nothing(self) -> Sequence[T]:
         """The value of each subject where nothing can be read."""
 
     @abstractmethod
-    def read(self, text: str, *, cut: bool) -> Sequence[Reading[T]]:
+    def read(self, reply: HeardReply) -> Sequence[Reading[T]]:
         """Read a reply that is neither empty nor too long, nor an echo.
 
         Raises:
@@ -140,30 +184,54 @@ class Expected(ABC, Generic[T]):
 class Question(Generic[T]):
     """What to send to a judge, and what its reply must hold.
 
-    A reply that repeats one of `own_lines` is an echo.
+    A reply that repeats one of `own_lines` is an echo. `judged` are the texts that are shown, whose
+    verdicts are none of the judge's. With a `mark`, what stands below that line counts.
     """
 
     messages: tuple[Message, ...]
     expected: Expected[T]
     own_lines: frozenset[str] = frozenset()
+    judged: tuple[str, ...] = ()
+    mark: str | None = None
+
+    def guarded(self, guard: Guard, *, short: bool = False) -> "Question[T]":
+        """Return the question under a guard; replies of a few tokens, `short`, have no mark."""
+        place = None if short else self.expected.place
+        messages = guard.told(self.messages, place)
+        return replace(self, messages=messages, mark=None if short else guard.mark)
 
     def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
         """Read a reply: one reading for each subject, in their order."""
-        return read_reply(text, finish_reason, self.expected, self.own_lines)
+        try:
+            _require_readable(text, finish_reason, self.expected)
+            return list(self.expected.read(self._heard(text, cut=finish_reason == "length")))
+        except UnreadError as error:
+            return unread(error.status, self.expected)
 
+    def _heard(self, text: str, *, cut: bool) -> HeardReply:
+        """Return what of a reply counts, with what was said ahead of it.
 
-def read_reply(
-    text: str,
-    finish_reason: FinishReason,
-    expected: Expected[T],
-    own_lines: frozenset[str] = frozenset(),
-) -> list[Reading[T]]:
-    """Read what a reply says of each subject, or the reason why it says nothing."""
-    try:
-        _require_readable(text, finish_reason, expected, own_lines)
-        return list(expected.read(text, cut=finish_reason == "length"))
-    except UnreadError as error:
-        return unread(error.status, expected)
+        Raises:
+            UnreadError: if the judge refuses or repeats, or the mark is missing or there twice.
+        """
+        before, below = self._parted(text, cut=cut)
+        if refuses(text):
+            raise UnreadError(Status.REFUSAL)
+        if any(len(line) >= ECHO_LENGTH for line in self.own_lines & lines_of(below)):
+            raise UnreadError(Status.ECHO)
+        marked = self.mark is not None
+        return HeardReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
+
+    def _parted(self, text: str, *, cut: bool) -> tuple[str, str]:
+        """Return what stands ahead of the mark, and what counts."""
+        if self.mark is None:
+            return "", text
+        before, *below = parted(text, self.mark)
+        if not below:
+            raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
+        if len(below) > 1:
+            raise UnreadError(Status.CONTRADICTORY)
+        return before, below[0]
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
@@ -173,8 +241,17 @@ def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
 
 def absent(text: str, otherwise: Status) -> Status:
     """Return why a reply has nothing of what was asked for: it is a refusal, or `otherwise`."""
-    opening = text.lstrip().lower().replace("\u2019", "'")
-    return Status.REFUSAL if opening.startswith(REFUSALS) else otherwise
+    return Status.REFUSAL if _opening(text).startswith(REFUSALS) else otherwise
+
+
+def refuses(text: str) -> bool:
+    """Whether a reply opens with a refusal to judge, whatever follows."""
+    sentence = _SENTENCE_END.split(_opening(text), maxsplit=1)[0]
+    return sentence.startswith(REFUSALS) and _REFUSED.search(sentence) is not None
+
+
+def _opening(text: str) -> str:
+    return text.lstrip()[:OPENING].lower().replace("\u2019", "'")
 
 
 def lines_of(text: str) -> frozenset[str]:
@@ -187,9 +264,7 @@ def user_message(text: str) -> tuple[Message, ...]:
     return (Message(role="user", content=text),)
 
 
-def _require_readable(
-    text: str, finish_reason: FinishReason, expected: Expected[T], own_lines: frozenset[str]
-) -> None:
+def _require_readable(text: str, finish_reason: FinishReason, expected: Expected[T]) -> None:
     """Refuse a reply in which nothing is to be looked for."""
     cut = finish_reason == "length"
     if finish_reason == "overlong":
@@ -202,5 +277,3 @@ def _require_readable(
         raise UnreadError(Status.TOO_LONG)
     if not text.strip():
         raise UnreadError(Status.TRUNCATED if cut else Status.EMPTY)
-    if any(len(line) >= ECHO_LENGTH for line in own_lines & lines_of(text)):
-        raise UnreadError(Status.ECHO)

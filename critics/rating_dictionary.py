@@ -3,21 +3,24 @@
 What is read (RLRF, Section 3.1: the ratings stand in the last sentence of the critique): the last
 `{` of the reply must open a flat dictionary in Python's or JSON's notation, whose keys are exactly
 the expected aspects, once each, and whose values are the integers -1, 0 or 1. A line break may
-stand between its parts. Nothing but closing marks (`]`, backticks, `*`, `.`) may follow it on its
-line, so that a dictionary quoted inside a sentence is no verdict; further lines of prose are
-allowed, a further brace is not.
+stand between its parts. On its line nothing but whole sentences, marks or a label may stand before
+it, and nothing but closing marks (`]`, backticks, `*`, `.`) behind it; further lines of prose are
+allowed, a further brace is not. It is no verdict if another dictionary of the reply, or what the
+judge declares in words, says otherwise, if the words around it give it to somebody else
+(`quoting`), or if a judged text holds the same ratings.
 
 No pattern here ever goes back over what it has matched, so that reading takes linear time; nothing
 is evaluated.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from ..stores.records import SCORED, AspectRating, Rating
-from .judge import Expected, Reading, Status, UnreadError, absent
+from .judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from .quoting import begins_line, foreign, holds, plain, require_undisputed
 
 AspectRatings = tuple[AspectRating, ...]
 RATINGS: dict[str, Rating] = {"-1": -1, "0": 0, "1": 1}
@@ -47,26 +50,43 @@ class RatedAspects(Expected[AspectRatings]):
         return cls(names, len(names))
 
     @property
+    def place(self) -> str:
+        """Where the line with the mark goes: below the comments."""
+        return (
+            "Write first the comments that are asked for, and reason as you like. Then write the "
+            "line {mark} by itself, and below it the dictionary, and nothing else."
+        )
+
+    @property
     def nothing(self) -> tuple[AspectRatings]:
         """No rating of the aspects, as far as it is known before the reply which it must rate."""
         names = self.names if self.count == len(self.names) else ()
         return (tuple(AspectRating(name=name, rating=None, comment="") for name in names),)
 
-    def read(self, text: str, *, cut: bool) -> list[Reading[AspectRatings]]:  # noqa: ARG002 (never cut)
+    def read(self, reply: HeardReply) -> list[Reading[AspectRatings]]:
         """Read the ratings, in the reply's order.
 
         Raises:
             UnreadError: if there are none.
         """
-        body, entries = _last_dictionary(text)
+        text = reply.text
+        start, end = _last_dictionary(text)
+        entries = _entries(text, start, end)
         names = tuple(key[1:-1] for key, _ in entries)
-        if fault := self._fault(names, [value for _, value in entries]):
+        values = [value for _, value in entries]
+        if fault := self._fault(names, values):
             raise UnreadError(fault)
+        if _contradicted(text, dict(entries)):
+            raise UnreadError(Status.CONTRADICTORY)
+        if fault := foreign(text, start, end):
+            raise UnreadError(fault)
+        require_undisputed(text, {float(value) for value in values})
+        if holds(reply.judged, [f"{key}: {value}" for key, value in entries]):
+            raise UnreadError(Status.ECHO)
+        body = f"{reply.before}\n{text[:start]}"
         rated = (
             AspectRating(name=name, rating=RATINGS[value], comment=comment)
-            for name, (_, value), comment in zip(
-                names, entries, _comments(body, names), strict=True
-            )
+            for name, value, comment in zip(names, values, _comments(body, names), strict=True)
         )
         return [Reading(SCORED, tuple(rated))]
 
@@ -81,20 +101,36 @@ class RatedAspects(Expected[AspectRatings]):
         return None if set(values) <= RATINGS.keys() else Status.OUT_OF_RANGE
 
 
-def _last_dictionary(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return what stands before the last dictionary, and its entries as they are written.
-
-    A key keeps its escapes: no aspect's name holds a backslash, so it is none that is expected.
-    """
+def _last_dictionary(text: str) -> tuple[int, int]:
+    """Return where the last dictionary begins and ends."""
     start = text.rfind("{")
     if start < 0 or not _OPENING.match(text, start):
         raise UnreadError(absent(text, Status.NO_DICTIONARY))
     found = _DICTIONARY.match(text, start)
     if found is None or "}" in text[found.end() :]:
         raise UnreadError(Status.MALFORMED)
-    if text[found.end() :].partition("\n")[0].strip(CLOSING_MARKS):
+    behind = text[found.end() :].partition("\n")[0]
+    if behind.strip(CLOSING_MARKS) or not begins_line(text, start):
         raise UnreadError(Status.QUOTED)
-    return text[:start], _ENTRY.findall(text, start + 1, found.end())
+    return start, found.end()
+
+
+def _entries(text: str, start: int, end: int) -> list[tuple[str, str]]:
+    """Return the entries of a dictionary as they are written.
+
+    A key keeps its escapes: no aspect's name holds a backslash, so it is none that is expected.
+    """
+    return _ENTRY.findall(text, start + 1, end)
+
+
+def _contradicted(text: str, entries: Mapping[str, str]) -> bool:
+    """Whether another dictionary of the reply has another value for one of the keys."""
+    ratings = {plain(key): value for key, value in entries.items()}
+    return any(
+        plain(value) != ratings.get(plain(key), plain(value))
+        for found in _DICTIONARY.finditer(text)
+        for key, value in _entries(text, found.start(), found.end())
+    )
 
 
 def _comments(body: str, names: Sequence[str]) -> list[str]:

@@ -13,12 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..configs.schema import ConfigError
+from ..stores.chat_markers import WORD_JOINER
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
-WORD_JOINER = "\u2060"
-"""Invisible; between the bracket and the name of a tag it makes it a tag no more."""
-
 NONE = frozenset[str]()
 Shows = tuple[frozenset[str], frozenset[str]]
 """The placeholders that a template must have, and those that it may have besides."""

@@ -21,7 +21,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import transformers
@@ -57,8 +57,10 @@ from .trainers.trainer_checkpoints import (
     keep,
     newest_whole,
 )
-from .trainers.trainer_faults import FAULT, TrainingError
+from .trainers.trainer_faults import FAULT, TrainingError, halted
+from .trainers.trainer_history import told_of_steps, write_history
 from .trainers.trainer_job import ONLINE, TrainJob, read_job
+from .trainers.trainer_orders import Pace, Turn
 from .trainers.trainer_process import alone
 from .trainers.trainer_steps import append_row
 from .trainers.trl_trainer import make_trainer
@@ -67,6 +69,8 @@ logger = logging.getLogger(__name__)
 
 TAIL = 10
 """Logged steps whose mean a result reports: one step of a few dozen pairs is noise."""
+
+TURNS = get_args(Turn)
 
 TOKENS = "num_tokens"
 """TRL's count of the tokens that it trained on."""
@@ -78,13 +82,16 @@ PREDECESSOR_S = 60.0
 class StepRecorder(TrainerCallback):
     """Records every step, requests and seals checkpoints, stops when a number is not finite.
 
-    `diverged` says which number was not finite at which step; None while all were.
+    `diverged` says which number was not finite at which step; None while all were. `ending` says
+    that the training was asked to end before its last step.
     """
 
     def __init__(self, job: TrainJob, identity: str, resumed_from: int) -> None:
         self.job = job
         self.identity = identity
         self.diverged: str | None = None
+        self.ending = False
+        self.pace = Pace(job.output)
         self.tokens_before = 0.0
         self.append({"event": "start", "resumed_from": resumed_from, "pid": os.getpid()})
 
@@ -97,6 +104,7 @@ class StepRecorder(TrainerCallback):
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
         """Note the tokens trained on before a resume: TRL starts to count at 0 again."""
+        self.pace.saved()
         if state.log_history:
             self.tokens_before = state.log_history[-1].get(TOKENS, 0.0)
 
@@ -125,25 +133,37 @@ class StepRecorder(TrainerCallback):
                 control.should_save = False
 
     def on_step_end(
-        self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Request a checkpoint at the interval; after the last step the model itself is saved."""
-        if (
-            state.global_step % self.job.checkpoint_steps == 0
-            and state.global_step < state.max_steps
-        ):
+        """Request a checkpoint when one is due; after the last step the model itself is saved."""
+        turn = agreed(self.pace, args.device)
+        if state.global_step < state.max_steps and turn != "go on":
             control.should_save = True
+            self.ending = turn == "end"
 
     def on_save(
-        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
+        self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Seal the checkpoint that all processes have finished writing, then remove old ones."""
+        # Not before: the checkpoint keeps what control says, and whoever resumes is to go on.
+        control.should_training_stop = control.should_training_stop or self.ending
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         if is_main():
             checkpoints = self.job.folder("checkpoints")
             checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
             keep(checkpoint, self.identity, processes=self.job.processes)
+        self.pace.saved()
+
+
+def agreed(pace: Pace, device: torch.device) -> Turn:
+    """Return what to do after a step, the same in all processes: the first one decides."""
+    if not torch.distributed.is_initialized():
+        return pace.turn()
+    turn = TURNS.index(pace.turn()) if is_main() else 0
+    told = torch.tensor(turn, device=device)
+    torch.distributed.broadcast(told, src=0)
+    return TURNS[int(told)]
 
 
 def is_main() -> bool:
@@ -165,10 +185,10 @@ def run(job: TrainJob, identity: str) -> None:
     if not is_main():
         return
     release_memory()
-    check_weights(job)
+    check_weights(job, trained)
     write_canary(job.output, [] if job.method == "reward" else measure_canary(job))
     if job.method == "reward":
-        trained = replace(trained, metrics=trained.metrics | measured_scores(job))
+        trained = replace(trained, metrics=trained.metrics | measured_scores(job, trained.history))
     reach("trainer.result")
     write_result(job, identity, trained)
 
@@ -201,6 +221,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
         metrics=final_means(trainer.state),
+        history=told_of_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -210,6 +231,8 @@ def refuse_unfinished(trainer: Trainer, journal: StepRecorder) -> None:
     state = trainer.state
     if journal.diverged is not None:
         raise TrainingError("diverged", journal.diverged)
+    if journal.ending:
+        raise halted(journal.job)
     if state.global_step < state.max_steps:
         message = f"training stopped after step {state.global_step} of {state.max_steps}"
         raise TrainingError("incomplete", message)
@@ -233,6 +256,7 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         "seconds": trained.seconds,
         "files": describe_files(job.folder("model")),
         "canary": file_sha256(job.folder(CANARY)),
+        "history": file_sha256(write_history(job.output, trained.history)),
     }
     write_file(job.folder(RESULT), json.dumps(result, indent=1).encode())
     shutil.rmtree(job.folder("cache"), ignore_errors=True)

@@ -102,15 +102,19 @@ class Bucket:
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
+        return {name: size for name, (size, _) in self.listed(below).items()}
+
+    def listed(self, below: str) -> dict[str, tuple[int, int]]:
+        """Return size and time of change (ns) of each object below `below`."""
         place = f"{self._root}/{below}".rstrip("/")
 
-        def look() -> dict[str, int]:
+        def look() -> dict[str, tuple[int, int]]:
             selector = pafs.FileSelector(place, recursive=True, allow_not_found=True)
             files = self._files()
             found = [*files.get_file_info([place]), *files.get_file_info(selector)]
             # Some tools mark an empty folder by an object whose name ends in a slash.
             return {
-                info.path.removeprefix(f"{self._root}/"): info.size
+                info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime_ns)
                 for info in sorted(found, key=lambda info: info.path)
                 if info.is_file and not info.path.endswith("/")
             }

@@ -7,6 +7,7 @@ not at all, and never changes. It belongs to no unit: the run's journal and dige
 it, so it can be made while a daemon writes, and deleted at any time.
 """
 
+import hashlib
 import json
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,10 +29,19 @@ from .durable import (
 from .keys import Json, digest
 from .lock import acquire, release
 from .schemas import ROW_TYPES, SCHEMAS, Batch, to_table
-from .sealed import MANIFEST, check_folder, file_sha256
+from .sealed import (
+    MANIFEST,
+    DamagedError,
+    check_folder,
+    file_sha256,
+    files_below,
+    read_file,
+)
+from .verified import on_disk, scan
 
 DERIVED = "derived"
 LINEAGE = "lineage.json"
+ROWS = ".parquet"
 ROWS_A_GROUP = 2048
 """Small, as rows hold whole conversations: reading one prompt's rows reads little else."""
 
@@ -42,10 +52,14 @@ class DerivedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A published derived table: its tables, and the lineage that says how they were made."""
+    """A published derived table: its tables, and the lineage that says how they were made.
+
+    `hashes` are those of its files, by name.
+    """
 
     folder: Path
     lineage: Mapping[str, Any]
+    hashes: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -55,13 +69,12 @@ class Derived:
     @property
     def tables(self) -> list[str]:
         """The names of its tables, sorted."""
-        return sorted(path.stem for path in self.folder.glob("*.parquet"))
+        return sorted(name.removesuffix(ROWS) for name in self.hashes if name.endswith(ROWS))
 
     @property
     def identity(self) -> str:
         """The hash of all its rows, independent of when they were made."""
-        entries = json.loads((self.folder / MANIFEST).read_bytes())
-        return digest([[e["name"], e["sha256"]] for e in entries if e["name"] != LINEAGE])
+        return digest([[n, sha256] for n, sha256 in self.hashes.items() if n != LINEAGE])
 
     def path(self, table: str) -> Path:
         """Return the file of a table.
@@ -72,11 +85,17 @@ class Derived:
         if table not in self.tables:
             has = ", ".join(self.tables)
             raise DerivedError(f"derived table {self.name} holds no {table}; it holds {has}")
-        return self.folder / f"{table}.parquet"
+        return self.folder / f"{table}{ROWS}"
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """Return the rows of a table."""
-        return pl.scan_parquet(self.path(table))
+        """Return the rows of a table, once its file is verified.
+
+        Raises:
+            DamagedError: if it was altered.
+        """
+        path = self.path(table)
+        with _told(self.folder):
+            return scan([on_disk(path, self.hashes[path.name])])
 
     def check(self) -> None:
         """Prove that every byte is as it was published.
@@ -84,7 +103,8 @@ class Derived:
         Raises:
             DamagedError: naming the first file that is not.
         """
-        check_folder(self.folder, file_sha256(self.folder / MANIFEST))
+        with _told(self.folder):
+            check_folder(self.folder, file_sha256(self.folder / MANIFEST))
 
 
 def derived_names(run: Path) -> list[str]:
@@ -99,13 +119,46 @@ def open_derived(run: Path, name: str) -> Derived:
 
     Raises:
         DerivedError: if it does not exist, naming those that do.
+        DamagedError: if its manifest or lineage was altered.
     """
     names = derived_names(run)
     if name not in names:
         known = ", ".join(names) or "none; `lpfloop rederive` makes one"
         raise DerivedError(f"run {run.name} has no derived table {name!r}; it has {known}")
     folder = run / DERIVED / name
-    return Derived(folder=folder, lineage=json.loads((folder / LINEAGE).read_bytes()))
+    with _told(folder):
+        hashes = _hashes(folder)
+        lineage = read_file(folder / LINEAGE)
+        if hashlib.sha256(lineage).hexdigest() != hashes[LINEAGE]:
+            raise DamagedError(f"{folder / LINEAGE} was altered")
+    return Derived(folder=folder, lineage=json.loads(lineage), hashes=hashes)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of each file of a derived table, by name, as its manifest has them.
+
+    Raises:
+        DamagedError: if the manifest names other files than there are.
+    """
+    try:
+        entries = json.loads(read_file(folder / MANIFEST))
+        hashes = {str(entry["name"]): str(entry["sha256"]) for entry in entries}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{folder / MANIFEST} was altered") from error
+    if set(hashes) != {name for name, _ in files_below(folder)}:
+        raise DamagedError(f"{folder / MANIFEST} was altered, or files were added or removed")
+    return hashes
+
+
+@contextmanager
+def _told(folder: Path) -> Generator[None]:
+    """Add to the message on damage what to do: nothing else depends on a derived table."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error}; remove {folder} and make it again: `lpfloop rederive`, `lpfloop reparse`"
+        ) from error
 
 
 def scan_derived(run: Path, name: str, table: str) -> pl.LazyFrame:
@@ -129,7 +182,7 @@ class Draft:
         """Add rows to a table; its file is created with the first of them."""
         if table not in self._writers:
             self._writers[table] = pq.ParquetWriter(
-                self.folder / f"{table}.parquet",
+                self.folder / f"{table}{ROWS}",
                 SCHEMAS[table],
                 compression="zstd",
                 write_page_checksum=True,

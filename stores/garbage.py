@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .canaries import CANARIES
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CANARIES, CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
+from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
 from .lock import unread
 from .objects import Objects, objects_of
-from .packs import MODELS, file_path, trained
+from .packs import MODELS, file_path, remedied, trained
 from .sealed import size_of
 
 UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
@@ -76,7 +77,8 @@ def _models(journal: Reader, table: str) -> list[str]:
     """Return the ids of the models of a table that were trained here, oldest first."""
     ids = list[str]()
     for part in journal.parts(table=table):
-        ids += trained(journal.folder, part)[MODELS[table]].to_list()
+        with remedied(journal.folder):
+            ids += trained(journal.folder, part)[MODELS[table]].to_list()
     return ids
 
 

@@ -39,3 +39,8 @@ def row_id(prefix: str, value: Json) -> str:
 def derive_seed(root: int, *parts: Json) -> int:
     """Return a seed in [0, 2**53) that depends on the run's root seed and on `parts` alone."""
     return int(digest([root, *parts])[:16], 16) >> (64 - SEED_BITS)
+
+
+def derive_secret(root: int, *parts: Json) -> str:
+    """Return a key (hex, 256 bits) for keyed hashes, from the run's root seed and `parts` alone."""
+    return digest(["secret", root, *parts])

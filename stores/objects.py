@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import polars as pl
 import pyarrow as pa
 
-from . import durable, sealed, sealing
+from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import BucketError
 from .in_bucket import InBucket
+from .pack_hashes import Some
 from .sealed import DamagedError, PartFile
 
 
@@ -52,6 +53,14 @@ class Objects(Protocol):
 
         Raises:
             DamagedError: if the file is missing or altered.
+        """
+        ...
+
+    def sha256(self, path: Path) -> str:
+        """Hash a published file.
+
+        Raises:
+            DamagedError: if it is missing.
         """
         ...
 
@@ -111,8 +120,22 @@ class Objects(Protocol):
         """Put a damaged file or folder, if it is there, into `folder`."""
         ...
 
-    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
-        """Return the rows of sealed tables, one after another; options are `scan_parquet`'s."""
+    def verify(self, paths: Sequence[Path]) -> None:
+        """Prove that sealed tables are unaltered; what this process hashed before is not read.
+
+        Raises:
+            DamagedError: naming the first that is missing or altered.
+        """
+        ...
+
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
+        """Return the rows of sealed tables, one after another, once they are verified.
+
+        With `some`, only that may be read, and no more is verified. Options are `scan_parquet`'s.
+
+        Raises:
+            DamagedError: naming the first that is missing or altered.
+        """
         ...
 
 
@@ -141,6 +164,10 @@ class OnDisk:
     def check_part(self, path: Path) -> None:
         """Hash a sealed table."""
         sealed.check_part(path)
+
+    def sha256(self, path: Path) -> str:
+        """Hash a file."""
+        return sealed.file_sha256(path)
 
     def check_folder(self, path: Path) -> None:
         """Hash every file of a folder."""
@@ -197,9 +224,16 @@ class OnDisk:
         if path.exists():
             durable.quarantine(path, folder)
 
-    def scan(self, paths: list[Path], **options: Any) -> pl.LazyFrame:
+    def verify(self, paths: Sequence[Path]) -> None:
+        """Hash files that are new to this process."""
+        verified.verify([verified.on_disk(path, path.stem) for path in paths])
+
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files."""
-        return pl.scan_parquet(paths, **options)
+        if some is None:
+            return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
+        verified.verify_some(paths, some)
+        return verified.trust(list(map(str, paths)), **options)
 
 
 def require_unused(folder: Path) -> None:

@@ -2,12 +2,14 @@
 """Files and folders that the user asked for: whole under their name, or absent.
 
 They lie outside the lake and can be made again, so they are written as a draft and moved into place
-at the end; what is there already stays until then.
+at the end; what is there already stays until then. Like the lake, they are readable by their owner
+alone. What they may replace is decided by `targets.py`.
 """
 
 import csv
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Generator, Mapping
@@ -19,13 +21,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .durable import TEMPORARY, sync_folder
+from .targets import MARK, TargetError, file_target, folder_target, marked, require_replaceable
 
 Record = Mapping[str, Any]
 ROW_GROUP = 20_000
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
-
-class TargetError(ValueError):
-    """A target that cannot be written to, or that exists already."""
+FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # noqa: RUF001
+"""How a text begins that a spreadsheet would run as a formula; a text that is a number is none."""
+NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+GUARD = "'"
+"""Before such a text it tells spreadsheets that it is text."""
 
 
 class Sink(Protocol):
@@ -44,33 +50,62 @@ class Sink(Protocol):
 def output_folder(target: Path, *, force: bool) -> Generator[Path]:
     """Yield a draft folder that becomes `target` if the body succeeds, and is removed if not.
 
+    With `force` it replaces an earlier one, if nothing else lies in that.
+
     Raises:
-        TargetError: if the target is there and not `force`, or cannot be made.
+        TargetError: if the target is there and may not be replaced, or cannot be made.
     """
-    if target.exists() and not (force and target.is_dir()):
-        remedy = "choose another --output" if force else "choose another --output, or add --force"
-        raise TargetError(f"{target} is there already: {remedy}")
-    draft = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{target.name}"
-    try:
-        draft.mkdir(parents=True)
-    except OSError as error:
-        raise TargetError(f"{target} cannot be made: {error.strerror}") from error
+    with _as_sentence(target, "made"):
+        place = folder_target(target, force=force)
+        draft = _draft_of(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir(mode=PRIVATE_FOLDER)
     try:
         yield draft
-        _place(draft, target)
+        _seal(draft)
+        with _as_sentence(target, "made"):
+            _place(draft, place, target, force=force)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _place(draft: Path, target: Path) -> None:
+def _draft_of(place: Path) -> Path:
+    return place.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{place.name}"
+
+
+@contextmanager
+def _as_sentence(target: Path, done: str) -> Generator[None]:
+    """Turn what the file system refuses into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(f"{target} cannot be {done}: {error.strerror}") from error
+
+
+def _seal(draft: Path) -> None:
+    """Write the mark of a draft, and make all of it durable and private."""
+    files = [path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file()]
+    put_text(draft / MARK, marked(files))
     for path in draft.rglob("*"):
+        path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
         if path.is_file():
             _sync(path)
+
+
+def _place(draft: Path, place: Path, target: Path, *, force: bool) -> None:
     old = draft.with_name(f"{draft.name}.old")
-    if target.exists():
-        target.rename(old)
-    draft.rename(target)
-    sync_folder(target.parent)
+    if force and place.is_dir():
+        place.rename(old)
+    try:
+        if old.exists():
+            # Nobody finds it under this name, so what is in it now stays all that is in it.
+            require_replaceable(old, target)
+        draft.rename(place)
+    except BaseException:
+        if os.path.lexists(old):
+            old.rename(place)
+        raise
+    sync_folder(place.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -79,21 +114,23 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def output_file(target: Path, data: bytes) -> None:
+def output_file(target: Path, data: bytes, *, force: bool) -> None:
     """Write a file whole under its name, or leave what is there.
 
     Raises:
-        TargetError: if it cannot be written.
+        TargetError: if it cannot be written, or is there already and not `force`.
     """
-    draft = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{target.name}"
-    try:
-        draft.write_bytes(data)
-        _sync(draft)
-        draft.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise TargetError(f"{target} cannot be written: {error.strerror}") from error
+    with _as_sentence(target, "written"):
+        place = file_target(target, force=force)
+        draft = _draft_of(place)
+        try:
+            draft.touch(PRIVATE_FILE, exist_ok=False)
+            draft.write_bytes(data)
+            _sync(draft)
+            draft.replace(file_target(target, force=force))
+        finally:
+            with suppress(OSError):
+                draft.unlink()
 
 
 def put_text(path: Path, text: str) -> None:
@@ -170,4 +207,10 @@ SINKS = {".jsonl": JsonLines, ".csv": Csv, ".parquet": Parquet}
 
 
 def _cell(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    match value:
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False)
+        case str() if re.search(FORMULA, value) and not re.search(NUMBER, value):
+            return GUARD + value
+        case _:
+            return value

@@ -331,7 +331,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """A number about one step of an online method, such as `loss/policy` or `kl`."""
+    """A number about one step of a training, such as `loss`, `rewards/margins` or `kl`."""
 
     iteration: int
     method: str

@@ -25,6 +25,9 @@ from (
 """
 """The view `ratings`. It does not read the critiques' texts; the join is on few prompts."""
 
+RATED = frozenset({"critiques", "prompts"})
+"""The tables that `ratings` reads."""
+
 _UNITS = {
     "key": pl.String(),
     "iteration": pl.Int64(),
@@ -40,8 +43,8 @@ _EVENTS = {"time": pl.Datetime("ms"), "kind": pl.String(), "detail": pl.String()
 def journal_tables(journal: Reader) -> Mapping[str, pl.LazyFrame]:
     """Return the tables that a run's journal holds; times are UTC."""
     return {
-        "units": _when_asked(_UNITS, lambda: _units(journal)),
-        "events": _when_asked(_EVENTS, lambda: _events(journal)),
+        "units": when_asked(_UNITS, lambda: _frame(_units(journal), _UNITS)),
+        "events": when_asked(_EVENTS, lambda: _frame(_events(journal), _EVENTS)),
     }
 
 
@@ -53,15 +56,17 @@ def _events(journal: Reader) -> Sequence[Sequence[Any]]:
     return [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
 
 
-def _when_asked(
-    schema: Mapping[str, pl.DataType], rows: Callable[[], Sequence[Sequence[Any]]]
-) -> pl.LazyFrame:
-    """Return a lazy frame whose rows are read anew at each scan."""
+def _frame(rows: Sequence[Sequence[Any]], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    return pl.DataFrame(rows, schema=dict(schema), orient="row").lazy()
+
+
+def when_asked(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+    """Return a lazy frame that asks for its rows anew at each scan, and not before."""
 
     def scan(
         columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
-        frame = pl.DataFrame(rows(), schema=dict(schema), orient="row").lazy()
+        frame = rows()
         if wanted is not None:
             frame = frame.filter(wanted)
         frame = frame.select(columns or pl.all())

@@ -118,5 +118,5 @@ class Arms:
             words += ["--set", setting]
         begun = (options.lake / "runs" / name).exists()
         words += ["--fork", fork] if fork is not None and not begun else []
-        command = [sys.executable, "-m", "lpfloop", "run", *words]
+        command = [sys.executable, "-P", "-m", "lpfloop", "run", *words]
         subprocess.run(command, check=True, stdout=sys.stderr)

@@ -53,7 +53,7 @@ def _passed(options: Options, source: Path, run: str) -> Path:
 
 
 def _lpfloop(options: Options, *words: str) -> None:
-    command = [sys.executable, "-m", "lpfloop", *words, "--lake", str(options.lake)]
+    command = [sys.executable, "-P", "-m", "lpfloop", *words, "--lake", str(options.lake)]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 

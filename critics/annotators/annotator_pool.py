@@ -29,6 +29,8 @@ from .pair_verdicts import MOST_PAIRS, ReplyForm
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
+FEW_TOKENS = 5
+"""Who may write fewer is to write the verdict alone, however much room there is."""
 PAIR_TEMPLATES = TemplateSets(
     folder=HERE / "templates",
     files={
@@ -84,6 +86,11 @@ class Annotator(Profile):
     def role(self) -> Role:
         """Which model it is made of."""
         return self.model
+
+    @property
+    def short(self) -> bool:
+        """Whether its replies are a few tokens, or biased ones: no room for a line ahead."""
+        return self.max_tokens < FEW_TOKENS or bool(self.logit_bias)
 
     @property
     def several(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...stores.records import Message, Order, Preferred
+from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, lines_of, user_message
 from ..templating import defused, render, tags
 from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
@@ -17,6 +18,8 @@ from .pair_verdicts import PairChoice, PairVerdicts, ReplyForm
 
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 RANKINGS: dict[Preferred, str] = {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"}
+UNGUARDED = Guard()
+"""The guard of worked examples: they come with the package."""
 TIE_OFFERED = " If neither is better, write tie in place of the number."
 TIE_RANKED = " If neither is better, write 1 = 2 in place of the list."
 
@@ -37,8 +40,13 @@ class Comparison:
     input: str | None = None
 
 
-def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[PairChoice]:
+def ask(
+    annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
+) -> Question[PairChoice]:
     """Return what to ask `annotator` about `comparisons`.
+
+    One whose replies are a few tokens cannot write the mark of a guard: its texts stand between
+    the tags all the same.
 
     Raises:
         ValueError: if there are none, more than its prompts hold, or two of one key.
@@ -50,7 +58,9 @@ def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[Pai
         raise ValueError("two comparisons have the same key")
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked(with_input=with_input)
-    pairs = [_pair(annotator, c, str(n)) for n, c in enumerate(comparisons, start=1)]
+    judged = tuple(text for comparison in comparisons for text in _texts(comparison).values())
+    guard = key.over(judged, annotator.templates.values())
+    pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
     tie = TIE_RANKED if annotator.form == "ranking" else TIE_OFFERED
     form = form_text(annotator.form, several=annotator.several)
     persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
@@ -71,7 +81,8 @@ def ask(annotator: Annotator, comparisons: Sequence[Comparison]) -> Question[Pai
         orders=tuple(comparison.order for comparison in comparisons),
     )
     own_lines = frozenset[str]().union(*(lines_of(message.content) for message in messages))
-    return Question(messages=messages, expected=expected, own_lines=own_lines)
+    question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
+    return question.guarded(guard, short=annotator.short)
 
 
 def reply_of(
@@ -96,14 +107,21 @@ def _number(word: str) -> int | str:
     return int(word) if word.isdigit() else word
 
 
-def _pair(annotator: Annotator, comparison: Comparison, number: str) -> str:
-    """Return one pair as the prompt shows it."""
+def _texts(comparison: Comparison) -> dict[str, str]:
+    """Return the texts of a comparison by their placeholders, in the order in which it is shown."""
     shown = (comparison.first, comparison.second)
     first, second = shown if comparison.order == "as_given" else shown[::-1]
     values = {"instruction": comparison.prompt, "first": first, "second": second}
-    values |= {"input": comparison.input} if comparison.input else {}
+    return values | ({"input": comparison.input} if comparison.input else {})
+
+
+def _pair(
+    annotator: Annotator, comparison: Comparison, number: str, guard: Guard = UNGUARDED
+) -> str:
+    """Return one pair as the prompt shows it."""
     names = tags(*annotator.templates.values())
-    safe = {name: defused(value, names) for name, value in values.items()}
+    texts = _texts(comparison).items()
+    safe = {name: guard.shown(defused(value, names)) for name, value in texts}
     template = annotator.templates["pair_input" if comparison.input else "pair"]
     return render(template, {"number": number, **safe})
 

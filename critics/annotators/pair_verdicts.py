@@ -4,18 +4,22 @@ Every pair is read by itself, so one bad verdict leaves the others as they are. 
 a pair whose verdict is missing, contradicted or not in the form asked for has none. A reply whose
 numbers are shifted (counted from zero, say) has no verdict at all, since nobody knows which pair is
 meant. Statements stand on lines of their own; prose between them is allowed, and what a sentence
-quotes is no statement. Nothing is evaluated.
+quotes is no statement. Nor is one that the words around it give to somebody else (`quoting`), that
+the judge denies in the first person, or that an output makes itself: an output that is no more than
+a number vetoes that verdict where replies are no more, either, and have no mark. Nothing is
+evaluated.
 """
 
 import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from ...stores.records import SCORED, Order, Preferred
-from ..judge import Expected, Reading, Status, UnreadError, absent
+from ..judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..quoting import foreign, holds, seen
 
 ReplyForm = Literal["token", "json", "ranking"]
 """How a verdict is written: the better output's number alone, an object with an explanation, or
@@ -30,10 +34,21 @@ LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGN
 CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
 RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
 PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
+DECIDED = re.compile(
+    r"\b(?:my (?:own |final |real )?(?:verdict|choice|preference|decision|pick)(?: is|:)|"
+    r"I (?:(?:would|do|still|clearly|therefore|must) ){0,2}"
+    r"(?:prefer|choose|pick|favou?r|decide for|go with))"
+    r"(?: for)?(?: the)? (?:(?:output|answer|response)[ \t]*)?\(?(1|2|first|second)\b",
+    re.IGNORECASE,
+)
+"""What a judge says of its choice in prose."""
+QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
+"""What may stand before a verdict in an output: a quotation's marks, a forged turn."""
 MARKS = " \t\r\n*`\"'."
 LEADING = " \t\r,`*[-"
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
+SHOWN: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -50,11 +65,16 @@ class PairChoice:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a reply: on which pair, which output as shown (or what is wrong), why."""
+    """One statement of a reply: on which pair, which output as shown (or what is wrong), why.
+
+    It stands from `start` to `end`.
+    """
 
     number: int
     choice: Preferred | Status
     explanation: str = ""
+    start: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +95,15 @@ class PairVerdicts(Expected[PairChoice]):
         """No verdict on any pair."""
         return (PairChoice(),) * len(self.orders)
 
-    def read(self, text: str, *, cut: bool) -> list[Reading[PairChoice]]:
+    def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order.
 
         Raises:
             UnreadError: if the reply counts the pairs otherwise.
         """
+        text, cut = reply.text, reply.cut
         whole = self._complete(text) if cut else text
-        said = list(self._objects(whole) if self.form == "json" else self._lines(whole))
+        said = list(self._statements(whole))
         statements = defaultdict[int, list[Statement]](list)
         for statement in said:
             statements[statement.number].append(statement)
@@ -91,7 +112,35 @@ class PairVerdicts(Expected[PairChoice]):
         unsaid = Status.MISSING if said else absent(text, Status.MISSING)
         if cut:
             unsaid = Status.TRUNCATED
-        return [_verdict(statements[n], order, unsaid) for n, order in enumerate(self.orders, 1)]
+        echoes = self._echoes(reply, whole, said)
+        disputed = self._disputed(whole)
+        return [
+            _verdict(_own(statements[n], whole, echoes, disputed), order, unsaid)
+            for n, order in enumerate(self.orders, 1)
+        ]
+
+    def _statements(self, text: str) -> Iterator[Statement]:
+        return self._objects(text) if self.form == "json" else iter(self._lines(text))
+
+    def _echoes(self, reply: HeardReply, whole: str, said: Sequence[Statement]) -> frozenset[str]:
+        """Return the statements, by pair and choice, that a judged text makes, too.
+
+        A reply below a mark that is nothing but numbers is taken for the judge's own: answers may
+        well be a number.
+        """
+        if self.form == "json":
+            forged = {w for w in SHOWN if holds(reply.judged, [f"preferred: {SHOWN[w]}"])}
+            return frozenset(_key(one) for one in said if one.choice in forged)
+        if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
+            return frozenset()
+        lines = (self._lines(QUOTED.sub("", seen(text))) for text in reply.judged)
+        return frozenset(_key(one) for text in lines for one in text)
+
+    def _disputed(self, text: str) -> frozenset[Preferred]:
+        """Return the choices on the only pair that the judge denies by declaring the other."""
+        words: dict[str, Preferred] = {"1": "second", "2": "first", "first": "second"}
+        declared = DECIDED.findall(text) if len(self.orders) == 1 else []
+        return frozenset(words.get(word.lower(), "first") for word in declared)
 
     def _complete(self, text: str) -> str:
         """Return what was surely finished at the token limit: whole lines, or the only token.
@@ -107,13 +156,21 @@ class PairVerdicts(Expected[PairChoice]):
         About one pair, each line is a verdict or prose. A numbered line can be prose, too: it
         counts only if its pair has no other statement.
         """
+        lines = list(_spans(text))
         if not self.several:
-            single = (Statement(1, self._choice(line)) for line in text.splitlines())
+            single = [self._alone(line, start) for line, start in lines]
             return [statement for statement in single if statement.choice != Status.MALFORMED]
-        matches = filter(None, map(LINE.fullmatch, text.splitlines()))
-        said = [Statement(int(match[1]), self._choice(match[2])) for match in matches]
+        found = ((LINE.fullmatch(line), start) for line, start in lines)
+        said = [
+            Statement(int(m[1]), self._choice(m[2]), "", start, start + len(m[0]))
+            for m, start in found
+            if m
+        ]
         clear = {s.number for s in said if s.choice != Status.MALFORMED}
         return [s for s in said if s.choice != Status.MALFORMED or s.number not in clear]
+
+    def _alone(self, line: str, start: int) -> Statement:
+        return Statement(1, self._choice(line), "", start, start + len(line))
 
     def _objects(self, text: str) -> Iterator[Statement]:
         """Give the statements that are JSON objects which begin a line, or follow another.
@@ -129,7 +186,8 @@ class PairVerdicts(Expected[PairChoice]):
             if found is not None:
                 value, at = found
                 line = at
-                yield from map(self._stated, _entries(value))
+                for entry in _entries(value):
+                    yield replace(self._stated(entry), start=start, end=at)
                 continue
             if opens and text[start + 1 :].lstrip()[:1] in ("'", '"'):
                 broken += 1
@@ -187,6 +245,37 @@ def _shifted(numbers: Collection[int], count: int) -> bool:
         return True
     lowest, highest = min(numbers, default=1), max(numbers, default=1)
     return 1 < count == len(numbers) == highest - lowest + 1 and lowest != 1
+
+
+def _spans(text: str) -> Iterator[tuple[str, int]]:
+    """Give the lines of a text, and where each begins."""
+    start = 0
+    for line in text.splitlines(keepends=True):
+        yield line.splitlines()[0], start
+        start += len(line)
+
+
+def _key(statement: Statement) -> str:
+    return f"{statement.number}: {statement.choice}"
+
+
+def _own(
+    said: Sequence[Statement],
+    text: str,
+    echoes: Collection[str],
+    disputed: Collection[Preferred | Status],
+) -> list[Statement]:
+    """Return statements on a pair, those that are not the judge's own with the reason as choice."""
+    if not said or isinstance(said[0].choice, Status) or len({s.choice for s in said}) > 1:
+        return list(said)
+    (first, *_), last = said, said[-1]
+    if _key(first) in echoes:
+        return [replace(last, choice=Status.ECHO)]
+    if first.choice in disputed:
+        return [replace(last, choice=Status.CONTRADICTORY)]
+    # Alike statements between the two say no more: one of them that is the judge's own is enough.
+    faults = [foreign(text, one.start, one.end) for one in (first, last)]
+    return list(said) if None in faults else [replace(last, choice=faults[1] or Status.QUOTED)]
 
 
 def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading[PairChoice]:

@@ -7,16 +7,19 @@ guessed. (UltraFeedback's own reader cut 8.5 at its point, and took a 1 for a sh
 OpenBMB/UltraFeedback, issue 8.)
 
 Labels (headings of texts, names of fields) count at the beginning of a line only. In a completion
-that is to be graded they are broken, so that a reply that repeats it repeats no statement.
+that is to be graded they are broken by an invisible mark, so that a reply that repeats it with the
+mark repeats no statement. A judge may drop the mark: a rating that stands in the completion itself
+is therefore an echo.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import SCORED, GradedAspect
-from ..judge import Expected, Reading, Status, UnreadError, absent
-from ..templating import WORD_JOINER
+from ..judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..quoting import foreign, holds, require_undisputed
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
 OPENING = " \t\r*_`[(#"
@@ -27,6 +30,11 @@ NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
 NO_TYPES = frozenset({"none", "n/a"})
 TYPE = re.compile(r"0|[1-9][0-9]?")
 
+CRITIQUE_FIRST = (
+    "Write the critique first. Then write the line {mark} by itself, and below it the line with "
+    "the score."
+)
+
 MARKS = r"[ \t>*#\[_`-]*"
 """What Markdown may put before a label."""
 FIELDS = r"type[ \t]+rationale|type|rationale|rating"
@@ -36,7 +44,7 @@ HEADING = re.compile(rf"{MARKS}{TEXT}[ \t]+([0-9]{{1,4}})[\]*:._` \t\r]*", re.IG
 """A line that opens the block of a text, by its number."""
 FIELD = re.compile(rf"{MARKS}({FIELDS})[*_` \t]*:(?:[*_]{{1,3}}(?=[ \t\r]|$))?(.*)", re.IGNORECASE)
 """A line that begins a field: its name, and what follows on the line (`**Rating:** 4`: `4`)."""
-OVERALL = re.compile(rf"{MARKS}{SCORE}[*_` \t]*:(.*)", re.IGNORECASE)
+OVERALL = re.compile(rf"^{MARKS}{SCORE}[*_` \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 """A line with the overall score."""
 _ANY_LABEL = re.compile(
     rf"^({MARKS}(?:(?:{FIELDS}|{SCORE})(?=[*_` \t]*:)|(?:{TEXT})(?=[ \t]+[0-9])))",
@@ -81,24 +89,29 @@ class Appraisals(Expected[Appraisal]):
         """No rating of any completion."""
         return (Appraisal(),) * self.count
 
-    def read(self, text: str, *, cut: bool) -> list[Reading[Appraisal]]:  # noqa: ARG002 (never cut)
+    @property
+    def place(self) -> str:
+        """Where the line with the mark goes: below the critique, or ahead of all blocks."""
+        return CRITIQUE_FIRST if self.aspect == "overall" else super(Appraisals, self).place
+
+    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
         """Read an appraisal of each completion.
 
         Raises:
             UnreadError: if one of them has none.
         """
-        lines, scale = text.split("\n"), SCALES[self.aspect]
+        scale = SCALES[self.aspect]
         if self.aspect == "overall":
-            return [_overall(text, lines, scale)]
-        blocks = _blocks(lines)
+            return [_overall(reply, scale)]
+        blocks = _blocks(reply.text.split("\n"))
         if not blocks:
-            raise UnreadError(absent(text, Status.MISSING))
+            raise UnreadError(absent(reply.text, Status.MISSING))
         numbers = [block.number for block in blocks]
         if len(set(numbers)) < len(numbers):
             raise UnreadError(Status.DUPLICATE)
         if numbers != list(range(1, self.count + 1)):
             raise UnreadError(Status.WRONG_NUMBERS)
-        return [_appraised(block, scale) for block in blocks]
+        return [_own(_appraised(block, scale), block.number, reply.judged) for block in blocks]
 
 
 def without_labels(text: str) -> str:
@@ -140,17 +153,37 @@ def _appraised(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
     return Reading(status.value, value)
 
 
-def _overall(text: str, lines: Sequence[str], scale: GradeScale) -> Reading[Appraisal]:
+def _own(reading: Reading[Appraisal], number: int, judged: Sequence[str]) -> Reading[Appraisal]:
+    """Return the reading of a block, unless its text holds the rating, or another text both."""
+    if reading.value.rating is None:
+        return reading
+    require_undisputed(reading.value.rationale, {reading.value.rating})
+    rating = f"rating: {reading.value.rating:g}"
+    echoed = holds(judged[number - 1 : number], [rating]) or holds(
+        judged, [f"text {number}", rating]
+    )
+    return Reading(Status.ECHO.value, Appraisal()) if echoed else reading
+
+
+def _overall(reply: HeardReply, scale: GradeScale) -> Reading[Appraisal]:
     """Read a critique in words, and the one line with its overall score."""
-    scores = [found[1] for line in lines if (found := OVERALL.fullmatch(line))]
-    if not scores:
-        raise UnreadError(absent(text, Status.MISSING))
-    if len(scores) > 1:
+    found = list(OVERALL.finditer(reply.text))
+    if not found:
+        raise UnreadError(absent(reply.text, Status.MISSING))
+    if len(found) > 1:
         raise UnreadError(Status.DUPLICATE)
-    critique = "\n".join(line for line in lines if not OVERALL.fullmatch(line)).strip()
-    if not (critique and scores[0].strip()):
+    (score,) = found
+    around = f"{reply.text[: score.start()]}{reply.text[score.end() + 1 :]}"
+    critique = f"{reply.before}{around}".strip()
+    if not (critique and score[1].strip()):
         raise UnreadError(Status.INCOMPLETE)
-    return Reading(SCORED, Appraisal(rating=_rating(scores[0], scale), rationale=critique))
+    rating = _rating(score[1], scale)
+    if fault := foreign(reply.text, *score.span()):
+        raise UnreadError(fault)
+    require_undisputed(around, set[float]() if rating is None else {rating})
+    if rating is not None and holds(reply.judged, [f"overall score: {rating:g}"]):
+        raise UnreadError(Status.ECHO)
+    return Reading(SCORED, Appraisal(rating=rating, rationale=critique))
 
 
 def _rating(text: str, scale: GradeScale) -> float | None:

@@ -17,6 +17,7 @@ from typing import Self
 from ...configs.schema import GradingConfig
 from ...stores.keys import digest
 from ...stores.records import GradedAspect, Prompt
+from ..guard import BARE, GuardKey
 from ..judge import Question, user_message
 from ..templating import TemplateSets, defused, load_template, placeholders, render, tags
 from .grade_reply import Appraisal, Appraisals, without_labels
@@ -79,6 +80,7 @@ class Grader:
         prompt: Prompt,
         answers: Sequence[str],
         principle: str | None = None,
+        key: GuardKey = BARE,
     ) -> Question[Appraisal]:
         """Return what asks to rate all `answers` to `prompt` in an aspect.
 
@@ -86,9 +88,12 @@ class Grader:
         excuses what follows from it.
         """
         parts = self._parts(aspect)
+        reference = prompt.reference if self.shows_reference(aspect, prompt) else None
+        judged = (*answers, prompt.instruction, *filter(None, (reference, principle)))
+        guard = key.over(judged, parts)
 
         def shown(text: str) -> str:
-            return without_labels(defused(text, tags(*parts)))
+            return guard.shown(without_labels(defused(text, tags(*parts))))
 
         def part(name: str, **values: str) -> str:
             return render(self.templates[name], values)
@@ -97,7 +102,6 @@ class Grader:
             part("text", number=str(number), answer=shown(answer))
             for number, answer in enumerate(answers, start=1)
         ]
-        reference = prompt.reference if self.shows_reference(aspect, prompt) else None
         values = {
             "instruction": shown(prompt.instruction),
             "texts": "\n\n".join(texts),
@@ -111,11 +115,13 @@ class Grader:
             values["reference"] = f"{part('reference', reference=shown(reference))}\n\n"
         if principle is not None:
             values["principle"] = f"{part('principle', principle=shown(principle))}\n\n"
-        return Question(
+        question = Question(
             messages=user_message(render(self.templates[aspect], values)),
             expected=Appraisals(aspect, len(answers)),
             own_lines=_fixed_lines(*parts),
+            judged=judged,
         )
+        return question.guarded(guard)
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:
         """Whether the placeholder `name` stands in the template of an aspect."""

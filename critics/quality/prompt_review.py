@@ -21,7 +21,8 @@ from ...configs.pools import Pools
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
-from ..judge import Expected, Question, Reading, Status, UnreadError, user_message
+from ..guard import BARE, GuardKey
+from ..judge import Expected, HeardReply, Question, Reading, Status, UnreadError, user_message
 from ..rating_dictionary import AspectRatings, RatedAspects
 from ..templating import TemplateSets, defused, render, tags
 
@@ -85,20 +86,28 @@ class ReviewReply(Expected[ReviewedPrompt]):
     taxonomy: Taxonomy | None
 
     @property
+    def place(self) -> str:
+        """Where the line with the mark goes: below the comments."""
+        return (
+            "Say first what you think of each aspect. Then write the line {mark} by itself, and "
+            "below it the class, if one is asked for, and the dictionary."
+        )
+
+    @property
     def nothing(self) -> tuple[ReviewedPrompt]:
         """No rating of the three aspects."""
         return (ReviewedPrompt(*RATINGS.nothing),)
 
-    def read(self, text: str, *, cut: bool) -> list[Reading[ReviewedPrompt]]:
+    def read(self, reply: HeardReply) -> list[Reading[ReviewedPrompt]]:
         """Read the ratings and the class, which may stand on several lines.
 
         Raises:
             UnreadError: if there are no ratings, or no class, or more than one.
         """
-        (ratings,) = RATINGS.read(text, cut=cut)
+        (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(text)}
+        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)
@@ -129,12 +138,14 @@ class Reviewer:
         """Return the hash of all that shapes a question and the reading of its reply."""
         return digest([self.template, self.taxonomy and self.taxonomy.shown])
 
-    def ask(self, text: str) -> Question[ReviewedPrompt]:
+    def ask(self, text: str, key: GuardKey = BARE) -> Question[ReviewedPrompt]:
         """Return what asks for a review of a prompt, in which no tag ends the prompt early."""
+        guard = key.over([text], [self.template])
         classes = self.taxonomy.shown if self.taxonomy else ""
-        values = {"prompt": defused(text, tags(self.template)), "classes": classes}
-        messages = user_message(render(self.template, values))
-        return Question(messages=messages, expected=ReviewReply(self.taxonomy))
+        shown = guard.shown(defused(text, tags(self.template)))
+        messages = user_message(render(self.template, {"prompt": shown, "classes": classes}))
+        question = Question(messages=messages, expected=ReviewReply(self.taxonomy), judged=(text,))
+        return question.guarded(guard)
 
 
 def load_taxonomy(name_or_path: str) -> Taxonomy:

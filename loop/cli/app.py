@@ -13,6 +13,9 @@ from . import (
     compare_commands as comparing,
 )
 from . import (
+    critique_commands as critiquing,
+)
+from . import (
     derive_commands as deriving,
 )
 from . import (
@@ -43,6 +46,9 @@ from . import (
     search_commands as searching,
 )
 from . import (
+    step_commands as stepping,
+)
+from . import (
     store_commands as keeping,
 )
 from . import (
@@ -70,6 +76,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
     "duplicates": searching.duplicates,
@@ -78,6 +85,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "derived": deriving.derived,
     "train": deriving.train,
     "eval": reading.evaluate,
+    "critique": critiquing.critique,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
     "variants": reading.variants,
@@ -111,7 +119,9 @@ app.add_typer(tiny, name="tiny")
 
 def main() -> None:
     """Run the command line."""
+    from ...configs.secrecy import hide_own_key
     from ..run.terminal import guard_streams
 
+    hide_own_key()
     guard_streams()
     app()

@@ -55,6 +55,7 @@ RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RU
 AnyRun = Annotated[
     str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
 ]
+Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it is there already.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: section.key=value.")]
 
 
@@ -84,7 +85,7 @@ def exit_codes() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(error)
+        told = _told(error) or _unwritable(error)
         if told is None:
             raise
         say(told[1])
@@ -94,7 +95,7 @@ def exit_codes() -> Generator[None]:
 def _told(error: Exception) -> tuple[Exit, str] | None:
     """Return an error's exit code and sentence; it imports much, so only on an error."""
     from ...configs.schema import ConfigError
-    from ...policies.engines.engine import EngineError
+    from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
@@ -104,8 +105,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
-    from ...stores.outputs import TargetError
     from ...stores.sealed import DamagedError
+    from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
     from ..lake.query.row_lists import ListError
@@ -128,6 +129,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             SqlError,
             TargetError,
             RunNameError,
+            UnloadableError,
             NoSuchRunError,
             NoSuchIdError,
             DiffError,
@@ -137,6 +139,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             LockedError,
         ),
     ):
+        return Exit.BAD_INPUT, f"error: {error}"
+    if isinstance(error, TrainingError) and error.kind == "refused":
         return Exit.BAD_INPUT, f"error: {error}"
     if isinstance(
         error,
@@ -153,12 +157,17 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
         ),
     ):
         return Exit.FAULT, f"error: {error}"
-    if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is not None:
-        told = f"error: {error.filename} cannot be written or read here: {error.strerror}"
-        return Exit.BAD_INPUT, told
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said
     if isinstance(error, NothingToTrainOn):
         return Exit.NOTHING_TO_TRAIN_ON, f"nothing to train on: {error}"
     return None
+
+
+def _unwritable(error: Exception) -> tuple[Exit, str] | None:
+    """Tell where something could not be written, or not be read for want of permission."""
+    if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
+        return None
+    said = f"{error.filename} cannot be written or read here: {error.strerror}"
+    return Exit.BAD_INPUT, f"error: {said}"

@@ -91,7 +91,7 @@ def export(
         str | None,
         typer.Option("--license", help="Licence on the card, as an identifier of the HF hub."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, AsJson, Lake, exit_codes
+from .common import DEFAULT_LAKE, AsJson, Lake, Replace, exit_codes
 
 
 def judge_check(
@@ -33,6 +33,7 @@ def judge_check(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Also plot to this .svg, .png or .pdf file.")
     ] = None,
+    force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +50,7 @@ def judge_check(
 
     with exit_codes():
         if plot is not None:
-            check_plot(plot)
+            check_plot(plot, force=force)
         judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
         if not len(judgments.instructions):
             raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
@@ -61,7 +62,7 @@ def judge_check(
         agreed = agreements(judgments, question, settings) if asked else []
         checked = check(judgments, settings)
         if plot is not None:
-            plot_check(plot, checked)
+            plot_check(plot, checked, force=force)
         if as_json:
             print_json(document(judgments, checked, agreed, settings))
         else:

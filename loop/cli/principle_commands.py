@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..lake.query.forms import Form
-from .common import AsForm, AsJson, exit_codes
+from .common import AsForm, AsJson, Replace, exit_codes
 
 COUNT = 10
 """How many principles a model writes by default: as in the paper."""
@@ -27,6 +27,7 @@ def principles(
     out: Annotated[
         Path | None, typer.Option(help="Write all to this YAML file, the shipped ones first.")
     ] = None,
+    force: Replace = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
@@ -35,6 +36,7 @@ def principles(
 
     from ...configs.schema import ConfigError
     from ...stores.outputs import output_file
+    from ...stores.targets import file_target
     from ..data.principles import as_yaml, shipped_aspects, shipped_texts
     from ..lake.query.row_output import write_frame
 
@@ -45,11 +47,13 @@ def principles(
             raise ConfigError(f"an aspect is needed, with --aspect: {', '.join(aspects)}")
         if model is None and (count is not None or seed is not None):
             raise ConfigError("--count and --seed need a model that writes, with --model")
+        if out is not None:
+            file_target(out, force=force)
         written: list[str] = []
         if aspect is not None and model is not None:
             written = _written(model, aspect, found[aspect], count or COUNT, seed or 0)
         if aspect is not None and out is not None:
-            output_file(out, as_yaml([*found[aspect], *written]).encode())
+            output_file(out, as_yaml([*found[aspect], *written]).encode(), force=force)
         rows = [
             {"aspect": name, "by": by, "principle": text}
             for name, texts in found.items()

@@ -79,7 +79,7 @@ def run(
         Override(source="--seed", path="seed", value=seed),
     )
     with exit_codes():
-        _refuse_secrets(settings or ())
+        refuse_secrets(settings or ())
         own = config is None and any(v is not None for v in (prompts, policy, critic))
         chosen = "own" if own else config
         overrides = [override for override in given if override.value is not None]
@@ -147,8 +147,10 @@ def resume(
     from ..daemon.control import alive
     from ..daemon.own_files import require_own_files
     from ..lake.imports import require_loop
+    from ..lake.imports.answers_file import stored_answers
     from ..lake.query.runs import open_run
     from ..run.terminal import say
+    from .critique_commands import work_on_answers
 
     limits = {
         "max-tokens": ("budget.tokens", max_tokens),
@@ -166,7 +168,9 @@ def resume(
     with exit_codes():
         migrated(run_folder(lake, name))
         reader = open_run(lake, name)
-        require_loop(reader.journal)
+        answers = stored_answers(reader.journal)
+        if answers is None:
+            require_loop(reader.journal)
         stored = json.loads(reader.journal.meta("config") or "{}")
         if alive(run_folder(lake, name)):
             reader.close()
@@ -183,8 +187,11 @@ def resume(
         for line in (*_outlook(reader, config), *again):
             say(line)
         reader.close()
-        job = replace(_job(config, lake, name), retry_unscored=retry_unscored)
-        work_on(job, stop_signal(config, lift_pause=True), announce)
+        job = replace(_job(config, lake, name), retry_unscored=retry_unscored, answers=answers)
+        if answers is None:
+            work_on(job, stop_signal(config, lift_pause=True), announce)
+        else:
+            work_on_answers(job, lift_pause=True, announce=announce)
 
 
 def _lift_pause(
@@ -230,6 +237,7 @@ def _to_ask_again(reader: "RunReader") -> Generator[str]:
 def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
     """Yield lines on what a resumed run re-uses, and what it will do."""
     from ..daemon.progress import progress
+    from ..lake.imports.answers_file import stored_answers
 
     stages = progress(reader.journal, running=False)
     done = [stage for stage in stages if stage.done]
@@ -242,6 +250,8 @@ def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
     last = max((stage.iteration for stage in stages), default=0)
     for stage in owed:
         yield f"will make {stage.owed:,} units of iteration {stage.iteration}, {stage.stage}"
+    if stored_answers(reader.journal) is not None:
+        return
     if last < config.iterations or owed or not stages:
         yield f"will go on to iteration {config.iterations}"
     else:
@@ -275,14 +285,14 @@ def launch(
                 f"launch {where}: the only scheduler is slurm: `lpfloop launch slurm`"
             )
         words = list(options or ())
-        _refuse_secrets(words)
+        refuse_secrets(words)
         allocation = Allocation(
             partition=partition, account=account, gpus=gpus, cpus=cpus, mem=mem, time=time
         )
         typer.echo(batch_file(name, lake, words, allocation, resumable=Exit.STOPPED), nl=False)
 
 
-def _refuse_secrets(settings: "Sequence[str]") -> None:
+def refuse_secrets(settings: "Sequence[str]") -> None:
     """Refuse a key on the command line, where every user of the machine can read it."""
     from ...configs.load import fields
     from ...configs.schema import ConfigError

@@ -58,11 +58,12 @@ def compare_variants(suite: "Suite") -> None:
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
-    """Run the loop with a display and a log."""
+    """Run the loop, or critique a job's answers, with a display and a log."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.critique_run import critique_answers
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..run.secrecy import hide_environment, hide_secrets_of
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -82,7 +83,8 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 )
 
         ending.enter_context(stop.on_signals())
-        run_loop(job, reporter, stop, on_open=on_open)
+        work = run_loop if job.answers is None else critique_answers
+        work(job, reporter, stop, on_open=on_open)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def start(arguments: Sequence[str]) -> Started:
     with open(reading, "rb") as announced, tempfile.TemporaryFile() as talk:  # noqa: PTH123
         try:
             daemon = subprocess.Popen(
-                [sys.executable, "-m", "lpfloop", *arguments, "--announce", str(writing)],
+                [sys.executable, "-P", "-m", "lpfloop", *arguments, "--announce", str(writing)],
                 stdin=subprocess.DEVNULL,
                 stdout=talk,
                 stderr=talk,

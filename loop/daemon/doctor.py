@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...stores.records import Prompt
 from . import hardware as machine
 from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
@@ -104,6 +105,7 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     from ..run.prompt_filters import Filters
     from ..stages.mix import mix_of, require_mix
 
+    prompts: list[Prompt] = []
     try:
         prompts = load_prompts(config.prompts, seed=config.seed)
     except InputError as error:
@@ -124,7 +126,7 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding(about="prompt filters", status="missing", detail=str(error))
     try:
-        require_mix(mix_of(config))
+        require_mix(mix_of(config), prompts)
     except InputError as error:
         yield Finding(about="mix", status="missing", detail=str(error))
     launcher = config.training.accelerate_config

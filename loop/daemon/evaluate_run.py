@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from ...configs.load import stored_config
-from ...stores.records import Checkpoint, Evaluation
+from ...stores.frames import frame_rows
+from ...stores.records import Checkpoint, Evaluation, Prompt
 from ..data.prompts import read_prompts
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import evaluate
@@ -46,12 +47,13 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     require_own_files(reader.journal)
     config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
     rows = reader.scan("checkpoints").sort("iteration").collect().to_dicts()
+    own = frame_rows(Prompt, reader.scan("prompts").collect())
     reader.close()
     made = {row["iteration"]: Checkpoint(**row) for row in rows}
     wanted = max(made, default=0) if number is None else number
     if wanted not in made:
         raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
-    prompts = read_prompts(path, task=config.prompts.task, split="held-out")
+    prompts = read_prompts(path, task=config.prompts.task, split="held-out", run=own)
     benchmark = f"{path.stem}-{content_key(prompts)[:8]}"
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.load import resolved, semantic
+from ...configs.load import UNSAID, resolved, semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal import Journal, migrated
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
-from ..lake.imports import require_loop
+from ..lake.imports import ANSWERS, require_loop
+from ..lake.imports.answers_file import AnswersFile, stored_answers
 from .derived_run import GIVEN, Given
 from .own_files import require_own_files
 
@@ -24,8 +25,8 @@ from .own_files import require_own_files
 class Job:
     """What the user asked for: a configuration, where the run lives, whose units it may re-use.
 
-    With `given`, it is to train on these rows of the run that it forks. `retry_unscored` is to ask
-    again about comparisons without a verdict.
+    With `given`, it is to train on these rows of the run that it forks; with `answers`, to critique
+    these and turn no loop. `retry_unscored` is to ask again where replies could not be read.
     """
 
     config: RunConfig
@@ -33,6 +34,7 @@ class Job:
     name: str
     fork: str | None = None
     given: Given | None = None
+    answers: AnswersFile | None = None
     retry_unscored: bool = False
 
 
@@ -56,7 +58,8 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     if not (folder / JOURNAL).exists():
         parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
         given = {} if job.given is None else {GIVEN: job.given.as_json()}
-        facts = {"fingerprint": stored, "config": snapshot, **parent, **given}
+        answers = {} if job.answers is None else {ANSWERS: job.answers.as_json()}
+        facts = {"fingerprint": stored, "config": snapshot, **parent, **given, **answers}
         return Journal.create(folder, facts)
     if job.fork is not None:
         raise ConfigError(
@@ -65,11 +68,11 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
         )
     migrated(folder)
     reader = Reader(folder)
-    require_loop(reader)
+    _require_same_rows(reader, job.answers)
     require_own_files(reader)
     before = reader.meta("fingerprint") or "{}"
     reader.close()
-    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe))}
+    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe)) | UNSAID}
     changes = _changes(json.loads(before), json.loads(stored), unsaid)
     if changes:
         said = "; ".join(changes)
@@ -81,6 +84,21 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     journal = Journal(folder)
     journal.set_meta([("config", snapshot)])
     return journal
+
+
+def _require_same_rows(reader: Reader, answers: AnswersFile | None) -> None:
+    """Refuse a run that is not a loop, or that does not critique these answers if there are any."""
+    if answers is None:
+        require_loop(reader)
+        return
+    stored = stored_answers(reader)
+    if stored is None or stored.facts != answers.facts:
+        what = (
+            "a loop's rows, or imported ones" if stored is None else "the critiques of other rows"
+        )
+        raise ConfigError(
+            f"run {reader.folder.name} holds {what}: choose another name with --run, or none"
+        )
 
 
 def _parent(job: Job, parent: str) -> str:

@@ -9,6 +9,7 @@ from typing import cast
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.secrecy import redacted
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
@@ -16,10 +17,12 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
+from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
-from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
@@ -43,11 +46,11 @@ from ..run.iteration import Iteration
 from ..run.models import Models, Served
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
+from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_grader import grader_of
-from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_fingerprint, mix_of, require_mix
@@ -80,31 +83,53 @@ def run_loop(
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
+        DamagedError: if the run is finished, and rows of it were altered since.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
     require_assessable(job.config, _examined(job.config, prompts))
     require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config))
+    require_mix(mix_of(job.config), prompts)
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
-        try:
-            _turn_until_whole(run, prompts)
-            run.store.packer.ask(None)
-            run.store.packer.wait(lambda: stop.requested)
-        except (
-            Stopped,
-            ConfigError,
-            NothingToTrainOn,
-            EngineError,
-            TrainingError,
-            JournalError,
-            BucketError,
-        ) as end:
-            how = redacted(f"{type(end).__name__}: {end}")
-            if_there_is_room(lambda: run.store.journal.record("end", how))
-            raise
         whole = f"done: {run.config.iterations} iterations"
+        finished = run.store.journal.events("end")[-1:] == [whole]
+
+        def work() -> None:
+            _turn(run, prompts)
+            if finished:
+                # Hardly any of its rows was read again, so nothing else would notice.
+                require_unaltered(run.store.journal)
+
+        work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def work_until_whole(run: Run, work: Callable[[], None]) -> None:
+    """Work on a run, pack its rows, and note in the journal what ends it before.
+
+    Rows found damaged on the way are made again: `work` then begins anew, and re-uses the rest.
+    """
+    try:
+        while True:
+            try:
+                work()
+                break
+            except OwedAgainError as damage:
+                logger.warning("%s; it is made again", damage)
+        run.store.packer.ask(None)
+        run.store.packer.wait(lambda: run.stop.requested)
+    except (
+        Stopped,
+        ConfigError,
+        NothingToTrainOn,
+        EngineError,
+        TrainingError,
+        JournalError,
+        BucketError,
+    ) as end:
+        how = redacted(f"{type(end).__name__}: {end}")
+        if_there_is_room(lambda: run.store.journal.record("end", how))
+        raise
 
 
 @contextmanager
@@ -136,6 +161,7 @@ def opened(
             completers=() if completers is None else completers.others,
             grading=grader is not None,
         )
+        Prices.of(job.config).require((models.initial, *models.judges))
         if names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
     except EngineError as error:
@@ -205,15 +231,6 @@ def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
         reader.close()
 
 
-def _turn_until_whole(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Turn the loop; rows found damaged on the way are made again, from the top of the recipe."""
-    while True:
-        try:
-            return _turn(run, prompts)
-        except OwedAgainError as damage:
-            logger.warning("%s; it is made again", damage)
-
-
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     parts = range(0, len(prompts), PROMPTS_A_PART)
@@ -279,6 +296,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     if checkpoint.parent_id is None:
         return run.models.initial
     return Served(
+        name=run.models.initial.name,
         identity=checkpoint.checkpoint_id,
         location=str(run.store.folder / checkpoint.path),
         engine=run.config.policy.engine,

@@ -47,7 +47,7 @@ def batch_file(
     folder = run_folder(lake, name)
     _check(lake, allocation)
     where = ["--lake", str(lake)]
-    program = [sys.executable, "-m", "lpfloop"]
+    program = [sys.executable, "-P", "-m", "lpfloop"]
     run = [*program, "run", "--run", name, *where, *options]
     resume = [*program, "resume", name, *where]
     journal = folder / JOURNAL

@@ -14,7 +14,6 @@ from typing import cast
 
 LONGEST_LINE = 10 * 2**20
 LARGEST_LIST = 2**30
-BATCH = 1024
 PARQUET = b"PAR1"
 LIST = re.compile(rb"\s*\[\s*\{")
 
@@ -96,15 +95,17 @@ def _list_rows(path: Path) -> Iterator[Placed]:
 
 def _parquet_rows(path: Path) -> Iterator[Placed]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from .parquet_pages import UnboundedError
+    from .parquet_rows import parquet_rows
 
     try:
-        with pq.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", row
+        for number, row in enumerate(parquet_rows(path, LONGEST_LINE), start=1):
+            yield f"row {number}", row
+    except UnboundedError as error:
+        raise InputError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: a text in it is not UTF-8") from error
     except (pa.ArrowException, OSError) as error:
         said = str(error).partition("\n")[0]
         raise InputError(f"{path}: not a readable Parquet file: {said}") from error

@@ -74,7 +74,7 @@ def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Promp
     checks = _checks(row.get("checks"))
     name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
     return Prompt(
-        prompt_id=_prompt_id(row) or content_id(messages, reference, checks, name),
+        prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
         split=_split(row) or split,
         messages=messages,
@@ -104,11 +104,12 @@ def as_json(messages: Sequence[Message]) -> Json:
     return [[message.role, message.content] for message in messages]
 
 
-def _prompt_id(row: Row) -> str | None:
-    value = row.get("prompt_id")
+def identity_field(row: Row, name: str) -> str | None:
+    """Return an id that may be absent: a text, or a whole number."""
+    value = row.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return optional_text(row, "prompt_id")
+    return optional_text(row, name)
 
 
 def _split(row: Row) -> Split | None:

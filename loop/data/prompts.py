@@ -5,7 +5,7 @@ errors are reported before a run begins.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from ...critics.checks import validate_check
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Message, Prompt, Split
 from .files import InputError, RowError, placed_rows
+from .prompt_ids import PromptIds
 from .prompt_rows import SPLITS, as_json, content_id, to_prompt
 
 if TYPE_CHECKING:
@@ -26,37 +27,44 @@ TINY = "tiny"
 SEED_RANGE = 2**SEED_BITS
 
 
-def read_prompts(path: Path, *, task: str | None = None, split: Split = "train") -> list[Prompt]:
+def read_prompts(
+    path: Path, *, task: str | None = None, split: Split = "train", run: Iterable[Prompt] = ()
+) -> list[Prompt]:
     """Read every prompt of a file, in the file's order.
 
     Args:
         path: the file.
         task: the task of rows without one; default: guessed from their fields.
         split: the split of rows without one.
+        run: prompts of a run; none may have the id of another one of these.
 
     Raises:
         InputError: for a file or row that cannot be read.
     """
-    found = dict[str, tuple[str, Prompt]]()
+    return [prompt for _, prompt in _placed(path, task, split, run)]
+
+
+def _placed(
+    path: Path, task: str | None, split: Split = "train", run: Iterable[Prompt] = ()
+) -> list[tuple[str, Prompt]]:
+    """Read every prompt of a file, with its place."""
+    found = list[tuple[str, Prompt]]()
+    ids = PromptIds.beside(run)
     repeated = 0
     for place, row in placed_rows(path):
         try:
             prompt = to_prompt(row, task=task, split=split, source=path.name)
+            new = ids.is_new(row, prompt, path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        first, same = found.setdefault(prompt.prompt_id, (place, prompt))
-        # The same prompt may come from two sources; the first one's name is kept.
-        if replace(same, source=prompt.source) != prompt:
-            raise InputError(
-                f"{path}, {place}: the id {prompt.prompt_id!r} is that of another prompt on "
-                f"{first}; give each prompt its own id, or none"
-            )
-        repeated += first != place
+        if new:
+            found.append((place, prompt))
+        repeated += not new
     if not found:
         raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
-    return [prompt for _, prompt in found.values()]
+    return found
 
 
 def split_prompts(prompts: Sequence[Prompt], held_out_share: float, seed: int) -> list[Prompt]:
@@ -87,11 +95,11 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
     if config.source == TINY:
         return tiny_prompts()
     path = Path(config.source)
-    prompts = read_prompts(path, task=config.task)
     if config.held_out is None:
+        prompts = read_prompts(path, task=config.task)
         prompts = split_prompts(prompts, config.held_out_share, seed)
     else:
-        prompts = _with_held_out(prompts, path, Path(config.held_out), config.task)
+        prompts = _with_held_out(config, path, Path(config.held_out))
     for check in (check for prompt in prompts for check in prompt.checks):
         validate_check(check)
     if all(prompt.split == "held-out" for prompt in prompts):
@@ -120,15 +128,21 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
     )
 
 
-def _with_held_out(
-    prompts: list[Prompt], path: Path, other: Path, task: str | None
-) -> list[Prompt]:
-    """Add the held-out prompts of a separate file; none may be in the first."""
-    held_out = [replace(p, split="held-out") for p in read_prompts(other, task=task)]
-    texts = {prompt.messages for prompt in prompts}
-    ids = {prompt.prompt_id for prompt in prompts}
-    for prompt in held_out:
-        if prompt.prompt_id in ids or prompt.messages in texts:
-            text = prompt.messages[-1].content[:60]
-            raise InputError(f"{other}: the held-out prompt {text!r} is also in {path}; remove one")
-    return [*prompts, *held_out]
+def _with_held_out(config: PromptsConfig, path: Path, other: Path) -> list[Prompt]:
+    """Return the prompts of two files, the second one's held out; none may be in both."""
+    asked = _placed(path, config.task)
+    held_out = _placed(other, config.task)
+    texts = {prompt.messages: place for place, prompt in asked}
+    ids = {prompt.prompt_id: place for place, prompt in asked}
+    for place, prompt in held_out:
+        if prompt.messages in texts:
+            raise InputError(
+                f"{other}, {place}: the held-out prompt {prompt.messages[-1].content[:60]!r} is "
+                f"also in {path}, {texts[prompt.messages]}; remove one"
+            )
+        if prompt.prompt_id in ids:
+            raise InputError(
+                f"{other}, {place}: the id {prompt.prompt_id!r} is that of another prompt in "
+                f"{path}, {ids[prompt.prompt_id]}; give each prompt its own id, or none"
+            )
+    return [p for _, p in asked] + [replace(p, split="held-out") for _, p in held_out]

@@ -116,16 +116,16 @@ def _cell(estimate: Estimate | None) -> str:
     )
 
 
-def plot_check(path: Path, checked: Sequence[Checked]) -> None:
+def plot_check(path: Path, checked: Sequence[Checked], *, force: bool) -> None:
     """Plot the available measures, one panel each.
 
     Raises:
         FormError: if this kind of plot is not possible.
-        TargetError: if the file cannot be written.
+        TargetError: if the file cannot be written, or is there already and not `force`.
     """
     panels = [panel for measure in PANELS if (panel := _panel(measure, checked))]
     scatter = _bias_and_variance(checked)
-    plots.write_plot(path, [*scatter, *panels])
+    plots.write_plot(path, [*scatter, *panels], force=force)
 
 
 def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:

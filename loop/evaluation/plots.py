@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...stores.outputs import output_file
+from ...stores.targets import file_target
 from ..lake.query.forms import FormError
 
 if TYPE_CHECKING:
@@ -96,11 +97,12 @@ class Intervals:
 Panel = Lines | Intervals
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *, force: bool) -> None:
     """Check before any work that this kind of plot can be made.
 
     Raises:
         FormError: if Matplotlib is not installed, or the suffix is not in KINDS.
+        TargetError: if the file is there already and not `force`, or is none to replace.
     """
     if path.suffix not in KINDS:
         raise FormError(f"{path}: the name of a plot must end in {', '.join(KINDS)}")
@@ -109,16 +111,17 @@ def check_plot(path: Path) -> None:
     except ImportError as error:
         raise FormError("a plot needs Matplotlib: pip install 'lpfloop[plots]'") from error
     del mpl
+    file_target(path, force=force)
 
 
-def write_plot(path: Path, panels: Sequence[Panel]) -> None:
+def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> None:
     """Write panels, up to three in a row, as SVG, PNG or PDF, by the suffix of the name.
 
     Raises:
         FormError: if this kind of plot is not possible.
-        TargetError: if the file cannot be written.
+        TargetError: if the file cannot be written, or is there already and not `force`.
     """
-    check_plot(path)
+    check_plot(path, force=force)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -134,7 +137,7 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
             _draw(figure.add_subplot(grid[divmod(number, columns)]), panel)
         drawn = io.BytesIO()
         figure.savefig(drawn, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
-    output_file(path, drawn.getvalue())
+    output_file(path, drawn.getvalue(), force=force)
 
 
 def _height(panel: Panel) -> float:

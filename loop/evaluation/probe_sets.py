@@ -14,6 +14,7 @@ from ...critics.verify import FACTS, MATH
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import text_of, to_prompt
 from ..data.prompts import TINY, as_prompt
 
@@ -42,14 +43,14 @@ def probes_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     return {PROBES: TINY if place == TINY else file_digest(Path(place))}
 
 
-def load_probes(place: str) -> Probes:
-    """Return the probes of the tiny world or of a file.
+def load_probes(place: str, run: Iterable[Prompt] = ()) -> Probes:
+    """Return the probes of the tiny world or of a file; `run` are the run's own prompts.
 
     Raises:
         InputError: for a file that cannot be used.
     """
     if place != TINY:
-        return read_probes(Path(place))
+        return read_probes(Path(place), run)
     # Imported here: the tiny world is loaded only when it is used.
     from ..tiny.probes import probes
 
@@ -60,22 +61,24 @@ def load_probes(place: str) -> Probes:
     )
 
 
-def read_probes(path: Path) -> Probes:
-    """Read a file of probes, in the file's order.
+def read_probes(path: Path, run: Iterable[Prompt] = ()) -> Probes:
+    """Read a file of probes, in the file's order; none may have the id of another one of `run`.
 
     Raises:
         InputError: for a file that cannot be used.
     """
     prompts: dict[str, Prompt] = {}
     probe_of: dict[str, str] = {}
+    ids = PromptIds.beside(run)
     for place, row in placed_rows(path):
         try:
             prompt = to_prompt(row, task=None, split="held-out", source=path.name)
             name = text_of(row.get("probe"), "probe")
             _require_decidable(prompt)
+            new = ids.is_new(row, prompt, path, place)
         except (RowError, ConfigError) as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        if prompt.prompt_id in prompts:
+        if not new:
             raise InputError(f"{path}, {place}: the prompt appears a second time; keep one")
         prompts[prompt.prompt_id] = prompt
         probe_of[prompt.prompt_id] = name
@@ -91,8 +94,9 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
     """
     if place is None:
         return
-    trained = {prompt.messages for prompt in prompts if prompt.split == "train"}
-    for probe in load_probes(place).prompts:
+    asked = tuple(prompts)
+    trained = {prompt.messages for prompt in asked if prompt.split == "train"}
+    for probe in load_probes(place, asked).prompts:
         if probe.messages in trained:
             raise InputError(
                 f"assessment.probes {place}: {probe.instruction[:60]!r} is also a prompt to train "

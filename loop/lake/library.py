@@ -12,7 +12,7 @@ from ...stores.derived import derived_names, scan_derived
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from .query.runs import NoSuchRunError, open_run
-from .query.sql import query
+from .query.sql import TIMEOUT, query
 from .trace.diff import DiffRequest, diff
 from .trace.diff_page import Diff
 from .trace.find_row import find
@@ -164,7 +164,7 @@ class ReadOnlyRun:
         return self._rows("rollouts", iteration)
 
     def statistics(self, iteration: int | None = None) -> RowsFrame:
-        """Return the numbers about each step of an online method."""
+        """Return the numbers about each step of the trainings."""
         return self._rows("statistics", iteration)
 
     def evaluations(self, iteration: int | None = None) -> RowsFrame:
@@ -179,13 +179,14 @@ class ReadOnlyRun:
         """Return the names of the run's derived tables."""
         return derived_names(self.folder)
 
-    def sql(self, text: str) -> pl.DataFrame:
+    def sql(self, text: str, *, timeout: float = TIMEOUT) -> pl.DataFrame:
         """Answer a SELECT over this run's tables, by DuckDB.
 
         Raises:
-            SqlError: if it cannot be answered.
+            SqlError: if it cannot be answered, or computes for over `timeout` seconds (0: no
+                limit).
         """
-        return query(self.folder.parent.parent, text, (self.name,))
+        return query(self.folder.parent.parent, text, (self.name,), timeout=timeout)
 
     def show(self, identity: str, *, iteration: int | None = None) -> ShownRow:
         """Return the row of an id with all that belongs to it; a notebook shows it as HTML.

@@ -51,6 +51,11 @@ class StopSignal:
         """Whether no new unit may begin for now."""
         return self._paused
 
+    @property
+    def halts(self) -> bool:
+        """Whether what can be interrupted, and go on later, is to end for now."""
+        return self._requested or self._paused
+
     def request(self) -> None:
         """Ask for a clean stop: no new unit begins, and the time to drain runs."""
         self._requested = True

@@ -23,7 +23,7 @@ from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run, Stage, Verb
-from .ask_judge import JudgeInquiry, Posed, ask_judge
+from .ask_judge import JudgeInquiry, Posed, ask_judge, guard_params, with_room
 from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
@@ -81,6 +81,7 @@ class Annotating:
             "flip_probability": self.panel.flip_probability,
             "keyed_on": config.keyed_on,
             "order": config.order,
+            **guard_params(self.run),
         }
 
     def pay(self, stage: Stage, replies: Callable[[Unit], range]) -> None:
@@ -96,9 +97,7 @@ class Annotating:
             said = {(pair.key, pair.order): one for one in settled for pair in one.subject}
             return [_heard(task, said) for task in hand.pop(unit.key)]
 
-        # Asked again, each match of a prompt may need a reply of its own.
-        times = 1 + (self.run.config.annotation.attempts - 1) * size
-        ask_judge(self._line, stage, Preference, times=times, work=asked, rows=rows)
+        ask_judge(self._line, stage, Preference, work=asked, rows=rows)
 
     @property
     def _served(self) -> Served:
@@ -112,6 +111,7 @@ class Annotating:
             max_tokens=self.annotator.max_tokens,
             logit_bias=self.annotator.logit_bias,
         )
+        again = again if self.annotator.short else with_room(self.run, again)
         first = again if self.kept else replace(again, temperature=self.annotator.temperature)
         return EngineLine(run=self.run, served=self._served, first=first, again=again, judge=True)
 
@@ -160,7 +160,8 @@ class Annotating:
     def _pose(self, pairs: tuple[Comparison, ...], number: int) -> Posed[PairChoice]:
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         seed = derive_seed(self.run.config.seed, "annotate", about, number)
-        return Posed(ask(self.annotator, pairs), row_id("ask", about), seed)
+        name = row_id("ask", about)
+        return Posed(ask(self.annotator, pairs, self.run.guard(name)), name, seed)
 
     def _comparison(self, task: Task, order: Order) -> Comparison:
         first, second = task.match.first, task.match.second

@@ -11,8 +11,9 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from ...configs.filters import PromptQuality
 from ...configs.schema import CriticConfig, GradingConfig
+from ...critics.guard import GUARDED, MARK_TOKENS
 from ...critics.judge import WAS_READ, Question, Reading
-from ...policies.engines.engine import Completion, Request
+from ...policies.engines.engine import Completion, Request, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Critique, Grade, Preference, PromptReview, storable
@@ -80,36 +81,43 @@ def ask_judge(
     stage: Stage,
     row_type: type[Judgement],
     *,
-    times: int,
     work: Callable[[Unit], Sequence[A]],
     rows: Callable[[Unit, Sequence[A]], Sequence[Judgement]],
 ) -> None:
     """Ask a judge what a stage owes.
 
     `work` gives what is asked for a unit when its turn has come, and `rows` what is stored of it
-    once it is settled. A unit is admitted if there is room for `times` replies to each request.
+    once it is settled.
     """
 
     def commit(unit: Unit, asked: Sequence[A], cost: Advance) -> None:
         commit_judgements(stage, unit, row_type, rows(unit, asked), cost)
 
-    Pump(run=line.run, line=line, work=work, commit=commit, times=times).pay(stage)
+    Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
 
 
 def judge_line(run: Run, judge: Served, settings: JudgeSettings) -> EngineLine:
     """Return the line to a judge that is asked as `settings` say."""
-    return EngineLine(
-        run=run,
-        served=judge,
-        first=engine_sampling(settings.sampling),
-        again=engine_sampling(settings.sampling, temperature=settings.retry_temperature),
-        judge=True,
-    )
+    first = with_room(run, engine_sampling(settings.sampling))
+    again = replace(first, temperature=settings.retry_temperature)
+    return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
 
 
-def judge_params(judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
+def with_room(run: Run, sampling: Sampling) -> Sampling:
+    """Return how a judge is sampled: with room for the line with the mark, if there is one."""
+    more = MARK_TOKENS if run.config.guard else 0
+    return replace(sampling, max_tokens=sampling.max_tokens + more)
+
+
+def guard_params(run: Run) -> Mapping[str, Json]:
+    """Return what of guarding can change what a judge says: nothing where questions are bare."""
+    return {"guard": GUARDED} if run.config.guard else {}
+
+
+def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
     """Return what of a judge, and of how it is asked, can change what it says."""
     return {
+        **guard_params(run),
         "served": judge.params,
         "sampling": settings.sampling.model_dump(mode="json"),
         "attempts": settings.attempts,

@@ -34,19 +34,25 @@ CRITIQUE = Verb("critique")
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     """f(x, y): commit one critique a candidate, with the reference where the task has one."""
-    judging = Judging(run=it.run, iteration=it.number)
+    judging = Judging(
+        run=it.run, iteration=it.number, candidates=lambda chunk: it.chunk(candidates, chunk)
+    )
     owed = it.work(CRITIQUE, judging.identity, candidates)
     with it.run.stage(it.number, f"critique:{candidates.label}", owed, judge=True) as stage:
-        judging.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
+        judging.pay(stage)
     return Rows(row_type=Critique, stages=(stage.planned,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judging:
-    """A stage of critiques: one a candidate, by the feedback model, the verifier, or both."""
+    """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
+
+    `candidates` gives those of a chunk, when it is its turn.
+    """
 
     run: Run
     iteration: int
+    candidates: Callable[[int], Sequence[Candidate]]
 
     @cached_property
     def identity(self) -> Json:
@@ -57,16 +63,16 @@ class Judging:
             judge["verifier"] = self._verifier.digest
         if config.kind != "verifier":
             judge["critic"] = self.run.critic.digest
-            judge |= judge_params(self.run.models.feedback, config)
+            judge |= judge_params(self.run, self.run.models.feedback, config)
         return judge
 
-    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
-        """Critique what the stage owes; `work` gives a unit's candidates when it is its turn."""
+    def pay(self, stage: Stage) -> None:
+        """Critique what the stage owes."""
         config = self.run.config.critic
         if config.kind == "verifier":
             for unit in stage.owed:
                 self.run.stop.admit()
-                candidates = work(unit)
+                candidates = self.candidates(unit.chunk)
                 verdicts = self._verdicts(candidates)
                 rows = [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
                 commit_judgements(stage, unit, Critique, rows, Advance())
@@ -75,8 +81,7 @@ class Judging:
                 judge_line(self.run, self.run.models.feedback, config),
                 stage,
                 Critique,
-                times=config.attempts,
-                work=lambda unit: [self._asked(candidate) for candidate in work(unit)],
+                work=lambda unit: [self._asked(c) for c in self.candidates(unit.chunk)],
                 rows=self._critiques,
             )
 
@@ -96,7 +101,7 @@ class Judging:
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
         seed = derive_seed(self.run.config.seed, "critique", name, number)
-        return Posed(self.run.critic.ask(prompt, candidate.text), name, seed)
+        return Posed(self.run.critic.ask(prompt, candidate.text, self.run.guard(name)), name, seed)
 
     def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         prompts = self.run.prompts

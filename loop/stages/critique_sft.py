@@ -2,7 +2,8 @@
 
 A demonstration asks what the critic was asked about an answer, and answers what the critic said: a
 policy trained on them is a critic that any run can name. A critique that the loop itself could not
-read is no lesson.
+read is no lesson. The question is the bare one (`critics.guard`), as is the reply: a nonce teaches
+nothing. A critic that learned them is asked so, with `guard` false.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ...critics.feedback import FeedbackCritic
+from ...critics.guard import without_mark
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
@@ -80,7 +82,7 @@ def lessons(
         question = critic.ask(prompts[critique.prompt_id], texts[critique.candidate_id])
         fate = critique.status
         if fate == SCORED:
-            (read,) = question.read(critique.text, "stop")
+            (read,) = question.read(without_mark(critique.text), "stop")
             fate = KEPT if read.status == SCORED else UNREADABLE
         made.fates.setdefault(fate, []).append(critique.candidate_id)
         if fate == KEPT:
@@ -103,7 +105,7 @@ def _lesson(
         ratings=tuple(a.rating for a in critique.aspects if a.rating is not None),
         reward=None,
         prompt=asked,
-        completion=(Message(role="assistant", content=critique.text),),
+        completion=(Message(role="assistant", content=without_mark(critique.text)),),
     )
 
 

@@ -78,7 +78,7 @@ class Grading:
     @cached_property
     def identity(self) -> Json:
         """What a grade depends on besides the candidates that are graded together."""
-        params = judge_params(self._judge, self.run.config.grading)
+        params = judge_params(self.run, self._judge, self.run.config.grading)
         return {"aspect": self.aspect, "grader": self.grader.digest(self.aspect), **params}
 
     def pay(self, stage: Stage, candidates: Callable[[Unit], Sequence[Candidate]]) -> None:
@@ -88,7 +88,6 @@ class Grading:
             judge_line(self.run, self._judge, config),
             stage,
             Grade,
-            times=config.attempts,
             work=lambda unit: self._asked(candidates(unit)),
             rows=lambda _, asked: [row for one in asked for row in self._rows(one)],
         )
@@ -99,9 +98,10 @@ class Grading:
         principle = group[0].principle if self.aspect == "overall" else None
         told = principle and Principle.read(principle).text
         prompt, about = self.run.prompts[group[0].prompt_id], self._about(group)
+        name, texts = row_id("ask", about), [candidate.text for _, candidate in shown]
         return Posed(
-            self.grader.ask(self.aspect, prompt, [c.text for _, c in shown], told),
-            row_id("ask", about),
+            self.grader.ask(self.aspect, prompt, texts, told, self.run.guard(name)),
+            name,
             derive_seed(self.run.config.seed, "grade", about, attempt),
         )
 

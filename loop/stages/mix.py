@@ -7,7 +7,7 @@ both sides say the same, or if an earlier row had it. Nobody decided where both 
 the chosen answer's is not the higher one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from ...stores.keys import Json, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
 from ...stores.schemas import Row as StoredRow
 from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.prompt_ids import PromptIds
 from ..data.rating_scale import SCALES
 from ..data.receipts import KEPT, receipts
 from ..lake.imports.import_files import detected
@@ -48,14 +49,17 @@ def mix_of(config: RunConfig) -> tuple[Path, ...]:
     return ()
 
 
-def require_mix(files: Sequence[Path]) -> None:
+def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     """Read the files to the end, so that what cannot be used is said before a run begins.
+
+    No prompt of theirs may have the id of another one, nor of another one of the run's `prompts`.
 
     Raises:
         InputError: for anything that cannot be read as meant.
     """
+    ids = PromptIds.beside(prompts)
     for path in files:
-        decided = sum(_pair_in(made) is not None for made in comparisons(path, iteration=0))
+        decided = sum(_pair_in(made) is not None for made in comparisons(path, 0, ids=ids))
         if not decided:
             raise InputError(f"{path}: holds no decided comparison of two answers to train on")
 
@@ -168,8 +172,12 @@ def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[lis
         yield list(islice(rows, -(-total // count)))
 
 
-def comparisons(path: Path, iteration: int) -> Iterator[list[StoredRow]]:
+def comparisons(
+    path: Path, iteration: int, *, ids: PromptIds | None = None
+) -> Iterator[list[StoredRow]]:
     """Give what each row of a file becomes, with the pair that its votes decide.
+
+    With `ids`, none of its prompts may have the id of another one.
 
     Raises:
         InputError: for anything that cannot be read as meant.
@@ -184,6 +192,8 @@ def comparisons(path: Path, iteration: int) -> Iterator[list[StoredRow]]:
     for place, row in placed_rows(path):
         try:
             made = list(FORMATS[form].read(row, make))
+            if ids is not None:
+                ids.is_new(row, next(r for r in made if isinstance(r, Prompt)), path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         yield [*made, *_decided(made, make)]

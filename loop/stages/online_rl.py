@@ -19,7 +19,7 @@ from ...configs.recipes import Quark, Rewarded
 from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_job import ONLINE_CHECKPOINT_STEPS, OnlineJob
+from ...policies.trainers.trainer_job import OnlineJob
 from ...stores.failpoints import reach
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
@@ -40,7 +40,10 @@ from .supervised_set import Supervision, supervision
 from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
-VERBS: Mapping[Method, Verb] = {"ppo": Verb("ppo"), "quark": Verb("quark")}
+VERBS: Mapping[Method, Verb] = {
+    "ppo": Verb("ppo", semantics=2),
+    "quark": Verb("quark", semantics=2),
+}
 SHOWN = ("reward", "kl", "loss")
 
 
@@ -152,7 +155,6 @@ class OnlineTraining:
             seed=derive_seed(config.seed, "train", identity) % 2**32,
             # One process, whatever the run's other trainings are divided into.
             processes=1,
-            checkpoint_steps=ONLINE_CHECKPOINT_STEPS,
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             online=OnlineJob(
@@ -252,7 +254,7 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     run = training.it.run
     run.models.make_room()
     job = training.job(stage.planned.identity)
-    most = step_cost(run.config, training.settings)
+    most = step_cost(run, training.settings)
     steps = Steps(run=run, stage=stage, work=job.output, most=most)
     steps.admit()
     publishing = Publishing(run=run, on_progress=steps.told)

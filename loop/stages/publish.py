@@ -8,12 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
-from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult, train
+from ...policies.trainers.step_files import statistics
+from ...policies.trainers.train_model import (
+    TrainerProgress,
+    TrainingError,
+    TrainJob,
+    TrainResult,
+    train,
+)
+from ...policies.trainers.trainer_faults import continuation, place
+from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.garbage import CANARIES
 from ...stores.lake import CHECKPOINTS
+from ...stores.records import Statistic
+from ...stores.sealed import file_sha256
 from ..run.run import Run
+from ..run.stop import Stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +44,46 @@ class Publishing:
         # Done again as a whole: what a failed fsync leaves of a model cannot be published.
         identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
-        store.publish(store.folder / CANARIES / identity / CANARY)
+        canary = store.folder / CANARIES / identity / CANARY
+        told = file_sha256(job.folder(CANARY))
+        store.when_there_is_room(lambda: remember_canary(store.journal, canary, told))
+        store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")
         return identity, result
 
     def train(self, job: TrainJob) -> TrainResult:
-        """Train in the work folder, under the run's patience with trainers that fail or hang."""
+        """Train in the work folder, with breaks while the run is paused.
+
+        Raises:
+            Stopped: if a stop was asked for; the training can go on from its last checkpoint.
+        """
+        stop = self.run.stop
+        while True:
+            try:
+                return self._trained(job)
+            except Stopped:
+                if stop.requested:
+                    self.run.reporter.note(
+                        f"training was cut off {place(job)}, {stop.drain_s:g} s (drain_s) after "
+                        f"the stop; {continuation(job)}"
+                    )
+                raise
+            except TrainingError as end:
+                if end.kind != "halted":
+                    raise
+                self.run.reporter.note(str(end))
+            stop.admit()
+
+    def _trained(self, job: TrainJob) -> TrainResult:
+        """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         return train(
             job,
             log=self.run.logs / "train.log",
             on_progress=self.on_progress,
-            on_poll=self.run.stop.check,
+            is_to_end=lambda: self.run.stop.halts,
+            checkpoint_minutes=training.checkpoint_minutes,
             retries=training.retries,
             stall_s=training.stall_s,
         )
@@ -66,3 +104,17 @@ def accelerate_config(run: Run) -> Path | None:
     """Return the launcher's configuration, if the run names one."""
     path = run.config.training.accelerate_config
     return None if path is None else Path(path)
+
+
+def step_statistics(iteration: int, method: str, result: TrainResult) -> list[Statistic]:
+    """Return the numbers of all steps of a training as rows."""
+    return [
+        row
+        for numbers in result.history
+        for row in statistics(
+            iteration,
+            method,
+            int(numbers["step"]),
+            {name: value for name, value in numbers.items() if name != "step"},
+        )
+    ]

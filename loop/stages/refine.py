@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ...configs.load import semantic
+from ...critics.guard import without_mark
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..run.handles import Best, Rows
@@ -81,7 +82,7 @@ def _refinements(
         it,
         identity,
         prompt,
-        messages=it.run.critic.reflect(prompt, draft.text, critique.text),
+        messages=it.run.critic.reflect(prompt, draft.text, without_mark(critique.text)),
         count=count,
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,

@@ -28,7 +28,7 @@ class Reviewing:
     @property
     def identity(self) -> Json:
         """What a review depends on besides its prompt."""
-        params = judge_params(self.run.models.reviewer, self.run.config.prompts.quality)
+        params = judge_params(self.run, self.run.models.reviewer, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, **params}
 
     def pay(self, stage: Stage) -> None:
@@ -41,12 +41,13 @@ class Reviewing:
             prompts = self.prompts.chunks[unit.chunk]
             return [JudgeInquiry(subject=p, pose=self._pose, replies=replies) for p in prompts]
 
-        ask_judge(line, stage, PromptReview, times=config.attempts, work=work, rows=self._rows)
+        ask_judge(line, stage, PromptReview, work=work, rows=self._rows)
 
     def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
+        name = row_id("review", prompt.prompt_id)
         return Posed(
-            self.reviewer.ask(prompt.instruction),
-            row_id("review", prompt.prompt_id),
+            self.reviewer.ask(prompt.instruction, self.run.guard(name)),
+            name,
             derive_seed(self.run.config.seed, "review", prompt.prompt_id, number),
         )
 

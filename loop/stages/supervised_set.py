@@ -116,9 +116,11 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
     Raises:
         InputError: if the source cannot be read, or nothing of it is left to learn.
     """
-    asked = tiny_prompts() if source == TINY else read_prompts(Path(source), task=place.task)
+    own = list(prompts)
+    tiny = source == TINY
+    asked = tiny_prompts() if tiny else read_prompts(Path(source), task=place.task, run=own)
     answers = answers_of_people(place.model_copy(update={"source": source}), asked)
-    held_out = {p.messages for p in prompts if p.split == "held-out"}
+    held_out = {p.messages for p in own if p.split == "held-out"}
 
     def fate(prompt: Prompt) -> str:
         if prompt.split == "held-out" or prompt.messages in held_out:

@@ -14,7 +14,7 @@ from ...stores.failpoints import reach
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import CHECKPOINTS
-from ...stores.records import Checkpoint, Demonstration, Pair, Receipt, Yield
+from ...stores.records import Checkpoint, Demonstration, Pair, Receipt, Statistic, Yield
 from ...stores.schemas import TABLES
 from ..run.handles import Rows, joined
 from ..run.iteration import Iteration
@@ -22,10 +22,10 @@ from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
-from .publish import Publishing, accelerate_config
+from .publish import Publishing, accelerate_config, step_statistics
 from .supervised_set import Supervision, supervision
 
-TRAIN, KEEP_POLICY = Verb("train"), Verb("unchanged")
+TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,8 @@ class Training:
             supervised=None if self.supervision is None else self.supervision.as_job(work),
         )
         identity, result = Publishing(run=self.run).publish(job)
-        stage.commit(unit, {Checkpoint: [self._row(identity, result)]}, Advance(rows=result.steps))
+        row, told = self._row(identity, result), step_statistics(self.iteration, method, result)
+        stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
 
     @property

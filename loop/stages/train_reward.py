@@ -6,12 +6,10 @@ how the distribution of its scores drifted stands in the lake.
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...configs.load import semantic
 from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_steps import STEPS, TrainerProgress, read_steps
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import REWARD_MODELS
@@ -20,13 +18,11 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
 from ..run.run import Verb
-from .publish import Publishing, accelerate_config
+from .publish import Publishing, accelerate_config, step_statistics
 from .train import parts_with_rows, require_enough
 
-TRAIN_REWARD = Verb("train_reward", semantics=2)
+TRAIN_REWARD = Verb("train_reward", semantics=3)
 SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
-TOLD = ("loss", "accuracy", "chosen/mean", "chosen/sd", "rejected/mean", "rejected/sd")
-"""What the lake keeps of each step: means over its pairs, and the moments of their scores."""
 
 
 def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
@@ -83,16 +79,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         steps=result.steps,
         metrics=canonical_json(finite),
     )
-    return row, _statistics(read_steps(job.folder(STEPS)), it.number)
-
-
-def _statistics(steps: Sequence[TrainerProgress], iteration: int) -> list[Statistic]:
-    return [
-        Statistic(iteration=iteration, method="reward", step=step.step, metric=name, value=value)
-        for step in steps
-        for name in TOLD
-        if (value := step.metrics.get(name)) is not None
-    ]
+    return row, step_statistics(it.number, job.method, result)
 
 
 def _summary(result: TrainResult) -> str:

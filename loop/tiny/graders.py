@@ -17,8 +17,8 @@ from functools import cache
 
 from ...critics.grading.graded_aspects import LOWEST, SCALES
 from ...critics.grading.grader import GRADING_TEMPLATES
-from ...critics.templating import WORD_JOINER
 from ...policies.engines.engine import Request, Sampling
+from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
 from .human import (
     ELABORATE,

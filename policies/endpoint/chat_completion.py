@@ -7,14 +7,19 @@ them silently.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, cast
 
 import openai
 from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 
-from ..engines.engine import Completion, Request, Sampling
-from .endpoint import ServedModel
+from ...stores.chat_markers import broken
+from ..engines.engine import Completion, Provenance, Request, Sampling
+from ..engines.token_count import TokenCount, about, counted, most_tokens
+from .endpoint import NO_KEY, ServedModel
+from .faults import shown
+from .finish import ending
+from .usage import Share, Tokens, settled
 
 VLLM_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """What vLLM's server would otherwise take from the model's own generation_config.json."""
@@ -27,8 +32,11 @@ OVERFLOW_SIGNS = (
     "too long",
 )
 
-MOST_TOKENS = 2**31
-"""Larger counts are nonsense, and no store could hold them."""
+SAID = ("content", "reasoning_content", "reasoning")
+"""The fields of a message that hold text."""
+
+LONGEST_WORD = 40
+"""How much of a server's word for an ending is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class ChatRequest:
     request: Request
     sampling: Sampling
     bounded: bool = True
+    count: TokenCount = about
 
     async def ask(
         self, client: openai.AsyncOpenAI, served: ServedModel, dialect: Dialect
@@ -71,12 +80,19 @@ class ChatRequest:
         """
         extra = VLLM_NEUTRAL if served.by_vllm else None
         create: Any = client.chat.completions.create
-        reply = await create(model=served.name, extra_body=extra, **self.parameters(dialect))
-        return completion(self.request, reply)
+        body = self.parameters(dialect, served.family)
+        reply = await create(model=served.name, extra_body=extra, **body)
+        return self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
 
-    def parameters(self, dialect: Dialect) -> dict[str, Any]:
-        """Return the request body without what only vLLM understands."""
-        messages = [{"role": m.role, "content": m.content} for m in self.request.messages]
+    def parameters(self, dialect: Dialect, family: str | None) -> dict[str, Any]:
+        """Return the request body without what only vLLM understands.
+
+        No text in it can end its turn: the marks of the family's chat templates are broken, or
+        those of all families if it is not known.
+        """
+        messages = [
+            {"role": m.role, "content": broken(m.content, family)} for m in self.request.messages
+        ]
         body: dict[str, Any] = {
             "messages": messages,
             "temperature": self.sampling.temperature,
@@ -91,47 +107,101 @@ class ChatRequest:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         return body
 
+    def completion(self, reply: object, key: str | None) -> Completion:
+        """Read an endpoint's reply; an answer that the server withholds is a failed request.
+
+        Raises:
+            NoCompletionError: when it is not a chat completion. The client library builds its
+                objects from anything, so every field is checked.
+        """
+        if not isinstance(reply, ChatCompletion):
+            raise NoCompletionError
+        choice: object = reply.choices[0] if reply.choices else None
+        if not isinstance(choice, Choice):
+            raise NoCompletionError
+        content: object = getattr(choice.message, "content", 0)
+        if not isinstance(content, str | None):
+            raise NoCompletionError
+        logprobs = _logprobs(choice)
+        tokens = self._tokens(reply, choice, len(logprobs))
+        how, remark = self._ended(choice, tokens.completion, key)
+        remarks = tokens.remarks if remark is None else (*tokens.remarks, remark)
+        answer = Completion(
+            request_id=self.request.request_id,
+            text=_whole_characters(content or ""),
+            prompt_tokens=tokens.prompt,
+            completion_tokens=tokens.completion,
+            finish_reason="length" if how == "length" else "stop",
+            logprob=sum(logprobs) if logprobs and all(map(math.isfinite, logprobs)) else None,
+            provenance=Provenance(
+                model=_word(reply.model, key),
+                system_fingerprint=_word(reply.system_fingerprint, key),
+                remarks=remarks,
+            ),
+        )
+        if how == "withheld":
+            told = f"the endpoint withholds the answer ({_word(choice.finish_reason, key)})"
+            return replace(answer, text="", finish_reason="failed", logprob=None, error=told)
+        return answer
+
+    def _ended(
+        self, choice: Choice, drawn: int, key: str | None
+    ) -> tuple[Literal["stop", "length", "withheld"], str | None]:
+        """Return why an answer ended, and a remark if its number of tokens decided.
+
+        Raises:
+            NoCompletionError: when the server gave up in the middle.
+        """
+        word = cast("object", choice.finish_reason)
+        how = ending(word)
+        if how == "broken":
+            raise NoCompletionError
+        if how != "unknown":
+            return how, None
+        whole = self.bounded and drawn < self.sampling.max_tokens
+        decided: Literal["stop", "length"] = "stop" if whole else "length"
+        told = shown(str(word), key)[:LONGEST_WORD]
+        return decided, None if word is None else READ_AS[decided].format(told)
+
+    def _tokens(self, reply: ChatCompletion, choice: Choice, drawn: int) -> Tokens:
+        """Return what the reply cost: as reported, never more than the request can cost."""
+        messages = self.request.messages
+        prompt = Share(
+            reported=getattr(reply.usage, "prompt_tokens", None),
+            most=most_tokens(messages),
+            own=lambda: counted(messages, self.count),
+        )
+        completion = Share(
+            reported=getattr(reply.usage, "completion_tokens", None),
+            most=self.sampling.max_tokens,
+            own=lambda: drawn or sum(map(self.count, _said(choice))),
+        )
+        return settled(prompt, completion)
+
+
+READ_AS = {
+    "stop": "the finish_reason {!r} is not known: the answer, below max_tokens, counts as whole",
+    "length": "the finish_reason {!r} is not known: the answer, at max_tokens, counts as cut short",
+}
+
 
 class NoCompletionError(ValueError):
     """The reply is not a chat completion."""
 
 
-def completion(request: Request, reply: object) -> Completion:
-    """Read an endpoint's reply; an answer cut short by a content filter counts as truncated.
+def _said(choice: Choice) -> list[str]:
+    """Return what the model wrote: some servers put its reasoning beside the answer."""
+    fields = (getattr(choice.message, name, None) for name in SAID)
+    return [text for text in fields if isinstance(text, str)]
 
-    Raises:
-        NoCompletionError: when it is not a chat completion. The client library builds its objects
-            from anything, so every field is checked.
-    """
-    if not isinstance(reply, ChatCompletion):
-        raise NoCompletionError
-    choice: object = reply.choices[0] if reply.choices else None
-    if not isinstance(choice, Choice):
-        raise NoCompletionError
-    content: object = getattr(choice.message, "content", 0)
-    if not isinstance(content, str | None):
-        raise NoCompletionError
-    logprobs = _logprobs(choice)
-    usage = reply.usage
-    return Completion(
-        request_id=request.request_id,
-        text=_whole_characters(content or ""),
-        prompt_tokens=_count(usage.prompt_tokens) if usage else 0,
-        completion_tokens=_count(usage.completion_tokens) if usage else len(logprobs),
-        finish_reason="stop" if choice.finish_reason == "stop" else "length",
-        logprob=sum(logprobs) if logprobs and all(map(math.isfinite, logprobs)) else None,
-    )
+
+def _word(said: object, key: str | None) -> str:
+    return shown(said, key) if isinstance(said, str) else ""
 
 
 def _logprobs(choice: Choice) -> list[float]:
     tokens = choice.logprobs.content if choice.logprobs else None
     return [float(token.logprob) for token in tokens or ()]
-
-
-def _count(tokens: object) -> int:
-    if isinstance(tokens, int) and 0 <= tokens < MOST_TOKENS:
-        return int(tokens)
-    raise NoCompletionError
 
 
 def _whole_characters(text: str) -> str:

@@ -7,8 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 import openai
+from openai.types import Model
 
 from ...configs.schema import EngineConfig
+from ...configs.secrecy import hide_key
+from ...stores.chat_markers import family_of
 from ..engines.engine import EngineError
 from .faults import (
     ATTEMPT_ERRORS,
@@ -54,6 +57,8 @@ def _base_url(url: str) -> str:
 def api_key(config: EngineConfig) -> str | None:
     """Return the configured key, or the environment's, without white space around it.
 
+    From now on it is blacked out in everything that is stored or shown.
+
     Raises:
         EngineError: when an HTTP header cannot carry it: the client's own error would show it.
     """
@@ -64,15 +69,20 @@ def api_key(config: EngineConfig) -> str | None:
         raise EngineError(
             f"the API key contains characters that no key can have; set {KEY_VARIABLE} again"
         )
+    hide_key(key)
     return key or None
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model an endpoint serves, and whether the endpoint is vLLM's server."""
+    """The model an endpoint serves, whether the endpoint is vLLM's server, and whose marks it has.
+
+    `family` is whose chat template it has, if that is known (`stores.chat_markers`).
+    """
 
     name: str
     by_vllm: bool
+    family: str | None = None
 
 
 def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
@@ -113,9 +123,18 @@ async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> ServedModel
         raise EngineError(f"{url}: which model? it serves {listed}; set engine.model_name")
     if names and wanted not in names:
         raise EngineError(f"{url}: does not serve {wanted!r}, but {listed}")
+    own = [model for model in models if model.id == wanted]
     return ServedModel(
-        wanted, any(model.owned_by == "vllm" for model in models if model.id == wanted)
+        wanted,
+        by_vllm=any(model.owned_by == "vllm" for model in own),
+        family=family_of(" ".join([wanted, *map(_root, own)])),
     )
+
+
+def _root(model: Model) -> str:
+    """Return from where vLLM loaded a model: that tells more than a name of one's own."""
+    root: object = getattr(model, "root", None)
+    return root if isinstance(root, str) else ""
 
 
 def api_client(url: str, key: str | None, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:

@@ -64,17 +64,29 @@ ATTEMPT_ERRORS = (
 """The errors of an attempt: transport, status, deadline, or a reply that is malformed."""
 
 
+GARBLED = "the answer is not that of an OpenAI-compatible endpoint"
+
+
 class TemporaryError(Exception):
     """The same request may succeed later.
 
     `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
-    the request itself may be the cause.
+    the request itself may be the cause. `garbled`: the endpoint did answer, only not with a
+    completion, so this is no sign that it is down.
     """
 
-    def __init__(self, sentence: str, *, pause_s: float | None = None, suspect: bool) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        pause_s: float | None = None,
+        suspect: bool,
+        garbled: bool = False,
+    ) -> None:
         super().__init__(sentence)
         self.pause_s = pause_s
         self.suspect = suspect
+        self.garbled = garbled
 
 
 class RefusedError(Exception):
@@ -95,6 +107,8 @@ def fault_of(
         return TemporaryError("the endpoint did not answer in time", suspect=True)
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
+        if isinstance(cause, httpx2.DecodingError):
+            return TemporaryError(GARBLED, suspect=True, garbled=True)
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
@@ -102,7 +116,7 @@ def fault_of(
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
-    return TemporaryError("the answer is not that of an OpenAI-compatible endpoint", suspect=True)
+    return TemporaryError(GARBLED, suspect=True, garbled=True)
 
 
 def _status(

@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from ...configs.schema import EngineConfig
+from ...configs.secrecy import without_keys
 from ...stores.records import Message
 from ..engines.chat import overlong
 from ..engines.engine import (
@@ -29,6 +30,7 @@ from ..engines.engine import (
     Sampling,
 )
 from ..engines.feed import arrived
+from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, Dialect, overflows
 from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
@@ -66,6 +68,7 @@ class OpenAIEngine:
         self._config = config
         self._served: dict[int, ServedModel] = {}
         self._dialect = Dialect()
+        self._count = token_count(model)
         self._turns = count()
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -185,7 +188,7 @@ class OpenAIEngine:
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = ChatRequest(request, sampling)
+        question = ChatRequest(request, sampling, count=self._count)
         while True:
             try:
                 return await trial.run(partial(self._attempt, question))
@@ -242,7 +245,9 @@ class OpenAIEngine:
                 if place not in self._served:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                return await question.ask(client, self._served[place], dialect)
+                drawn = await question.ask(client, self._served[place], dialect)
+                # A server, or the model behind it, may repeat the key that it was sent.
+                return replace(drawn, text=without_keys(drawn.text))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

@@ -2,8 +2,8 @@
 
 Temporary failures are waited out while patience lasts, each attempt at the next endpoint. An
 endpoint that names a time is not asked earlier (see `traffic`); otherwise the pause is exponential
-with jitter. A request that fails repeatedly while others are answered is given up: it may be what
-breaks the server.
+with jitter, and begins short where the endpoint did answer, only not with a completion. A request
+that fails repeatedly while others are answered is given up: it may be what breaks the server.
 """
 
 import asyncio
@@ -21,7 +21,13 @@ T = TypeVar("T")
 SUSPICIOUS = 8
 """Suspect failures after which a request is given up, if others were answered meanwhile."""
 
+GARBLED_SUSPICION = 0.5
+"""What a garbled answer counts for: it says less against its request than a lost connection, and
+half of a bad proxy's answers are garbled.
+"""
+
 BACKOFF_S = 1.0
+GARBLED_BACKOFF_S = 0.125
 LONGEST_BACKOFF_S = 30.0
 
 
@@ -33,7 +39,7 @@ class Trial:
         self._turn = turn
         self._attempts = 0
         self._failures = 0
-        self._suspect = 0
+        self._suspect = 0.0
         self._answers_before = traffic.answers
         self._patience = Patience(patience_s, asyncio.get_running_loop().time())
 
@@ -55,7 +61,7 @@ class Trial:
             return await policy(self._attempt, attempt)
         except TemporaryError as fault:
             if self._guilty:
-                told = f"{fault}; failed {self._suspect} times while others were answered"
+                told = f"{fault}; failed {self._failures} times while others were answered"
                 raise RefusedError(told, told="") from None
         raise self._traffic.out_of_patience(self._patience)
 
@@ -71,8 +77,9 @@ class Trial:
         if not isinstance(fault, TemporaryError) or fault.pause_s is not None:
             return 0.0
         self._failures += 1
-        self._suspect += fault.suspect
-        pause = BACKOFF_S * 2.0 ** min(self._failures - 1, 10)
+        self._suspect += fault.suspect * (GARBLED_SUSPICION if fault.garbled else 1.0)
+        first = GARBLED_BACKOFF_S if fault.garbled else BACKOFF_S
+        pause = first * 2.0 ** min(self._failures - 1, 10)
         return random.uniform(0.5, 1.0) * min(pause, LONGEST_BACKOFF_S)
 
     def _over(self, state: RetryCallState) -> bool:

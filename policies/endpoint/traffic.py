@@ -3,7 +3,8 @@
 At most `concurrency` requests are under way. Each endpoint has a gate: a Retry-After closes it
 until the time named; failures in a row trip it (a circuit breaker), and after a cool-down one
 request is sent on trial. A gate starts like a tripped one, so a wrong key costs one request. While
-no gate is open, requests wait without a slot; only their patience runs.
+no gate is open, requests wait without a slot; only their patience runs. A garbled answer is the
+fault of its request alone, unless nearly all of an endpoint's last answers are.
 
 Everything runs on one event loop and uses its clock.
 """
@@ -14,12 +15,16 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..engines.engine import EngineError
 from .faults import RefusedError, TemporaryError
 
 TRIP_AFTER = 5
+RECENT = 32
+"""How many of an endpoint's last answers are remembered."""
+GARBLED_SHARE = 0.9
+"""The share of garbled answers, of so many, from which an endpoint counts as down."""
 COOL_DOWN_S = 2.0
 LONGEST_COOL_DOWN_S = 60.0
 NOTABLE_S = 10.0
@@ -56,10 +61,16 @@ class Gate:
     failures: int = 0
     trips: int = 0
     told: str = "it has not answered yet"
+    garbled: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def free(self, now: float) -> bool:
         """Whether the next request may pass."""
         return self.trier is None and self.opens_at <= now + SLACK_S
+
+    @property
+    def is_garbling(self) -> bool:
+        """Whether nearly all of the last answers are garbled."""
+        return sum(self.garbled) >= GARBLED_SHARE * RECENT
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +122,7 @@ class Traffic:
             raise
         else:
             self.prove(passage)
+            passage.gate.garbled.append(False)
             self.answers += 1
         finally:
             self._slots.release()
@@ -136,12 +148,15 @@ class Traffic:
             level = logging.INFO if fault.pause_s < NOTABLE_S else logging.WARNING
             logger.log(level, "%s: asks for a pause of %.1f s (%s)", gate.url, fault.pause_s, fault)
             return
-        gate.failures += 1
+        gate.failures += not fault.garbled
+        gate.garbled.append(fault.garbled)
         logger.info("%s: %s", gate.url, fault)
-        if gate.trier is passage or (gate.proven and gate.failures >= TRIP_AFTER):
+        is_down = gate.failures >= TRIP_AFTER or gate.is_garbling
+        if gate.trier is passage or (gate.proven and is_down):
             rest = min(COOL_DOWN_S * 2.0 ** min(gate.trips, 10), LONGEST_COOL_DOWN_S)
             gate.trips += 1
             gate.proven = False
+            gate.garbled.clear()
             gate.opens_at = max(gate.opens_at, now + rest)
             logger.warning("%s: not used for %.0f s (%s)", gate.url, rest, fault)
 

@@ -10,7 +10,10 @@ from functools import lru_cache
 import httpx2
 
 ANSWER_BYTES = 8 * 2**20
-"""The largest reply, decompressed: about 40,000 tokens with log-probabilities."""
+"""The largest reply, decompressed: about 40,000 tokens with log-probabilities.
+
+The client library decompresses in pieces of at most 1 MiB, each counted before the next is made.
+"""
 
 ANSWER_PARTS = 150_000
 """The most objects and lists in a reply, at three a token. The client library makes a large object

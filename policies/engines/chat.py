@@ -12,11 +12,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import FinishReason, Message
 from .engine import Completion, EngineError, Request
-
-WORD_JOINER = "\u2060"
-"""Invisible, and not part of any special token's name."""
 
 DISTINCT_CONVERSATIONS = 4096
 """Tokenized conversations in the cache: the n candidates of a prompt follow one another."""

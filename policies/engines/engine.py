@@ -40,6 +40,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What an endpoint says of itself with an answer, and what was odd about the answer.
+
+    `model` and `system_fingerprint` are as it writes them, empty if it does not. `remarks` are
+    sentences for the run's journal.
+    """
+
+    model: str = ""
+    system_fingerprint: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One drawn completion.
 
@@ -47,7 +60,8 @@ class Completion:
     prompt does not fit the context: nothing was drawn) or `failed` (this one request cannot be
     answered, and `error` says why). `logprob` sums over the completion's tokens, in nats, under the
     unscaled model distribution; None if the engine does not report it. `token_ids` are the drawn
-    tokens, including the end token, if the sampling asked for them.
+    tokens, including the end token, if the sampling asked for them. `provenance` is what an
+    endpoint tells besides; None for a model that runs here.
     """
 
     request_id: str
@@ -58,6 +72,7 @@ class Completion:
     logprob: float | None
     error: str | None = None
     token_ids: tuple[int, ...] | None = None
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +110,10 @@ class AnswerLogprob:
 
 class EngineError(RuntimeError):
     """An engine that cannot start or go on; the message says what to do."""
+
+
+class UnloadableError(EngineError):
+    """A model that cannot be loaded as configured, however often it is tried."""
 
 
 class Engine(Protocol):

@@ -22,8 +22,9 @@ from ...stores.failpoints import reach
 from ..trainers.step_files import planned_steps, write_step
 from ..trainers.trained_model import Trained, assemble_model, copy_tokenizer
 from ..trainers.trainer_checkpoints import keep, newest_whole
-from ..trainers.trainer_faults import TrainingError
+from ..trainers.trainer_faults import TrainingError, halted
 from ..trainers.trainer_job import TrainJob
+from ..trainers.trainer_orders import Pace
 from ..trainers.trainer_steps import append_row
 from .environment import Clock, Environment
 from .ppo_trainer import PPOTrainer
@@ -70,11 +71,16 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         start = {"event": "start", "resumed_from": history.step, "pid": os.getpid()}
         append_row(job.output, start)
         loaded = time.monotonic()
+        pace = Pace(job.output)
         while history.step < steps:
             make_step(job, method, environment, history, steps)
-            if history.step % job.checkpoint_steps == 0 and history.step < steps:
+            turn = pace.turn()
+            if history.step < steps and turn != "go on":
                 job_json = job.folder("job.json").read_bytes()
                 keep(save_state(method, history, job.folder("checkpoints"), job_json), identity)
+                pace.saved()
+                if turn == "end":
+                    raise halted(job)
         done = time.monotonic()
     finally:
         environment.close()

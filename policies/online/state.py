@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from ...stores.durable import make_folder, remove
 from ..trainers.step_files import StepRows
 from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
+from ..trainers.warm_up import warmed
 from .environment import Clock
 
 RNG = "rng_state.pth"
@@ -65,12 +66,10 @@ class History:
 def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
     """Return a learning rate that rises over `warmup` optimizer steps, then falls to 0 linearly."""
 
-    def share(done: int) -> float:
-        if done < warmup:
-            return done / warmup
+    def falling(done: int) -> float:
         return max(0.0, (steps - done) / max(1, steps - warmup))
 
-    return LambdaLR(optimizer, share)
+    return LambdaLR(optimizer, warmed(warmup, falling))
 
 
 def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: bytes) -> Path:

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from accelerate.utils import DistributedType
 from torch import Tensor, nn
-from transformers import Trainer
 from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -13,9 +12,10 @@ from ..engines.chat import ChatTokenizer
 from .next_token import METRIC, NextTokenLoss
 from .trainer_faults import TrainingError
 from .trainer_job import SupervisedSet, TrainJob
+from .warm_up import WarmedTrainer
 
 
-class WithNextToken(Trainer):
+class WithNextToken(WarmedTrainer):
     """A trainer that adds the loss once per optimizer step, in its last forward pass.
 
     So the loss has its weight whatever the number of accumulation passes, and however the method

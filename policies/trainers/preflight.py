@@ -78,9 +78,9 @@ def needed_bytes(job: TrainJob) -> int:
     trained = model
     if isinstance(s, PPOTraining):
         trained += parameters(job.value_source) * BYTES[job.dtype]
-    checkpoints = max(0, math.ceil(steps / job.checkpoint_steps) - 1)
-    # A new checkpoint is complete before an old one is removed.
-    return copies * model + STATES * trained * min(checkpoints, KEPT + 1)
+    # Each step but the last may end in one; a new one is complete before an old one is removed.
+    checkpoints = min(steps - 1, KEPT + 1)
+    return copies * model + STATES * trained * checkpoints
 
 
 def parameters(model: Path) -> int:

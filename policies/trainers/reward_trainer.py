@@ -36,10 +36,11 @@ from ..engines.engine import ScoreBatch, ScoreRequest
 from ..engines.reward_scorer import RewardScorer, padding
 from .length_bias import RankedPair, measured
 from .trainer_faults import TrainingError
+from .trainer_history import StepNumbers
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
-from .trainer_steps import STEPS, TrainerProgress, read_steps
 from .trl_trainer import Pulse, common_arguments, refuse_world
+from .warm_up import WarmedTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     )
 
 
-class ScoreTrainer(RewardTrainer):
+class ScoreTrainer(WarmedTrainer, RewardTrainer):
     """TRL's trainer with the L2 term of ChatGLM-RLHF's Eq. 2, which also logs how scores drift.
 
     Every log has mean and standard deviation of both sides' scores since the last log, as
@@ -99,7 +100,8 @@ class ScoreTrainer(RewardTrainer):
         if self.l2_weight:
             loss = loss + self.l2_weight * sum(scores.square().mean() for scores in halves)
         for side, scores in zip(SIDES, halves, strict=True):
-            told: Any = self.accelerator.gather_for_metrics(scores.detach())
+            # Not `gather_for_metrics`: at an epoch's end it drops scores, after a resume others.
+            told: Any = self.accelerator.gather(scores.detach())
             self.seen[side] += told.float().flatten().tolist()
         return (loss, outputs) if return_outputs else loss
 
@@ -181,16 +183,16 @@ def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
     return tuple(Message(**turn) for turn in (*pair["prompt"], *pair[side]))
 
 
-def measured_scores(job: TrainJob) -> dict[str, float]:
+def measured_scores(job: TrainJob, history: Sequence[StepNumbers]) -> dict[str, float]:
     """Measure the saved model: its scores in training, and on the held-out pairs.
 
     `spread` is the standard deviation, over the steps, of the mean score of a step's answers.
     """
-    return {"spread": _spread(read_steps(job.folder(STEPS))), **_held_out(job)}
+    return {"spread": _spread(history), **_held_out(job)}
 
 
-def _spread(steps: Sequence[TrainerProgress]) -> float:
-    return pstdev(fmean(step.metrics[f"{side}/mean"] for side in SIDES) for step in steps)
+def _spread(history: Sequence[StepNumbers]) -> float:
+    return pstdev(fmean(step[f"{side}/mean"] for side in SIDES) for step in history)
 
 
 def _held_out(job: TrainJob) -> dict[str, float]:

@@ -12,7 +12,7 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +22,10 @@ from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
 from .preflight import refuse_full_disk, refuse_unfit
 from .trainer_checkpoints import agrees, discard_unfit
-from .trainer_faults import FAULT, TRANSIENT, TrainingError, read_fault
+from .trainer_faults import FAULT, TRANSIENT, TrainingError, halted, read_fault
+from .trainer_history import HISTORY, StepNumbers, read_history
 from .trainer_job import TrainJob, read_json, write_job
+from .trainer_orders import MINUTES, Orders, write_orders
 from .trainer_process import Watch, alone, run_worker
 from .trainer_steps import TrainerProgress
 
@@ -37,12 +39,16 @@ STALL_S = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """A finished model: its folder, and the means of the last logged steps' metrics."""
+    """A finished model: its folder, the means of the last steps' metrics, each step's numbers.
+
+    An online method leaves the numbers of its steps in their rows, and `history` is empty.
+    """
 
     output: Path
     steps: int
     metrics: Mapping[str, float]
     seconds: float
+    history: Sequence[StepNumbers]
 
 
 def train(
@@ -50,7 +56,8 @@ def train(
     *,
     log: Path,
     on_progress: Callable[[TrainerProgress], None] | None = None,
-    on_poll: Callable[[], None] | None = None,
+    is_to_end: Callable[[], bool] = lambda: False,
+    checkpoint_minutes: float = MINUTES,
     retries: int = 0,
     stall_s: float = STALL_S,
 ) -> TrainResult:
@@ -58,19 +65,29 @@ def train(
 
     A job that has finished in its work folder is not run again. A child that was killed, failed,
     hung (`stall_s` seconds without a sign of life) or ended without a model is restarted up to
-    `retries` times. `on_progress` is called for every step, `on_poll` several times a second; an
-    exception from either ends the child.
+    `retries` times. `on_progress` is called for every step, `is_to_end` several times a second; an
+    exception from either ends the child. Once `is_to_end`, the child finishes its step, makes a
+    checkpoint and ends.
 
     Raises:
-        TrainingError: if there is no finished model; the message names the cause and the log.
+        TrainingError: if there is no finished model; the message names the cause and the log. Of
+            kind `halted`: since it was to end.
     """
     started = time.monotonic()
-    watch = Watch(log=log, stall_s=stall_s, on_progress=on_progress, on_poll=on_poll)
+    watch = Watch(
+        log=log,
+        stall_s=stall_s,
+        checkpoint_s=60 * checkpoint_minutes,
+        on_progress=on_progress,
+        is_to_end=is_to_end,
+    )
     failed = 0
     while True:
         try:
             result = attempt(job, watch)
         except TrainingError as error:
+            if error.kind in TRANSIENT and is_to_end():
+                raise halted(job) from error
             failed += 1
             if error.kind not in TRANSIENT or failed > retries:
                 raise
@@ -83,6 +100,7 @@ def train(
         steps=int(result["steps"]),
         metrics=metrics,
         seconds=time.monotonic() - started,
+        history=read_history(job.output),
     )
 
 
@@ -92,11 +110,14 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     finished = read_result(job, identity)
     if finished is not None:
         return finished
+    if watch.is_to_end():
+        raise halted(job)
     refuse_full_disk(job)
+    write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))
     watch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = watch.log.stat().st_size if watch.log.exists() else 0
-    code = run_worker(job, watch)
-    fault = read_fault(job, code, watch.log, offset)
+    code, began = run_worker(job, watch)
+    fault = read_fault(job, code, watch.log, offset, began=began)
     if fault is not None:
         raise fault
     finished = read_result(job, identity)
@@ -130,5 +151,6 @@ def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
         return None
     if not agrees(job.folder("model"), result["files"]):
         return None
-    canary = job.folder(CANARY)
-    return result if canary.exists() and file_sha256(canary) == result.get("canary") else None
+    beside = {"canary": job.folder(CANARY), "history": job.folder(HISTORY)}
+    whole = all(p.exists() and file_sha256(p) == result.get(n) for n, p in beside.items())
+    return result if whole else None

@@ -5,7 +5,7 @@ import gc
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,14 @@ ANSWER = {"dpo": "chosen", "sft": "completion"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a finished training reports."""
+    """What a finished training reports; an online method leaves its `history` in its rows."""
 
     steps: int
     max_steps: int
     rows: int
     metrics: dict[str, float]
     seconds: dict[str, float]
+    history: list[dict[str, float]] = field(default_factory=list)
 
 
 def assemble_model(job: TrainJob, saved: Path) -> None:
@@ -62,7 +63,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
 
 
-def check_weights(job: TrainJob) -> None:
+def check_weights(job: TrainJob, trained: Trained) -> None:
     """Read the saved weights back: they must be finite and changed by training."""
     before, after = tensors_of(job.model), tensors_of(job.folder("model"))
     changed = False
@@ -75,7 +76,20 @@ def check_weights(job: TrainJob) -> None:
     if not after:
         raise TrainingError("incomplete", "no weights were saved")
     if not changed:
-        raise TrainingError("unchanged", "the trained weights are the same as before training")
+        raise TrainingError("unchanged", why_unchanged(job, trained))
+
+
+def why_unchanged(job: TrainJob, trained: Trained) -> str:
+    """Say why a training changed no weight, by the last steps' numbers."""
+    same = "the trained weights are the same as before training: "
+    if trained.metrics.get("grad_norm") == 0:
+        return f"{same}every gradient was 0, so the rows teach this model nothing"
+    rate = job.settings.learning_rate
+    return (
+        f"{same}{trained.steps} steps with a learning rate of at most {rate:g} are too little to "
+        f"change a weight in {job.dtype}; raise training.{job.method}.learning_rate, or train for "
+        "more steps"
+    )
 
 
 def tensors_of(model: Path) -> dict[str, Path]:

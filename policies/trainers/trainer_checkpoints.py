@@ -152,6 +152,11 @@ def claims(checkpoint: Path, identity: str) -> bool:
     return manifest is not None and manifest.get("identity") == identity
 
 
+def is_sealed(checkpoint: Path) -> bool:
+    """Return whether a checkpoint was finished; its bytes are not read."""
+    return (checkpoint / MANIFEST).is_file()
+
+
 def newest_first(checkpoints: Path) -> list[Path]:
     """Return the folders that are named like checkpoints, by step; links are skipped."""
     found = [p for p in checkpoints.glob(f"{PREFIX}*") if NAME.fullmatch(p.name)]

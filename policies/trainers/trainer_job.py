@@ -34,14 +34,8 @@ SETTINGS: Mapping[Method, type[Settings]] = {
 ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
 """Methods that sample while they train: they need a reward model and an `OnlineJob`."""
 
-ONLINE_CHECKPOINT_STEPS = 10
-"""Steps of an online method between checkpoints: at full scale each takes minutes."""
-
 BUCKET_WIDTH = 32
 """The default width, in tokens, of the buckets by which length bias is measured."""
-
-CHECKPOINT_STEPS = 200
-"""Optimizer steps between checkpoints: short trainings make none, long ones lose minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +84,8 @@ class TrainJob:
     (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `dtype` is the type
     in which the weights are updated and saved: float32 keeps the small steps of preference
     training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
-    `checkpoint_steps` counts the steps that progress reports: an online method's own. `sees_end`: a
-    reward model in training reads the answers' end tokens; `bucket_width`: the width, in tokens, of
-    its buckets of length; `supervised`: what a policy learns besides.
+    `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the width,
+    in tokens, of its buckets of length; `supervised`: what a policy learns besides.
     """
 
     method: Method
@@ -105,7 +98,6 @@ class TrainJob:
     processes: int = 1
     accelerate_config: Path | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
-    checkpoint_steps: int = CHECKPOINT_STEPS
     reward: Path | None = None
     online: OnlineJob | None = None
     sees_end: bool = True
@@ -159,7 +151,6 @@ def job_json(job: TrainJob) -> str:
         "processes": job.processes,
         "accelerate_config": str(job.accelerate_config) if job.accelerate_config else None,
         "dtype": job.dtype,
-        "checkpoint_steps": job.checkpoint_steps,
         "reward": str(job.reward) if job.reward else None,
         "online": _online_fields(job.online) if job.online else None,
         "sees_end": job.sees_end,
@@ -193,7 +184,6 @@ def read_job(path: Path) -> TrainJob:
         processes=fields["processes"],
         accelerate_config=Path(config) if config else None,
         dtype=fields["dtype"],
-        checkpoint_steps=fields["checkpoint_steps"],
         reward=Path(fields["reward"]) if fields["reward"] else None,
         online=_read_online(fields["online"]) if fields["online"] else None,
         sees_end=fields["sees_end"],

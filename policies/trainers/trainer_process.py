@@ -15,8 +15,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from ...stores.durable import write_file
-from .trainer_faults import TrainingError, hung
+from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
+from .trainer_orders import Orders, write_orders
 from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
 
 POLL_S = 0.2
@@ -34,14 +35,16 @@ SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 class Watch:
     """How a child is monitored.
 
-    `on_progress` is called for every step, `on_poll` several times a second; an exception from
-    either ends the child. After `stall_s` seconds without a sign of life the child is killed.
+    `on_progress` is called for every step, `is_to_end` several times a second; an exception from
+    either ends the child. After `stall_s` seconds without a sign of life the child is killed. The
+    child makes a checkpoint every `checkpoint_s` seconds.
     """
 
     log: Path
     stall_s: float
+    checkpoint_s: float
+    is_to_end: Callable[[], bool]
     on_progress: Callable[[TrainerProgress], None] | None = None
-    on_poll: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -60,26 +63,32 @@ class Silence:
         return self.since_s
 
 
-def run_worker(job: TrainJob, watch: Watch) -> int:
-    """Run the child to its end and return its exit code.
+def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
+    """Run the child to its end; return its exit code, and whether its training began.
 
     Raises:
-        TrainingError: of kind `hung`, when the child was killed for giving no sign of life.
+        TrainingError: of kind `hung`, when the child was killed for giving no sign of life; of kind
+            `halted`, when it was to end before its training began.
     """
     steps = job.folder(STEPS)
     offset = steps.stat().st_size if steps.exists() else 0
     silence = Silence(monotonic())
+    began = told = False
     with launched(job, watch.log) as child:
         while True:
             code = child.poll()
             lines, offset = new_lines(steps, offset)
-            for row in map(parse_row, lines):
-                if watch.on_progress and row and row["event"] == "step":
+            for row in filter(None, map(parse_row, lines)):
+                began = True
+                if watch.on_progress and row["event"] == "step":
                     watch.on_progress(progress_of(row))
             if code is not None:
-                return code
-            if watch.on_poll:
-                watch.on_poll()
+                return code, began
+            if not told and watch.is_to_end():
+                if not began:
+                    raise halted(job)
+                write_orders(job.output, Orders(end=True))
+                told = True
             silent_s = silence.look((offset, modified(job.folder(PULSE))), monotonic())
             if silent_s >= watch.stall_s:
                 raise hung(job, silent_s, watch.log)
@@ -128,7 +137,7 @@ def launch_argv(job: TrainJob) -> list[str]:
         write_file(config, json.dumps(accelerate_settings(job.processes), indent=1).encode())
     threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
     return [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)),
+        *(sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", str(config)),
         *("--num_processes", str(job.processes), "--num_cpu_threads_per_process", str(threads)),
         *(
             "--module",
@@ -161,6 +170,8 @@ def child_environment(job: TrainJob) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(job.folder("cache")),
         "TQDM_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # The launcher's own children have no -P: an unpacked data set may hold a json.py.
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         # Spinning threads made training seven times slower on shared cores.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),

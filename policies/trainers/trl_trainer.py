@@ -15,9 +15,7 @@ from transformers import (
     TrainingArguments,
 )
 from trl.trainer.dpo_config import DPOConfig
-from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
 
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
 from ..engines.chat import ChatTokenizer
@@ -25,6 +23,7 @@ from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
+from .warm_up import WarmedDPOTrainer, WarmedSFTTrainer
 
 COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
 LARGE = 500_000_000
@@ -43,7 +42,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         args = dpo_arguments(job, s)
         refuse_world(job, args)
         reference = other_reference(job)
-        trainer = (DPOWithNextToken if job.supervised else DPOTrainer)(
+        trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
             model=load_model(job, job.model),
             ref_model=load_model(job, reference) if reference else None,
             args=args,
@@ -53,7 +52,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     else:
         args = sft_arguments(job)
         refuse_world(job, args)
-        trainer = (SFTWithNextToken if job.supervised else SFTTrainer)(
+        trainer = (SFTWithNextToken if job.supervised else WarmedSFTTrainer)(
             model=load_model(job, job.model),
             args=args,
             train_dataset=load_data(job),

@@ -22,7 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import cast
 
-from ..engines.engine import EngineError
+from ..engines.engine import EngineError, UnloadableError
 from . import wire
 
 READ_SIZE = 1 << 20
@@ -49,6 +49,7 @@ FIXED = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",
     "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_OFFLINE": "1",
@@ -58,7 +59,10 @@ FIXED = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it."""
+"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it.
+
+Nor does a child of the worker import modules from the current folder.
+"""
 
 
 def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:
@@ -146,7 +150,7 @@ class Worker:
         """Wait until the model is loaded, at most `limit_s` seconds from the start.
 
         Raises:
-            EngineError: when the child reports that it cannot be loaded.
+            UnloadableError: when the child reports that it cannot be loaded.
             WorkerDeathError: when the child dies or takes too long.
         """
         while self._info is None:
@@ -155,7 +159,7 @@ class Worker:
             if frame is None:
                 raise self.hung(f"not loaded after {limit_s:.0f} s")
             if frame["op"] == "failed":
-                raise EngineError(frame["message"])
+                raise UnloadableError(frame["message"])
             if frame["op"] == "ready":
                 del frame["op"]
                 self._info = WorkerInfo(**frame)

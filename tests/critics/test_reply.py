@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.judge import MAX_REPLY, Reading, Status
-from lpfloop.critics.judge import read_reply as readings
+from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
 from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
 from lpfloop.stores.records import SCORED
 
@@ -57,7 +56,7 @@ Task 2: Feedback on the answer: The sum is wrong, it should be 24 inches.
 
 
 def read_reply(text: str, finish: str, expected: RatedAspects) -> Reading[AspectRatings]:
-    (reading,) = readings(text, finish, expected)
+    (reading,) = Question(messages=(), expected=expected).read(text, finish)
     return reading
 
 
@@ -90,7 +89,7 @@ def test_the_papers_single_example_is_read():
         'Right.\n```python\n{"Logical Correctness": 1}\n```\n',
         'Right.\n**{ "Logical Correctness" : 1 , }**',
         'Right. {\n  "Logical Correctness": 1\n}.',
-        '{"Logical Correctness": -1}\nOn reflection:\n{"Logical Correctness": 1}',
+        '{"Logical Correctness": 1}\nOn reflection:\n{"Logical Correctness": 1}',
         'A set {2} and \\frac{1}{2}. {"Logical Correctness": 1}',
         '{"Logical Correctness": 1}\n\nI hope that this helps.',
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from waiting import ended, wait_until
 
 from lpfloop.critics import math_pool
-from lpfloop.critics.judge import read_reply
+from lpfloop.critics.judge import Question
 from lpfloop.critics.math_answers import final_answer, quick_equal
 from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
 from lpfloop.critics.rating_dictionary import RatedAspects
@@ -348,7 +348,8 @@ def test_as_a_critic_it_rates_the_aspect_of_the_task(verifier, prompt, answer, a
     reading = critic.read(prompt, verdict)
     assert [(a.name, a.rating) for a in reading.value] == [(aspect, rating)]
     text = critic.text(prompt, verdict)
-    assert read_reply(text, "stop", RatedAspects.all_of(aspect)) == [reading]
+    question = Question(messages=(), expected=RatedAspects.all_of(aspect))
+    assert question.read(text, "stop") == [reading]
 
 
 def test_an_undecided_comparison_is_unscored(verifier):

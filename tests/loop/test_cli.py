@@ -125,6 +125,16 @@ def test_a_checkpoint_is_evaluated_on_prompts_of_the_users_own(lake, tmp_path):
     assert accuracy["n"] == 6
 
 
+def test_its_prompts_may_not_have_the_ids_of_others_in_the_run(lake, tmp_path):
+    known = as_json("pairs", "seen", "--lake", lake, "--limit", "1")[0]["prompt_id"]
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text(json.dumps({"prompt_id": known, "prompt": "Something else?"}))
+    done = invoke("eval", "seen", "--lake", lake, "--prompts", prompts)
+    assert done.exit_code == Exit.BAD_INPUT
+    said = f"line 1: the id '{known}' is that of another prompt of the run"
+    assert said in " ".join(done.stderr.split())
+
+
 def test_control_characters_of_a_model_do_not_reach_the_terminal(lake):
     told = invoke("critiques", "seen", "--lake", lake)
     assert "\x1b" not in told.stdout

@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -33,6 +34,7 @@ from lpfloop.loop.lake.imports.imported_rows import Maker
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter
+from lpfloop.stores.outputs import open_sink
 from lpfloop.stores.records import (
     AspectRating,
     Candidate,
@@ -344,6 +346,33 @@ def test_every_table_goes_out_as_it_is(export):
         assert json.loads(next(csv.DictReader(file))["aspects"]) == plain(CRITIQUE.aspects)
 
 
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ('=HYPERLINK("http://evil.example/","x")', '\'=HYPERLINK("http://evil.example/","x")'),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("+1+1", "'+1+1"),
+        ("-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
+        ("- an item", "'- an item"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("＝1", "'＝1"),  # noqa: RUF001
+        ("-5", "-5"),
+        ("+3.25", "+3.25"),
+        ("-1.5e-7", "-1.5e-7"),
+        ("5 = 5", "5 = 5"),
+        ("", ""),
+    ],
+)
+def test_a_cell_of_csv_is_no_formula(tmp_path, text, cell):
+    sink = open_sink(tmp_path / "a.csv", pa.schema([("text", pa.string()), ("n", pa.int64())]))
+    sink.put({"text": text, "n": -3})
+    sink.put({"text": None, "n": None})
+    sink.close()
+    with (tmp_path / "a.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["text", "n"], [cell, "-3"], ["", ""]]
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_datasets_loads_a_folder_by_its_card(export, form):
     found = dataset(export("pairs", form))
@@ -394,20 +423,6 @@ def test_the_same_export_again_is_the_same(export):
 
 
 # whole or not at all
-
-
-def test_a_folder_that_is_there_is_not_touched(lake, tmp_path):
-    target = tmp_path / "there"
-    target.mkdir()
-    (target / "mine.txt").write_text("mine")
-    arguments = ("export", RUN, "pairs", "--format", "jsonl", "--output", target, "--lake", lake)
-    told = invoke(*arguments)
-    assert told.exit_code == Exit.BAD_INPUT
-    assert "add --force" in told.stderr
-    assert [path.name for path in target.iterdir()] == ["mine.txt"]
-    assert invoke(*arguments, "--force").exit_code == 0
-    assert {path.name for path in target.iterdir()} == {"README.md", "train.jsonl"}
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 def test_an_export_that_fails_leaves_nothing(lake, tmp_path, monkeypatch):

@@ -354,7 +354,8 @@ def test_a_bad_last_row_leaves_nothing(file, tmp_path) -> None:
 
 def test_an_id_that_stands_for_two_things_is_refused(file, tmp_path) -> None:
     path = file({"prompt_id": "1", "prompt": "a"}, {"prompt_id": "1", "prompt": "b"})
-    assert "line 2: '1' is the id of another row" in refusal(tmp_path / "lake", path)
+    said = refusal(tmp_path / "lake", path)
+    assert "line 2: the id '1' is that of another prompt on line 1" in said
 
 
 @pytest.mark.crash

@@ -127,7 +127,7 @@ def test_what_can_not_be_used_is_said_before_a_run_begins(
     write: Write, rows: Sequence[Mapping[str, Any]], said: str
 ):
     with pytest.raises(InputError, match=said):
-        require_mix([write(*rows)])
+        require_mix([write(*rows)], ())
 
 
 def test_only_recipes_of_grades_mix():

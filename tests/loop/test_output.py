@@ -72,6 +72,16 @@ def test_csv_has_nested_values_as_json(capfdbinary):
     assert (second["text"], second["aspects"], second["rating"]) == ("", "", "")
 
 
+def test_a_text_of_csv_is_no_formula_and_a_number_stays_one(capfdbinary):
+    texts = ["=1+1", "@SUM(1)", "+1+1", "-1+1", "- it", "\t=1", "\r=1", "-5", "+3.25", "-1e-7", ""]
+    frame = pl.DataFrame({"text": [*texts, None], "n": range(-len(texts), 1)})
+    data = written(capfdbinary, frame, Form.CSV).decode()
+    rows = list(csv.DictReader(io.StringIO(data, newline="")))
+    guarded = [f"'{text}" for text in texts[:7]]
+    assert [row["text"] for row in rows] == [*guarded, *texts[7:], ""]
+    assert [row["n"] for row in rows] == [str(n) for n in range(-len(texts), 1)]
+
+
 def test_parquet_is_the_frame(capfdbinary):
     data = written(capfdbinary, FRAME, Form.PARQUET)
     assert pl.read_parquet(io.BytesIO(data)).equals(FRAME, null_equal=True)

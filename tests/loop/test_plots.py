@@ -6,7 +6,7 @@ import pytest
 
 from lpfloop.loop.evaluation.plots import Intervals, Lines, PlottedValue, Series, write_plot
 from lpfloop.loop.lake.query.forms import FormError
-from lpfloop.stores.outputs import TargetError
+from lpfloop.stores.targets import TargetError
 
 CURVE = Series(label="proxy", x=[1, 2, 4], y=[0.1, 0.2, 0.4], low=[0, 0.1, 0.3], high=[0.2, 0.3, 1])
 POINTS = Series(label="true", x=[1, 2, 4], y=[0.1, 0.3, 0.2], style="points")

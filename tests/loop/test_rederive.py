@@ -26,12 +26,11 @@ from crashing import (
 from typer.testing import CliRunner
 
 from lpfloop.configs.schema import ConfigError, RunConfig
-from lpfloop.critics.judge import Reading, read_reply
+from lpfloop.critics.judge import Question, Reading
 from lpfloop.critics.rating_dictionary import AspectRatings
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.derived_run import given_by
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.lake.derive import reparse as reparsing
 from lpfloop.loop.lake.derive.derivation import derived_rows
 from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
 from lpfloop.loop.lake.derive.reparse import reparse
@@ -212,12 +211,14 @@ def test_the_same_parser_reads_the_same(made):
 
 
 def test_another_parser_gives_other_critiques_and_other_pairs(made, monkeypatch):
-    def severe(text: str, *rest: object) -> list[Reading[AspectRatings]]:
+    as_it_is = Question.read
+
+    def severe(self, text: str, *rest: object) -> list[Reading[AspectRatings]]:
         if "can not say" in text:
             text = '{"Comprehension": -1, "Completeness": -1, "Readability": -1}'
-        return read_reply(text.replace(": 1", ": 0"), *rest)
+        return as_it_is(self, text.replace(": 1", ": 0"), *rest)
 
-    monkeypatch.setattr(reparsing, "read_reply", severe)
+    monkeypatch.setattr(Question, "read", severe)
     found = read_again(made, "severe").derived.lineage["found"]
     assert found["ratings_changed"] > 0
     assert found["scored_to_unscored"] == 0

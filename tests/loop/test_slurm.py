@@ -63,7 +63,7 @@ def test_the_header_asks_for_time_to_stop_and_for_another_turn(tmp_path):
 
 def test_a_new_run_is_started_and_one_that_is_there_is_continued(tmp_path):
     text = launch("--run", "a", "--lake", tmp_path / "lake", "--", "--set", f"prompts.task={NASTY}")
-    program = ["--ntasks=1", sys.executable, "-m", "lpfloop"]
+    program = ["--ntasks=1", sys.executable, "-P", "-m", "lpfloop"]
     where = ["--lake", str(tmp_path / "lake")]
     code, asked, requeued = batch(tmp_path, text)
     assert (code, requeued) == (0, None)

@@ -136,7 +136,6 @@ NO_COMPLETIONS = (
     {"choices": [None]},
     {"choices": [{"message": None}]},
     {"choices": [{"message": {"content": 5}}]},
-    {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "many"}},
     {"choices": [{"message": {"content": "x"}, "logprobs": {"content": [5]}}]},
 )
 
@@ -572,6 +571,61 @@ def test_an_answer_has_only_characters_that_can_be_stored() -> None:
     reply["choices"][0]["message"]["content"] = "a\ud800b\U0001f600"
     played = play(always(as_json(200, reply)))
     assert {drawn.text for drawn in played.drawn.values()} == {"a\ufffdb\U0001f600"}
+
+
+ANSWER_S = 7.0
+GARBAGE = (
+    Reply(200, PAGE, HTML),
+    Reply(200, b'{"choices": [', {"Content-Type": "application/json"}),
+    Reply(200, b"not gzip", {"Content-Encoding": "gzip"}),
+    Reply(204),
+)
+
+
+class Slow(Stage):
+    """Each good answer takes a time; garbage comes at once, as from a proxy."""
+
+    async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
+        if reply not in GARBAGE:
+            await self.loop.stall(writer.get_extra_info("peername")[1], ANSWER_S)
+        return await super()._play(reply, writer)
+
+
+def drawn_with_garbage(share: float, concurrency: int, seed: int) -> tuple[float, list[Completion]]:
+    """Draw 32 requests of which a share of all replies is garbage; return how long it takes."""
+    generator = random.Random(seed)
+    random.seed(seed)
+
+    def script(_: int, name: str, attempt: int) -> Reply | None:
+        if name == "/v1/models" or generator.random() >= share:
+            return None
+        return generator.choice(GARBAGE)
+
+    stage = Slow(1, script)
+    config = EngineConfig(base_urls=stage.urls, concurrency=concurrency)
+    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    [result] = engine.generate([batch(*(f"n{i}" for i in range(32)))])
+    engine.close()
+    seconds = stage.loop.time()
+    stage.close()
+    return seconds, list(result.completions)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("concurrency", [4, 32])
+def test_half_garbage_costs_at_most_as_much_again(concurrency: int, seed: int) -> None:
+    honest, _ = drawn_with_garbage(0.0, concurrency, seed)
+    garbled, drawn = drawn_with_garbage(0.5, concurrency, seed)
+    assert [c.text for c in drawn] == [f"n{i}" for i in range(32)]
+    assert garbled <= 2 * honest
+
+
+def test_an_endpoint_that_only_garbles_is_down_after_a_while() -> None:
+    names = [f"n{i}" for i in range(40)]
+    played = play(always(GARBAGE[0]), batch(*names), concurrency=16, patience_s=600)
+    assert played.error is not None
+    assert "not that of an OpenAI-compatible endpoint" in str(played.error)
+    assert len(played.posts) <= 2 * endpoint_traffic.RECENT + 600 / 60 + 12
 
 
 def test_the_same_script_takes_the_same_time() -> None:

@@ -201,12 +201,13 @@ def test_what_a_poll_raises_ends_the_child(tmp_path: Path, monkeypatch: pytest.M
     pid = tmp_path / "pid"
     scripted(monkeypatch, job, f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); hang()")
 
-    def stop() -> None:
+    def stop() -> bool:
         if pid.exists() and pid.read_text():
             raise KeyboardInterrupt
+        return False
 
     with pytest.raises(KeyboardInterrupt):
-        train(job, log=tmp_path / "train.log", on_poll=stop, retries=3)
+        train(job, log=tmp_path / "train.log", is_to_end=stop, retries=3)
     wait_until(partial(ended, int(pid.read_text())))
 
 
@@ -245,14 +246,13 @@ def test_the_room_that_a_training_needs(tmp_path: Path):
     job = plain_job(tmp_path)
     (job.model / "model.safetensors").write_bytes(safetensors({"a": [10, 20], "b": [3]}))
     assert parameters(job.model) == 203
-    # Two pairs make one step: no checkpoint, the model alone.
-    assert needed_bytes(job) == 4 * 203
-    # Each pair a step, over two epochs: checkpoints after 1, 2, 3, three of them at a time.
-    settings = job.settings.model_copy(update={"batch_size": 1, "micro_batch_size": 1})
-    often = replace(job, settings=settings, checkpoint_steps=1)
-    assert needed_bytes(often) == 4 * 203 * (1 + 3 * 3)
-    assert needed_bytes(replace(often, dtype="bfloat16")) == 2 * 203 * (1 + 3 * 3)
-    assert needed_bytes(replace(often, checkpoint_steps=3)) == 4 * 203 * (1 + 3)
+    # Each epoch is one step. After each but the last a checkpoint may be made, and three are there
+    # at a time.
+    for epochs, checkpoints in ((1.0, 0), (2.0, 1), (4.0, 3), (40.0, 3)):
+        settings = job.settings.model_copy(update={"epochs": epochs})
+        trained = replace(job, settings=settings)
+        assert needed_bytes(trained) == 4 * 203 * (1 + 3 * checkpoints)
+        assert needed_bytes(replace(trained, dtype="bfloat16")) == 2 * 203 * (1 + 3 * checkpoints)
 
 
 def test_a_full_disk_is_told_before_anything_is_loaded(

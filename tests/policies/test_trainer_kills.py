@@ -21,32 +21,32 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def short_dpo(world: Path, output: Path) -> TrainJob:
-    """Sixteen steps, checkpoints after 4, 8 and 12."""
+    """Sixteen steps."""
     job = dpo_job(world, output)
     return replace(job, settings=job.settings.model_copy(update={"epochs": 2 / 3}))
 
 
 def short_sft(world: Path, output: Path) -> TrainJob:
-    """Six steps, checkpoints after 2 and 4."""
+    """Six steps."""
     job = sft_job(world, output)
-    settings = job.settings.model_copy(update={"epochs": 1.0})
-    return replace(job, settings=settings, checkpoint_steps=2)
+    return replace(job, settings=job.settings.model_copy(update={"epochs": 1.0}))
 
 
 # The place of each kill, and the step from which the run that follows sets out. `file.rename` is
-# that of a manifest, for the last one that of result.json.
+# that of a manifest, for the last two those of the steps' numbers and of result.json.
 DPO_KILLS = [
     ("trainer.checkpoint.saved#1", 0),
     ("file.rename.before#1", 0),
-    ("trainer.checkpoint.sealed#1", 4),
-    ("trainer.checkpoint.saved#1", 4),
-    ("file.rename.after#1", 8),
-    ("retired.rename.before#1", 12),
-    ("trainer.model.saved", 12),
-    ("trainer.result", 12),
-    ("file.rename.before#1", 12),
+    ("trainer.checkpoint.sealed#1", 1),
+    ("trainer.checkpoint.saved#1", 1),
+    ("file.rename.after#1", 2),
+    ("retired.rename.before#1", 3),
+    ("trainer.model.saved", 15),
+    ("trainer.result", 15),
+    ("file.rename.before#1", 15),
+    ("file.rename.before#2", 15),
 ]
-SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 4), ("trainer.result", 4)]
+SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 2), ("trainer.result", 5)]
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     resumed = train(job, log=log)
     assert starts(job.output) == [0, *(step for _, step in DPO_KILLS)]
     kept = {p.name for p in (job.output / "checkpoints").glob("checkpoint-*")}
-    assert {"checkpoint-8", "checkpoint-12"} <= kept
+    assert kept == {"checkpoint-14", "checkpoint-15"}
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))
 
 
@@ -85,12 +85,12 @@ def test_a_save_cut_in_the_middle_is_not_resumed_from(
     job = short_dpo(world, tmp_path / "work")
     killed_at(monkeypatch, job, log, "trainer.checkpoint.saved#2")
     # As a trainer leaves it that was killed while it wrote the optimizer's state.
-    cut = job.output / "checkpoints" / "checkpoint-8"
+    cut = job.output / "checkpoints" / "checkpoint-2"
     whole = (cut / "optimizer.pt").read_bytes()
     (cut / "optimizer.pt").write_bytes(whole[: len(whole) // 2])
     for name in ("scheduler.pt", "rng_state.pth", "trainer_state.json"):
         (cut / name).unlink()
     # The second run is killed by nobody: it is a retry of the same call.
     resumed = train(job, log=log, retries=1)
-    assert starts(job.output) == [0, 4]
+    assert starts(job.output) == [0, 1]
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))

@@ -40,6 +40,7 @@ from lpfloop.policies.trainers.trainer_checkpoints import (
     newest_whole,
     seal_checkpoint,
 )
+from lpfloop.policies.trainers.trainer_history import write_history
 from lpfloop.policies.trainers.trainer_job import read_job
 from lpfloop.policies.trainers.trainer_process import (
     accelerate_settings,
@@ -60,7 +61,8 @@ def uninterrupted(world: Path, tmp_path_factory: pytest.TempPathFactory):
     work = tmp_path_factory.mktemp("uninterrupted")
     seen: list[TrainerProgress] = []
     job = dpo_job(world, work / "work")
-    return job, train(job, log=work / "train.log", on_progress=seen.append), seen
+    log = work / "train.log"
+    return job, train(job, log=log, on_progress=seen.append, checkpoint_minutes=0), seen
 
 
 @pytest.mark.model
@@ -73,7 +75,9 @@ def test_dpo_raises_the_margin_of_its_pairs(
     assert abs(seen[0].metrics["rewards/margins"]) < 1e-4
     assert result.metrics["rewards/margins"] > 0.5
     assert result.metrics["rewards/accuracies"] > 0.9
-    assert {"loss", "logps/chosen"} <= result.metrics.keys()
+    assert [step["step"] for step in result.history] == list(range(1, 49))
+    for name in ("loss", "learning_rate", "grad_norm", "logps/chosen", "num_tokens"):
+        assert [step[name] for step in result.history] == [p.metrics[name] for p in seen]
     rows = json.loads((job.output / "result.json").read_text())["rows"]
     assert rows == 96
 
@@ -87,9 +91,9 @@ def test_a_finished_model_has_the_files_of_its_parent(
     assert names == {p.name for p in (world / "model").iterdir()}
     for name in names - {"config.json", "model.safetensors"}:
         assert sha256(result.output / name) == sha256(world / "model" / name), name
-    # One checkpoint interval short of the end is the last: the model itself follows.
+    # After the last step the model itself follows.
     assert {p.name for p in (job.output / "checkpoints").glob("checkpoint-*")} == {
-        "checkpoint-40", "checkpoint-44",
+        "checkpoint-46", "checkpoint-47",
     }  # fmt: skip
 
 
@@ -118,7 +122,7 @@ def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
     with pytest.raises(
         TrainingError, match=r"killed by SIGKILL .* after step \d+ of 48; log: "
     ) as e:
-        train(job, log=tmp_path / "train.log", on_progress=kill)
+        train(job, log=tmp_path / "train.log", on_progress=kill, checkpoint_minutes=0)
     assert e.value.kind == "killed"
     identity = sha256(job.output / "job.json")
     newest = newest_whole(job.output / "checkpoints", identity)
@@ -132,7 +136,8 @@ def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
     weights = "model.safetensors"
     assert sha256(resumed.output / weights) == sha256(reference.output / weights)
     assert [s.step for s in read_steps(job.output / "metrics.jsonl")] == list(range(1, 49))
-    assert resumed.metrics["loss"] == reference.metrics["loss"]
+    assert resumed.metrics == reference.metrics
+    assert resumed.history == reference.history
 
 
 def logprob(model: Path, count: int) -> float:
@@ -225,7 +230,9 @@ def test_unchanged_weights_are_an_error_and_the_reference_is_the_one_named(
     settings = DPO.model_copy(update={"learning_rate": 1e-300, "epochs": 0.1})
     job = replace(dpo_job(world, tmp_path / "work"), reference=reference, settings=settings)
     seen: list[TrainerProgress] = []
-    with pytest.raises(TrainingError, match="the same as before training; log: ") as e:
+    with pytest.raises(
+        TrainingError, match=r"3 steps with a learning rate of at most 1e-300 .*; log: "
+    ) as e:
         train(job, log=tmp_path / "train.log", on_progress=seen.append)
     assert e.value.kind == "unchanged"
     # Against itself every reward would be zero before the first step.
@@ -242,9 +249,10 @@ def test_a_result_of_another_job_or_with_a_changed_byte_does_not_count(
     (model / "model.safetensors").write_bytes(b"trained")
     canary = job.folder(CANARY)
     canary.write_text("[]")
+    history = write_history(job.output, [{"step": 1, "loss": 0.5}])
     result = {
         "identity": identity, "steps": 2, "max_steps": 2, "metrics": {"loss": 0.5},
-        "files": describe_files(model), "canary": sha256(canary),
+        "files": describe_files(model), "canary": sha256(canary), "history": sha256(history),
     }  # fmt: skip
     path = job.folder("result.json")
     path.write_text(json.dumps(result))
@@ -259,6 +267,9 @@ def test_a_result_of_another_job_or_with_a_changed_byte_does_not_count(
     canary.unlink()
     assert read_result(job, identity) is None
     canary.write_text("[]")
+    history.write_text("")
+    assert read_result(job, identity) is None
+    write_history(job.output, [{"step": 1, "loss": 0.5}])
     assert read_result(job, identity) == result
     (model / "model.safetensors").write_bytes(b"trainee")
     assert read_result(job, identity) is None

@@ -47,7 +47,6 @@ def quark_job(world: Path, output: Path, **settings: object) -> TrainJob:
         output=output,
         settings=QuarkTraining.model_validate({**chosen, **settings}),
         seed=11,
-        checkpoint_steps=2,
         reward=world / "reward",
         online=OnlineJob(
             iteration=1,

@@ -57,12 +57,11 @@ def ppo_job(
     settings: PPOTraining = PPO,
     engine: str = "transformers",
 ) -> TrainJob:
-    """A training by PPO with the work folder `output/work`; a checkpoint every second step."""
+    """A training by PPO with the work folder `output/work`."""
     output.mkdir(exist_ok=True)
     return TrainJob(
         method="ppo", model=policy, reference=None, reward=reward, settings=settings, seed=11,
         data=(write_prompts(output / "prompts.parquet"),), output=output / "work",
-        checkpoint_steps=2,
         online=OnlineJob(
             iteration=1, identity="stage", root_seed=5, policy="M0", model="tiny", reward_id="r",
             sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=24),

@@ -108,7 +108,7 @@ def dpo_job(world: Path, output: Path) -> TrainJob:
     parts = (world / "pairs-1.parquet", world / "pairs-2.parquet")
     return TrainJob(
         method="dpo", model=world / "model", reference=None, data=parts, output=output,
-        settings=DPO, seed=2**40 + 7, checkpoint_steps=4,
+        settings=DPO, seed=2**40 + 7,
     )  # fmt: skip
 
 
@@ -123,10 +123,10 @@ def starts(work: Path) -> list[int]:
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: str) -> None:
-    """Run the job until it is killed at a failpoint."""
+    """Run the job, with a checkpoint after each step, until it is killed at a failpoint."""
     monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
     with pytest.raises(TrainingError, match="killed by SIGKILL"):
-        train(job, log=log)
+        train(job, log=log, checkpoint_minutes=0)
     assert not (job.output / "result.json").exists()
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
 
@@ -219,9 +219,12 @@ def finish():
     weights, canary = work / "model" / "model.safetensors", work / "canary.json"
     weights.write_bytes(b"trained")
     canary.write_text("[]")
+    history = work / "history.jsonl"
+    history.write_text("")
     (work / "result.json").write_text(json.dumps(dict(
         identity=sha(work / "job.json"), steps=2, max_steps=2, metrics=dict(loss=0.5),
         files={{"model.safetensors": dict(size=7, sha256=sha(weights))}}, canary=sha(canary),
+        history=sha(history),
     )))
 """
 """What a stand-in trainer can do; `attempt` counts its starts from 1."""

@@ -1,5 +1,7 @@
 """Parsing stored critiques again: the same texts, the present parser, the run's rubric.
 
+The questions are posed again, as the run posed them: what a reply says depends on the texts that it
+is about, and in a guarded run on the nonce that follows from them.
 No model is called and nothing of the run changes: the result is a derived table of critiques, from
 which `lpfloop rederive --critiques NAME` makes pairs. Critiques that were not a reply of the
 feedback model, such as a verifier's verdict or an annotation, are copied unchanged.
@@ -11,15 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import polars as pl
+
 from ....configs.load import stored_config
-from ....critics import judge, rating_dictionary
+from ....critics import guard, judge, quoting, rating_dictionary
 from ....critics.feedback import FeedbackCritic
-from ....critics.judge import Status, read_reply
+from ....critics.guard import BARE, GuardKey
+from ....critics.judge import Status
 from ....stores.derived import DerivedError, Draft
 from ....stores.frames import frame_rows
 from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
+from ....stores.packs import require_unaltered
 from ....stores.records import SCORED, Critique, FinishReason, Prompt
 from ....stores.sealed import file_sha256
 from ...data.judged_candidates import VERIFIED
@@ -27,7 +33,7 @@ from .derivation import Told, keep
 from .judged_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
-PARSER = (judge, rating_dictionary)
+PARSER = (guard, judge, quoting, rating_dictionary)
 """The modules that decide how a reply is read."""
 ROWS_A_BATCH = 20_000
 ENDS: Mapping[str, FinishReason] = {
@@ -72,11 +78,15 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reparsing:
-    """All stored replies of a run's feedback model, to be parsed again."""
+    """All stored replies of a run's feedback model, to be parsed again.
+
+    `seed` is that of a run whose questions were guarded.
+    """
 
     run: RunReader
     critic: FeedbackCritic
     judge: str
+    seed: int | None
     parts: Sequence[Part]
 
     @property
@@ -101,19 +111,35 @@ class Reparsing:
         changes = Changes()
         for parts in _batches(self.parts):
             stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
+            answers = self._answers(stored)
             rows = [
-                self._read_again(critique, prompts[critique.prompt_id], changes)
+                self._read_again(
+                    critique, prompts[critique.prompt_id], answers[critique.candidate_id], changes
+                )
                 for critique in frame_rows(Critique, stored)
             ]
             draft.add("critiques", rows)
         return changes.as_json()
 
-    def _read_again(self, critique: Critique, prompt: Prompt, changes: Changes) -> Critique:
+    def _answers(self, critiques: pl.DataFrame) -> Mapping[str, str]:
+        """Return the texts that critiques are about, by candidate."""
+        said = critiques.select("candidate_id").unique().lazy()
+        found = [
+            self.run.scan("candidates", iteration=iteration).join(said, "candidate_id", "semi")
+            for iteration in critiques["iteration"].unique().sort()
+        ]
+        texts = pl.concat(found).select("candidate_id", "text").collect(engine="in-memory")
+        return dict(texts.iter_rows())
+
+    def _read_again(
+        self, critique: Critique, prompt: Prompt, answer: str, changes: Changes
+    ) -> Critique:
         if critique.critic != self.judge:
             changes.kept += 1
             return critique
         finish = ENDS.get(critique.status, "stop")
-        (reading,) = read_reply(critique.text, finish, self.critic.expected(prompt))
+        key = BARE if self.seed is None else GuardKey.of(self.seed, critique.critique_id)
+        (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
         again = replace(critique, status=reading.status, aspects=reading.value + verified)
         changes.add(critique, again)
@@ -126,6 +152,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     Raises:
         DerivedError: if there are none, or the name stands for another lineage.
     """
+    require_unaltered(run.journal)
     parts = run.journal.parts(table="critiques")
     judge = json.loads(run.journal.meta("fingerprint") or "{}").get("critic", {}).get("model")
     if judge is None or not any(part.rows for part in parts):
@@ -135,7 +162,8 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     stored = json.loads(run.journal.meta("config") or "{}")
     config = stored_config(stored, (), {}, to_run=False)
     critic = FeedbackCritic.from_config(config.critic)
-    made = Reparsing(run=run, critic=critic, judge=judge, parts=parts)
+    seed = config.seed if config.guard else None
+    made = Reparsing(run=run, critic=critic, judge=judge, seed=seed, parts=parts)
     return keep(run, name or DEFAULT_NAME, made.lineage, made.make)
 
 

@@ -5,17 +5,24 @@ from ....stores.journal_reader import Reader
 
 IMPORTED = "imported"
 """The key, in an imported run's journal, of what was imported and how."""
+ANSWERS = "answers"
+"""The key, in the journal of a run of `lpfloop critique`, of the file that it critiques."""
 
 
 def require_loop(journal: Reader) -> None:
-    """Refuse to continue the loop of an imported run.
+    """Refuse to continue the loop of a run that has none.
 
     Raises:
-        ConfigError: if the run was imported: it has no models.
+        ConfigError: if the run was imported, or critiques the rows of a file.
     """
     if journal.meta(IMPORTED) is not None:
         name = journal.folder.name
         raise ConfigError(
             f"run {name} was imported and has no loop to continue; an interrupted import is "
             "finished by the same `lpfloop import`, and `lpfloop run --run NAME` starts a loop"
+        )
+    if journal.meta(ANSWERS) is not None:
+        raise ConfigError(
+            f"run {journal.folder.name} critiques the rows of a file and has no loop to continue: "
+            "`lpfloop run --run NAME` starts one under a name of its own"
         )

@@ -58,7 +58,7 @@ def prompts(row: Row, make: Maker) -> Rows:
 
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings and a score."""
-    prompt, answer = _prompt_and_answer(row, make)
+    prompt, answer = prompt_and_answer(row, make)
     yield prompt
     if answer is not None:
         yield from _answered(prompt, answer, row, make)
@@ -149,7 +149,7 @@ FORMATS: Mapping[str, ImportFormat] = {
 """The formats by name, in the order in which a file's first row is tried."""
 
 
-def _prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
+def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
     """Return the prompt of a row, and its answer: a field, or a conversation's last turn."""
     for field in ("messages", "conversations"):
         turns = row.get(field)

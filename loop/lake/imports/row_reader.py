@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ....stores.records import Critique, Preference
+from ....stores.records import Critique, Preference, Prompt
 from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
 from ...data.files import InputError, Row, RowError, placed_rows
+from ...data.prompt_ids import PromptIds
 from .imported_rows import UNRATED, identity_of
 
 
@@ -25,12 +26,20 @@ class FileReading:
         Raises:
             InputError: for a row that cannot be read.
         """
-        seen = dict[tuple[str, str], int]()
+        seen, ids = dict[tuple[str, str], tuple[int, str]](), PromptIds()
         number = 0
         for path in self.files:
             for place, row in placed_rows(path):
                 try:
-                    made = [stored for stored in self.read(row) if _is_new(seen, stored)]
+                    made = [
+                        stored
+                        for stored in self.read(row)
+                        if (
+                            ids.is_new(row, stored, path, place)
+                            if isinstance(stored, Prompt)
+                            else _is_new(seen, stored, place)
+                        )
+                    ]
                 except RowError as error:
                     raise InputError(f"{path}, {place}: {error}") from error
                 yield number, made
@@ -68,19 +77,17 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     return count
 
 
-def _is_new(seen: dict[tuple[str, str], int], row: StoredRow) -> bool:
+def _is_new(seen: dict[tuple[str, str], tuple[int, str]], row: StoredRow, place: str) -> bool:
     """Whether a row was not read before.
 
     Raises:
         RowError: if its id was used for another row.
     """
     key = TABLES[type(row)], identity_of(row)
-    content = hash(row)
-    if key not in seen:
-        seen[key] = content
-        return True
-    if seen[key] != content:
+    given = hash(row), place
+    content, first = seen.setdefault(key, given)
+    if content != given[0]:
         raise RowError(
-            f"{key[1]!r} is the id of another row further up; give this one an id of its own"
+            f"{key[1]!r} is the id of another row on {first}; give this one an id of its own"
         )
-    return False
+    return first is place

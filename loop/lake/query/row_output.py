@@ -20,11 +20,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ....configs.secrecy import knows_keys, row_without_keys, without_keys
+from ....stores.outputs import FORMULA, GUARD, NUMBER
 from ...data.sanitize import escaped, one_line, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
 
-__all__ = ["Form", "FormError", "OutputError", "is_table", "write_frame", "write_objects"]
+__all__ = [
+    "Form",
+    "FormError",
+    "OutputError",
+    "is_table",
+    "write_frame",
+    "write_lines",
+    "write_objects",
+]
 
 BATCH = 8192
 CELL = 80
@@ -51,7 +61,9 @@ def write_frame(
         return
     with _stdout() as out:
         if form is Form.PARQUET:
-            frame.lazy().sink_parquet(cast("BinaryIO", out))
+            rows = frame.lazy()
+            shown = rows.map_batches(_without_keys, streamable=True) if knows_keys() else rows
+            shown.sink_parquet(cast("BinaryIO", out))
         else:
             texts = _json if as_json else _TEXTS[form]
             _write_text(out, frame.lazy(), texts)
@@ -64,6 +76,17 @@ def write_objects(
     rows = [{name: getattr(item, name) for name in columns} for item in objects]
     texts = [{n: str(v) if isinstance(v, Path) else v for n, v in row.items()} for row in rows]
     write_frame(pl.DataFrame(texts, schema=list(columns)), form, as_json=as_json)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines as they come; on a terminal with hidden characters made visible.
+
+    Raises:
+        OutputError: if stdout cannot be written, such as on a full disk.
+    """
+    watched = sys.stdout.isatty()
+    with _stdout() as out:
+        out.writelines(f"{visible(line) if watched else line}\n".encode() for line in lines)
 
 
 def is_table(form: Form, *, as_json: bool) -> bool:
@@ -96,9 +119,17 @@ def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
             empty = pl.DataFrame(schema=frame.collect_schema())
             yield empty.with_columns(_plain(empty.schema))
 
-    out.writelines((visible(text) if watched else text).encode() for text in texts(batches()))
+    show = visible if watched else without_keys
+    out.writelines(show(text).encode() for text in texts(batches()))
     if not rows:
         _say_count(rows)
+
+
+def _without_keys(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return rows without one's own keys."""
+    rows = batch.to_dicts()
+    shown = row_without_keys(rows)
+    return batch if shown == rows else pl.DataFrame(shown, schema=batch.schema)
 
 
 def _json_lines(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
@@ -118,7 +149,7 @@ def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
 
 
 def _csv(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
-    """Yield comma-separated values after one header, nested values as JSON."""
+    """Yield comma-separated values after one header, nested values as JSON, and no formulas."""
     heading = True
     for batch in batches:
         flat = batch.with_columns(_as_text(name, dtype) for name, dtype in batch.schema.items())
@@ -144,6 +175,9 @@ def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
     column = pl.col(name)
     if dtype == pl.Duration:
         return column.dt.to_string("iso")
+    if dtype == pl.String:
+        formula = column.str.contains(FORMULA) & ~column.str.contains(NUMBER)
+        return pl.when(formula).then(GUARD + column).otherwise(column).alias(name)
     if not dtype.is_nested():
         return column
     text = pl.struct(column.alias("_")).struct.json_encode().str.strip_prefix('{"_":').str.head(-1)

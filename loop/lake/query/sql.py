@@ -8,27 +8,38 @@ so that none of its files is removed.
 
 import secrets
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
+import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
-from ....stores.views import RATINGS, journal_tables
+from ....stores.views import RATED, RATINGS, journal_tables, when_asked
+from .query_time import TimeLimit
 from .runs import open_run
+from .sql_types import cast, quoted, unwritable
 
 if TYPE_CHECKING:
     import duckdb
 
 BATCH = 8192
-PRIVATE = {"python_enable_replacements": False}
-"""Names in a query are tables, never Python variables of this process."""
+PRIVATE = {
+    "python_enable_replacements": False,
+    "allow_persistent_secrets": False,
+    "memory_limit": "4GiB",
+}
+"""Names in a query are tables, never Python variables of this process; nor does it find the keys of
+the user's own databases, or take a run's memory: beyond the limit, rows go to the disk."""
+TIMEOUT = 60.0
+"""The seconds that a query may compute, unless another number is given."""
 COLUMNS = """
 select case when table_schema = 'main' then table_name
     else table_schema || '."' || table_name || '"' end as "table",
@@ -43,31 +54,37 @@ class SqlError(ValueError):
     """A query that cannot be answered."""
 
 
-def query(lake: Path, sql: str, runs: Sequence[str] = ()) -> pl.DataFrame:
+def query(
+    lake: Path, sql: str, runs: Sequence[str] = (), *, timeout: float = TIMEOUT
+) -> pl.DataFrame:
     """Answer a query over some runs, by default all of the lake.
 
     Raises:
-        SqlError: with DuckDB's message.
+        SqlError: with DuckDB's message, or after `timeout` seconds of computing (0: no limit).
     """
-    with answer(lake, sql, runs) as frame:
+    with answer(lake, sql, runs, timeout=timeout) as frame:
         return frame.collect()
 
 
 @contextmanager
-def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyFrame]:
+def answer(
+    lake: Path, sql: str, runs: Sequence[str] = (), *, timeout: float = TIMEOUT
+) -> Generator[pl.LazyFrame]:
     """Answer a query with a lazy frame, computed while this is open, batch by batch.
 
     Raises:
-        SqlError: with DuckDB's message.
+        SqlError: with DuckDB's message, or after `timeout` seconds of computing (0: no limit).
     """
+    if timeout < 0:
+        raise SqlError(f"--timeout {timeout:g}: must be a number of seconds, or 0 for no limit")
     with ExitStack() as stack:
         readers = [open_run(lake, name) for name in runs or run_names(lake) or (None,)]
         for reader in readers:
             stack.callback(reader.close)
             stack.enter_context(reader.journal.snapshot())
         connection = stack.enter_context(_connection())
-        _lock(connection, _make_tables(connection, readers))
-        yield _streamed(_asked(connection, sql))
+        _lock(connection, _make_tables(connection, readers, sql.lower()))
+        yield _streamed(_asked(connection, sql), TimeLimit(connection.interrupt, timeout))
 
 
 @contextmanager
@@ -88,18 +105,27 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 
 
 def _make_tables(
-    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader]
+    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader], sql: str
 ) -> list[str]:
-    """Create every table without reading it; return the files behind them."""
+    """Create every table without reading it; return the files behind those that `sql` names.
+
+    These are verified. Another file cannot be read: DuckDB asks Polars for the rows of all other
+    tables, and Polars asks the reader, if it ever comes to that.
+    """
     behind: list[str] = []
     selects: dict[str, list[str]] = {}
     for reader in readers:
-        for table in SCHEMAS:
-            files = reader.files(table)
+        for table, schema in SCHEMAS.items():
+            named = table in sql or (table in RATED and "ratings" in sql)
+            files = reader.files(table) if named else []
             behind += files
-            rows = _parquet(files, table) if files else _registered(connection, reader.scan(table))
+            if files:
+                rows = _parquet(files, table)
+            else:
+                frame = _frame(schema, partial(reader.scan, table), named=named)
+                rows = _registered(connection, frame)
             selects.setdefault(table, []).append(_of_run(reader, rows))
-        for table, frame in _other_tables(reader):
+        for table, frame in _other_tables(reader, sql):
             rows = _registered(connection, frame)
             selects.setdefault(table, []).append(_of_run(reader, rows))
     connection.execute(f"create schema {DERIVED}")
@@ -109,13 +135,20 @@ def _make_tables(
     return behind
 
 
-def _other_tables(reader: RunReader) -> Iterator[tuple[str, pl.LazyFrame]]:
+def _frame(schema: pa.Schema, scan: Callable[[], pl.LazyFrame], *, named: bool) -> pl.LazyFrame:
+    """Return rows whose files are verified now, if the query names them, else at their use."""
+    return scan() if named else when_asked(pl.Schema(schema), scan)
+
+
+def _other_tables(reader: RunReader, sql: str) -> Iterator[tuple[str, pl.LazyFrame]]:
     """Yield a run's tables besides its committed rows: the journal's, and derived ones."""
     yield from journal_tables(reader.journal).items()
     for name in derived_names(reader.folder):
         derived = open_derived(reader.folder, name)
         for table in derived.tables:
-            yield f"{DERIVED}.{_quoted(f'{name}.{table}')}", derived.scan(table)
+            full = f"{name}.{table}"
+            frame = _frame(SCHEMAS[table], partial(derived.scan, table), named=full in sql)
+            yield f"{DERIVED}.{quoted(full)}", frame
 
 
 def _of_run(reader: RunReader, rows: str) -> str:
@@ -124,7 +157,7 @@ def _of_run(reader: RunReader, rows: str) -> str:
 
 
 def _parquet(files: Sequence[str], table: str) -> str:
-    columns = ", ".join(map(_quoted, SCHEMAS[table].names))
+    columns = ", ".join(map(quoted, SCHEMAS[table].names))
     return f"(select {columns} from read_parquet({_literal(files)}))"  # noqa: S608 -- quoted, or our own
 
 
@@ -160,23 +193,10 @@ def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBP
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(
-            f"#{place}{_cast(kind)} as {_quoted(name)}"
+            f"#{place}{cast(kind)} as {quoted(name)}"
             for place, (name, kind) in enumerate(zip(names, relation.types, strict=True), 1)
         )
     )
-
-
-def _cast(kind: Any) -> str:
-    """Return the cast for a type that not every format has."""
-    name = str(kind).partition("(")[0]
-    return {
-        "DECIMAL": "::double",
-        "HUGEINT": "::bigint",
-        "UHUGEINT": "::bigint",
-        "INTERVAL": "::varchar",
-        "BIT": "::varchar",
-        '"NULL"': "::varchar",
-    }.get(name, "")
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -188,12 +208,10 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return list(taken)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
+def _streamed(relation: "duckdb.DuckDBPyRelation", limit_s: TimeLimit) -> pl.LazyFrame:
     """Return an answer's rows as a lazy frame that is computed batch by batch."""
+    import duckdb
+
     schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
 
     def scan(
@@ -201,14 +219,35 @@ def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         asked = relation if limit is None else relation.limit(limit)
         try:
-            for batch in asked.to_arrow_reader(BATCH):
-                frame = pl.DataFrame(batch)
+            with limit_s:
+                batches = asked.to_arrow_reader(BATCH)
+            while True:
+                with limit_s:
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                frame = _written(pl.DataFrame(batch))
                 frame = frame if wanted is None else frame.filter(wanted)
                 yield frame.select(columns or pl.all())
-        except OSError as error:
-            raise SqlError(_sentence(error)) from error
+        except (OSError, duckdb.Error) as error:
+            raise SqlError(limit_s.told or _sentence(error)) from error
 
     return register_io_source(scan, schema=schema)
+
+
+def _written(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows, all of which every format can hold.
+
+    Raises:
+        SqlError: if there is a time that others than databases do not have.
+    """
+    column = unwritable(frame)
+    if column is not None:
+        raise SqlError(
+            f"the column {column!r} has a time that other formats lack (infinity, or not in the "
+            f"years 1 to 9999); read it as text: {quoted(column)}::varchar"
+        )
+    return frame
 
 
 def _sentence(error: Exception) -> str:

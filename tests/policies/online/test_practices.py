@@ -141,7 +141,7 @@ def test_killed_after_a_step_it_ends_bit_equal(
     job = request.getfixturevalue(f"make_{method}")(tmp_path)
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#3:kill")
     with pytest.raises(TrainingError, match="killed by SIGKILL"):
-        train(job, log=tmp_path / "train.log")
+        train(job, log=tmp_path / "train.log", checkpoint_minutes=0)
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
     resumed = train(job, log=tmp_path / "train.log")
     assert starts(job.output) == [0, 2]

@@ -1,0 +1,131 @@
+"""The command that runs a critic over rows from outside: `critique`."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import DEFAULT_LAKE, Lake, Settings, exit_codes, in_lake
+from .session import stop_signal, turn
+
+if TYPE_CHECKING:
+    from ...configs.load import Override
+    from ...configs.schema import RunConfig
+    from ...stores.records import Critique
+    from ..daemon.job import Job
+
+TINY, VERIFIER = "tiny", "verifier"
+OWN = "own"
+
+
+def critique(
+    file: Annotated[Path, typer.Argument(help="JSONL, JSON list or Parquet.", metavar="FILE")],
+    *,
+    critic: Annotated[
+        str | None,
+        typer.Option(
+            help="tiny, a model folder, an OpenAI-compatible URL, verifier, or ./FILE.py:NAME.",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", help="Preset or YAML file with the critic's settings.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--run", help="Name of the run that takes the critiques.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task of rows without one.")] = None,
+    settings: Settings = None,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line, one for each row.")
+    ] = False,
+) -> None:
+    """Let a critic rate answers from a file, store them, and print the critiques in its order."""
+    from ...stores.lake import run_folder
+    from ..daemon.critique_run import critique_config, name_of
+    from ..daemon.job import Job
+    from ..lake.imports.answers_file import answers_file
+    from ..run.terminal import say
+
+    with exit_codes():
+        wanted = critique_config(_config(critic, config, settings or ()))
+        answers = answers_file(file, task)
+        run = name or name_of(answers, wanted)
+        run_folder(lake, run)
+        say(f"{answers.rows:,} rows of {file}; run {run}")
+        job = Job(config=wanted, lake=lake, name=run, answers=answers)
+        work_on_answers(job, as_json=as_json)
+
+
+def work_on_answers(
+    job: "Job", *, as_json: bool = False, lift_pause: bool = False, announce: int | None = None
+) -> None:
+    """Critique a job's answers, then print all critiques in the order of the rows."""
+    from ..lake.query.critiqued_answers import as_json_line, as_text, critiques_in_order
+    from ..lake.query.row_output import write_lines
+    from ..lake.query.runs import open_run
+    from ..run.terminal import say
+
+    turn(job, stop_signal(job.config, lift_pause=lift_pause), announce)
+    reader = open_run(job.lake, job.name)
+    counts, width = Counter[str](), shutil.get_terminal_size().columns
+    try:
+        rows = _counted(critiques_in_order(reader), counts)
+        write_lines(as_json_line(row) if as_json else as_text(row, width) for row in rows)
+    finally:
+        reader.close()
+    say(_told(counts))
+    where = in_lake(job.lake)
+    say(f"look at it: `lpfloop critiques {job.name}{where}`, `lpfloop show ID{where}`")
+
+
+def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> "RunConfig":
+    """Return the configuration: `--config`, or what suits the critic; then the critic, `--set`."""
+    from ...configs.load import load_config
+    from ...configs.schema import ConfigError
+    from .run_commands import refuse_secrets
+
+    if critic is None and config is None:
+        raise ConfigError(
+            "--critic is missing: name tiny, a model folder, an OpenAI-compatible URL, verifier, "
+            "or your own function as ./FILE.py:NAME"
+        )
+    refuse_secrets(settings)
+    chosen = config or (TINY if critic == TINY else OWN)
+    return load_config(chosen, None, [*_overrides(critic), *settings], os.environ)
+
+
+def _overrides(critic: str | None) -> "Iterator[Override]":
+    """Yield the settings that name a critic."""
+    from ...configs.load import Override
+    from ...configs.own_function import names_function
+
+    values: dict[str, str] = {}
+    if critic is not None:
+        own = names_function(critic)
+        values["kind"] = VERIFIER if own or critic == VERIFIER else "feedback"
+        if own:
+            values["verifier"] = critic
+        elif critic != VERIFIER:
+            values["model"] = critic
+    for name, value in values.items():
+        yield Override(source="--critic", path=f"critic.{name}", value=value)
+
+
+def _counted(rows: "Iterable[Critique]", counts: Counter[str]) -> "Iterator[Critique]":
+    for row in rows:
+        counts[row.status] += 1
+        yield row
+
+
+def _told(counts: Counter[str]) -> str:
+    """Say how many rows were scored, and how many not, by reason."""
+    from ...stores.records import SCORED
+
+    missing = [f"{count:,} {status}" for status, count in counts.most_common() if status != SCORED]
+    scored = f"{counts[SCORED]:,} of {counts.total():,} scored"
+    return f"{scored}; unscored: {', '.join(missing)}" if missing else scored

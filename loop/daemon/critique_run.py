@@ -1,0 +1,158 @@
+"""Critiquing the rows of a file: a run of its own, without a policy and without a loop.
+
+Its configuration is the critic's alone, so that nothing else can make it another run. What was
+critiqued is re-used, whatever ended the run before.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...configs.engines import EngineConfig
+from ...configs.load import semantic
+from ...configs.schema import (
+    ConfigError,
+    CriticConfig,
+    PolicyConfig,
+    PromptsConfig,
+    RewardConfig,
+    RunConfig,
+)
+from ...critics.feedback import FeedbackCritic
+from ...policies.engines.engine import EngineError
+from ...policies.workers.identity import model_digest
+from ...stores.committer import if_there_is_room
+from ...stores.journal_reader import Unit
+from ...stores.keys import digest
+from ...stores.records import Candidate, Prompt
+from ...stores.schemas import RowsByType
+from ..lake.imports.answers_file import AnswersFile
+from ..lake.imports.import_files import IMPORT
+from ..run.handles import Planned
+from ..run.models import NO_MODEL, is_endpoint, located
+from ..run.reporter import Advance, Reporter
+from ..run.run import Run, Verb, Work
+from ..run.stop import StopSignal
+from ..stages.critique import CRITIQUE, Judging
+from .job import Job
+from .loop import opened, work_until_whole
+from .own_files import own_digests, own_files
+
+KEEP_ANSWERS = Verb("answers")
+CRITIQUES = f"critique:{IMPORT}"
+UNOPENED = EngineConfig(kind="scripted")
+"""The engine of a model that is never asked."""
+
+
+def critique_config(config: RunConfig) -> RunConfig:
+    """Return what of a configuration critiques depend on, and the limits of a run."""
+    critic = config.critic
+    if critic.kind == "verifier":
+        critic = critic.model_copy(update={"model": NO_MODEL, "engine": UNOPENED})
+    return RunConfig(
+        iterations=0,
+        seed=config.seed,
+        guard=config.guard,
+        critic=critic,
+        prompts=PromptsConfig(chunk=config.prompts.chunk),
+        policy=PolicyConfig(model=NO_MODEL, engine=UNOPENED),
+        reward=RewardConfig(model=NO_MODEL),
+        drain_s=config.drain_s,
+        budget=config.budget,
+        prices=config.prices,
+    )
+
+
+def name_of(answers: AnswersFile, config: RunConfig) -> str:
+    """Return the name of the run in which a critic critiques a file: the same for the same two.
+
+    Raises:
+        ConfigError: if the critic cannot be used.
+    """
+    asked = [answers.facts, semantic(config), FeedbackCritic.from_config(config.critic).digest]
+    judge = [_identity(config.critic), own_digests(own_files(config))]
+    stem = re.sub(r"[^a-z0-9._-]+", "-", Path(answers.source).stem.lower())[:40]
+    return f"critique-{stem}-{digest([*asked, *judge])[:8]}"
+
+
+def critique_answers(
+    job: Job,
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> None:
+    """Critique the answers of a job, each once.
+
+    Raises:
+        Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
+        ConfigError: if the critic cannot be used, or the run exists with other settings.
+        InputError: if the file is needed and cannot be read.
+    """
+    if job.answers is None:
+        raise ValueError(f"job {job.name} has no answers to critique")
+    answers = job.answers
+    with opened(job, (), reporter, stop, on_open=on_open) as run:
+        work_until_whole(run, lambda: _critique(run, _kept(run, answers)))
+        whole = f"done: {answers.rows} answers of {answers.source}"
+        if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def _identity(critic: CriticConfig) -> str:
+    try:
+        return model_digest(located(critic.model), critic.engine)
+    except EngineError as error:
+        names = "" if is_endpoint(critic.model) else "; by name there are tiny and verifier"
+        raise ConfigError(f"critic.model: {error}{names}") from error
+
+
+def _kept(run: Run, answers: AnswersFile) -> Planned:
+    """Commit the prompts and answers of the file, unit by unit."""
+    size = run.config.prompts.chunk
+    work = Work(
+        verb=KEEP_ANSWERS,
+        params=size,
+        upstream=(answers.sha256, str(answers.task), answers.source),
+        reads=lambda: [(answers.sha256, str(n)) for n in range(-(-answers.rows // size))],
+    )
+    with run.stage(0, IMPORT, work) as stage:
+        owed = {unit.chunk: unit for unit in stage.owed}
+        for chunk, unit in enumerate(answers.units(size) if owed else ()):
+            if chunk in owed:
+                run.stop.admit()
+                tables: RowsByType = {
+                    Prompt: [prompt for prompt, _ in unit],
+                    Candidate: [candidate for _, candidate in unit],
+                }
+                stage.commit(owed[chunk], tables, Advance(rows=len(unit)))
+    return stage.planned
+
+
+def _critique(run: Run, answers: Planned) -> None:
+    """Critique each answer; prompts are in memory only while their unit is asked about."""
+    store = run.store
+    prompts, at_hand = dict[str, Prompt](), dict[int, Sequence[Prompt]]()
+    run.prompts = prompts
+
+    def candidates(chunk: int) -> Sequence[Candidate]:
+        key = answers.key(store.journal, chunk)
+        at_hand[chunk] = store.rows(Prompt, key)
+        prompts.update((prompt.prompt_id, prompt) for prompt in at_hand[chunk])
+        return store.rows(Candidate, key)
+
+    judging = Judging(run=run, iteration=0, candidates=candidates)
+    work = Work(
+        verb=CRITIQUE,
+        params=judging.identity,
+        upstream=(answers.identity,),
+        reads=lambda: [(key,) for key in answers.keys(store.journal)],
+    )
+    with run.stage(0, CRITIQUES, work, judge=True) as stage:
+
+        def commit(unit: Unit, tables: RowsByType, cost: Advance) -> None:
+            stage.commit(unit, tables, cost)
+            for prompt in at_hand.pop(unit.chunk):
+                del prompts[prompt.prompt_id]
+
+        judging.pay(replace(stage, commit=commit))

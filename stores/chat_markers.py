@@ -1,0 +1,113 @@
+"""The marks by which chat templates divide turns, and how a text is kept from forging them.
+
+A template writes such a mark where a turn begins or ends, and the tokenizer makes one special token
+of it. A text that holds one could end its own turn and begin another. In-process engines know their
+tokenizer's special tokens; of an endpoint often only the name of its model is known.
+"""
+
+import re
+from functools import lru_cache
+from types import MappingProxyType
+
+WORD_JOINER = "\u2060"
+"""Invisible, and not part of any mark: after a mark's first character it makes it only text."""
+
+_BAR = "\uff5c"
+"""The fullwidth bar, in the marks of DeepSeek."""
+
+SHAPES = (r"<\|\w+\|>", rf"<{_BAR}[^\s<>{_BAR}]+{_BAR}>")
+"""How most families write their marks: `<|im_start|>`, `<|eot_id|>`, `<|user|>`.
+
+They are broken for every family: the name of a fine-tuned model says little about its template.
+"""
+
+_INSTRUCTION = ("<s>", "</s>", "<unk>", "[INST]", "[/INST]")
+
+FAMILIES = MappingProxyType(
+    {
+        "chatml": ("<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|endoftext|>"),
+        "cohere": (
+            *("<BOS_TOKEN>", "<EOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
+            *("<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>"),
+        ),
+        "deepseek": tuple(
+            f"<{_BAR}{name}{_BAR}>"
+            for name in ("begin▁of▁sentence", "end▁of▁sentence", "System", "User", "Assistant")
+        ),
+        "gemma": (
+            *("<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>"),
+            *("<|turn>", "<turn|>", "<|channel>", "<channel|>"),
+        ),
+        "glm": (
+            *("[gMASK]", "[MASK]", "[sMASK]", "<sop>", "<eop>", "<|endoftext|>"),
+            *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+        ),
+        "gpt-oss": (
+            *("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"),
+            *("<|end|>", "<|return|>", "<|call|>"),
+        ),
+        "llama2": (*_INSTRUCTION, "<<SYS>>", "<</SYS>>"),
+        "llama3": (
+            *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
+            *("<|eot_id|>", "<|eom_id|>", "<|python_tag|>", "<|header_start|>", "<|header_end|>"),
+            *("<|eot|>", "<|eom|>"),
+        ),
+        "minimax": ("]~!b[", "]~b]", "[e~["),
+        "mistral": (
+            *_INSTRUCTION,
+            *("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+            *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]", "[CALL_ID]"),
+            *("[ARGS]", "[THINK]", "[/THINK]"),
+        ),
+        "phi": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|im_sep|>", "<|im_end|>"),
+        "qwen": ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"),
+    }
+)
+"""The marks of the common families."""
+
+NAMED = (
+    ("command-r", "cohere"),
+    ("aya-", "cohere"),
+    ("deepseek", "deepseek"),
+    ("gemma", "gemma"),
+    ("chatglm", "glm"),
+    ("glm-", "glm"),
+    ("gpt-oss", "gpt-oss"),
+    ("llama-2", "llama2"),
+    ("llama2", "llama2"),
+    ("llama-3", "llama3"),
+    ("llama-4", "llama3"),
+    ("llama3", "llama3"),
+    ("minimax", "minimax"),
+    ("codestral", "mistral"),
+    ("devstral", "mistral"),
+    ("magistral", "mistral"),
+    ("ministral", "mistral"),
+    ("mistral", "mistral"),
+    ("mixtral", "mistral"),
+    ("pixtral", "mistral"),
+    ("phi-", "phi"),
+    ("qwen", "qwen"),
+    ("qwq", "qwen"),
+)
+"""What the names of a family's models contain, in lower case."""
+
+
+def family_of(model_name: str) -> str | None:
+    """Return the one family that a model's name tells; None if it tells none, or several."""
+    lower = model_name.lower()
+    found = {family for part, family in NAMED if part in lower}
+    return found.pop() if len(found) == 1 else None
+
+
+def broken(text: str, family: str | None = None) -> str:
+    """Return `text` with the marks of a family broken; of every family if it is not known."""
+    return _starts(family).sub(rf"\g<0>{WORD_JOINER}", text)
+
+
+@lru_cache
+def _starts(family: str | None) -> re.Pattern[str]:
+    """Find the first character of each mark: of two that overlap, both are found."""
+    known = set[str]().union(*FAMILIES.values()) if family is None else FAMILIES[family]
+    marks = "|".join((*SHAPES, *map(re.escape, sorted(known))))
+    return re.compile(f"(?=(?:{marks})).", re.DOTALL)

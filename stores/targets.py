@@ -1,0 +1,135 @@
+"""Where an output may go, and what it may replace: never what lpfloop did not write there.
+
+A folder that an export wrote holds a mark with the names of its files. Only such a folder may be
+replaced, and only while it holds nothing else; a lake and the current folder never are.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import cast
+
+from .journal_reader import JOURNAL
+
+MARK = ".lpfloop-export"
+"""The file that says what an export wrote; hidden, so that loaders of data sets pass over it."""
+VERSION = 1
+
+
+class TargetError(ValueError):
+    """A target that cannot be written to, or that exists already."""
+
+
+def folder_target(target: Path, *, force: bool) -> Path:
+    """Return where a new folder goes, links followed.
+
+    Raises:
+        TargetError: unless nothing is there, or it may be replaced and `force` says so.
+    """
+    place = _outside_lakes(target)
+    if not os.path.lexists(place):
+        return place
+    if not place.is_dir():
+        raise TargetError(f"{target} is there already and is no folder: choose another --output")
+    if Path.cwd().is_relative_to(place):
+        raise TargetError(
+            f"{target} is the current folder, or holds it, and cannot be replaced: "
+            "choose another --output"
+        )
+    if not force:
+        raise TargetError(
+            f"{target} is there already: choose another --output, or add --force if it is an "
+            "earlier export"
+        )
+    require_replaceable(place, target)
+    return place
+
+
+def file_target(target: Path, *, force: bool) -> Path:
+    """Return where a new file goes, links followed.
+
+    Raises:
+        TargetError: unless nothing is there, or a regular file is and `force` says to replace it.
+    """
+    place = _outside_lakes(target)
+    if not os.path.lexists(place):
+        return place
+    if not place.is_file():
+        raise TargetError(f"{target} is no regular file: choose another name")
+    if not force:
+        raise TargetError(f"{target} is there already: choose another name, or add --force")
+    return place
+
+
+def marked(names: Iterable[str]) -> str:
+    """Return the mark of an export that wrote files of these names, paths below its folder."""
+    return json.dumps({"version": VERSION, "files": sorted(names)}, indent=1) + "\n"
+
+
+def require_replaceable(folder: Path, target: Path) -> None:
+    """Refuse a folder that is neither empty nor an export with nothing else in it.
+
+    Raises:
+        TargetError: naming it as `target`.
+    """
+    if folder.is_symlink():
+        raise TargetError(f"{target} became a link: choose another --output")
+    written = _written(folder)
+    if written is None:
+        if next(folder.iterdir(), None) is None:
+            return
+        raise TargetError(
+            f"{target} was not written by `lpfloop export` and is not replaced: choose another "
+            "--output, or remove it yourself"
+        )
+    for path in _below(folder):
+        name = path.relative_to(folder).as_posix()
+        ours = name in written and path.is_file() and not path.is_symlink()
+        if not ours or path.name == JOURNAL:
+            raise TargetError(
+                f"{target} holds {name}, which its export did not write, and is not replaced: "
+                "move that away, or choose another --output"
+            )
+
+
+def _outside_lakes(target: Path) -> Path:
+    """Follow links; refuse a lake, and whatever lies in one."""
+    try:
+        place = target.resolve()
+    except (OSError, RuntimeError) as error:
+        raise TargetError(f"{target} cannot be used: {error}") from error
+    for folder in (place, *place.parents):
+        if _is_lake(folder) or os.path.lexists(folder / JOURNAL):
+            raise TargetError(f"{target} lies in a lake, {folder}: choose a place outside of it")
+    return place
+
+
+def _is_lake(folder: Path) -> bool:
+    return any((folder / "runs").glob(f"*/{JOURNAL}"))
+
+
+def _written(folder: Path) -> set[str] | None:
+    """Return the names in a folder's mark, its own among them; None without one that reads."""
+    mark = folder / MARK
+    try:
+        said: object = json.loads(mark.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    fields = cast("dict[str, object]", said)
+    files = fields.get("files")
+    if fields.get("version") != VERSION or not isinstance(files, list):
+        return None
+    return {MARK, *map(str, cast("list[object]", files))}
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield what lies in a folder, at any depth: files, links, and folders with nothing in them."""
+    for path in folder.iterdir():
+        inside = path.is_dir() and not path.is_symlink()
+        if inside and next(path.iterdir(), None) is not None:
+            yield from _below(path)
+        else:
+            yield path

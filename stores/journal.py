@@ -9,10 +9,12 @@ epoch as a fence against a holder that was suspended and overtaken); everyone el
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from .journal_held import FencedError
+from .journal_opening import open_journal_file
 from .journal_reader import JOURNAL, Cost, JournalError, Part
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
@@ -269,8 +271,11 @@ def migrated(folder: Path) -> list[Migration]:
     Raises:
         LockedError: if it is older, and another process holds the run.
     """
-    if not outdated(folder / JOURNAL):
+    if not (folder / JOURNAL).exists():
         return []
+    with closing(open_journal_file(folder)) as opened:
+        if not outdated(opened.database):
+            return []
     journal = Journal(folder)
     journal.close()
     return journal.migrated

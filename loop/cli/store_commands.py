@@ -60,7 +60,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that all committed rows of a run are there; name the units whose rows are not."""
-    from ...stores.inspection import check_journal, damages
+    from ...stores.inspection import damages
+    from ...stores.journal_opening import check_journal
     from ...stores.journal_reader import Reader
     from ..lake.query.row_output import write_objects
     from ..run.terminal import say
@@ -93,15 +94,17 @@ def repair(
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Quarantine damaged files, and plan exactly their units again."""
-    from ...stores.inspection import check_journal
+    """Quarantine damaged files, and plan exactly their units again; mend the journal first."""
     from ...stores.inspection import repair as repair_run
     from ...stores.journal import Journal
+    from ...stores.journal_backups import mend
     from ..run.terminal import say
 
     with exit_codes():
-        folder = folder_of(lake, name)
-        check_journal(folder)
+        folder = _mendable(lake, name)
+        mended = mend(folder)
+        if mended is not None:
+            say(f"the journal was damaged; {mended}")
         journal = Journal(folder)
         try:
             found = repair_run(journal)
@@ -181,6 +184,19 @@ def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
         typer.echo(f"journal version {migration.version}: {migration.what}")
     if not done:
         typer.echo("the journal is up to date")
+
+
+def _mendable(lake: Path, name: str) -> Path:
+    """Return the folder of a run, whose journal may be damaged or even missing."""
+    from ...stores.journal_held import BACKUPS
+    from ...stores.journal_pages import JOURNAL
+    from ...stores.lake import run_folder
+    from ..lake.query.runs import open_run
+
+    folder = run_folder(lake, name)
+    if not any((folder / there).exists() for there in (JOURNAL, BACKUPS)):
+        open_run(lake, name)
+    return folder
 
 
 def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:

@@ -258,6 +258,7 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
             probe(it)
         note_duplicates(run, number)
         _discard_work(run)
+        run.store.back_up()
 
 
 def _trained(it: Iteration, given: Given | None) -> Checkpoint:

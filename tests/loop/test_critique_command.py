@@ -79,11 +79,12 @@ def test_people_get_two_lines_a_row_and_the_counts_beside_the_data(tmp_path):
 
 
 def test_the_rows_are_in_the_lake_as_any_others(tmp_path):
-    critique(tmp_path, write(tmp_path, ROWS))
-    (name,) = run_names(tmp_path)
+    lake = tmp_path / "lake"
+    critique(lake, write(tmp_path, ROWS))
+    (name,) = run_names(lake)
 
     def told(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words, "--lake", str(tmp_path)])
+        done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
         assert done.exit_code == Exit.DONE, done.output
         return done.stdout
 
@@ -204,10 +205,9 @@ def test_a_run_of_something_else_is_left_alone(tmp_path):
 
 def start(lake: Path, path: Path, judge: PaidJudge) -> subprocess.Popen[str]:
     engine = (f"critic.engine.concurrency={CONCURRENCY}", "critic.engine.model_name=m")
+    bare = ("critic.templates=tiny", "critic.aspects=tiny", "guard=false")
     words = ["critique", str(path), "--critic", judge.url, "--run", "a", "--json"]
-    settings = [
-        f"--set={setting}" for setting in (*engine, "critic.templates=tiny", "critic.aspects=tiny")
-    ]
+    settings = [f"--set={setting}" for setting in (*engine, *bare)]
     return subprocess.Popen(
         [sys.executable, "-m", "lpfloop", *words, *settings],
         env={**os.environ, "LPFLOOP_LAKE": str(lake)},

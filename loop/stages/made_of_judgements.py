@@ -109,7 +109,7 @@ def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> l
     after = names[names.index(label) + 1 :]
     verb = label.partition(":")[0]
     if is_evaluation(label):
-        return [(iteration, name) for name in after if name == _numbers(verb, label)]
+        return [(iteration, name) for name in after if _are_numbers(verb, label, name)]
     found = set[str]()
     for name in after:
         if not _is_import(name) and _reads(name, found):
@@ -117,10 +117,12 @@ def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> l
     return [(iteration, name) for name in after if name in found]
 
 
-def _numbers(verb: str, label: str) -> str:
-    """Return the label of the numbers that are made of a stage of judged answers."""
-    benchmark = _answers(label).removeprefix(EVALUATED)
-    return MEASURED[verb] + benchmark
+def _are_numbers(verb: str, label: str, name: str) -> bool:
+    """Whether a stage holds the numbers that are made of a stage of judged answers."""
+    answers = _answers(label)
+    if answers == BEST:
+        return name.startswith(MEASURED[verb])
+    return name == MEASURED[verb] + answers.removeprefix(EVALUATED)
 
 
 def _answers(label: str) -> str:

@@ -151,6 +151,23 @@ def test_a_budget_stops_it_and_resume_goes_on(tmp_path, asked):
     assert len({run_digest(run_folder(tmp_path, name)) for name in "ab"}) == 1
 
 
+def test_what_could_not_be_read_can_be_asked_again(tmp_path, asked):
+    path = write(tmp_path, many())
+    settings = (SCRIPTED[0], "critic.engine.script=scripts:stammering_critic")
+    once = critique(tmp_path, path, "tiny", "--run", "a", settings=(*settings, "critic.attempts=1"))
+    assert "unscored: " in once.stderr
+    before = len(asked)
+    words = ["resume", "a", "--retry-unscored", "--lake", str(tmp_path)]
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == Exit.DONE, again.output
+    assert "critiques of iteration 0, critique:import" in again.stderr
+    assert "40 of 40 scored" in again.stderr
+    assert 0 < len(asked) - before < len(many())
+    twice = (*settings, "critic.attempts=2")
+    assert critique(tmp_path, path, "tiny", "--run", "b", settings=twice).stdout == again.stdout
+    assert len({run_digest(run_folder(tmp_path, name)) for name in "ab"}) == 1
+
+
 WRONG = [
     ([{"id": "a", "prompt": "x"}], "line 1: no answer; name its field one of response, "),
     ([{"id": "a", "response": "x"}], "line 1: no prompt; name its field one of messages, "),

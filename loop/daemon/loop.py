@@ -257,7 +257,9 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
             evaluate(it, held_out)
             probe(it)
         note_duplicates(run, number)
-        _discard_work(run)
+        # On resuming, a later iteration's training may wait there for its turn.
+        if number == max(state.iteration for state in run.store.journal.stages()):
+            _discard_work(run)
         run.store.back_up()
 
 

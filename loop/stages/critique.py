@@ -81,7 +81,6 @@ class Judging:
                 judge_line(self.run, self.run.models.feedback, config),
                 stage,
                 Critique,
-                times=config.attempts,
                 work=lambda unit: [self._asked(c) for c in self.candidates(unit.chunk)],
                 rows=self._critiques,
             )

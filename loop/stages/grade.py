@@ -88,7 +88,6 @@ class Grading:
             judge_line(self.run, self._judge, config),
             stage,
             Grade,
-            times=config.attempts,
             work=lambda unit: self._asked(candidates(unit)),
             rows=lambda _, asked: [row for one in asked for row in self._rows(one)],
         )

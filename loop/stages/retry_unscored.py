@@ -8,7 +8,7 @@ the same. What a model was trained on already stays as it is.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import polars as pl
@@ -21,9 +21,9 @@ from ...stores.keys import Json, digest
 from ...stores.packs import scan_parts
 from ...stores.records import SCORED, Preference
 from ...stores.schemas import TABLES, Batch, Row
-from ..run.budget import actual
+from ..run.budget import cost_of
 from ..run.handles import Planned
-from ..run.reporter import Advance
+from ..run.reporter import Advance, served_by
 from ..run.run import Run, Stage
 from .annotate import Annotating
 
@@ -166,10 +166,10 @@ class Retrying:
     ) -> Callable[[Unit, Mapping[type[Row], Batch], Advance], None]:
         def commit(unit: Unit, tables: Mapping[type[Row], Batch], done: Advance) -> None:
             run, again = self.run, units[unit.key]
-            cost = actual(run.config.prices, done, judge=True)
+            cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)
-            spent = {**asdict(more), "judge_calls": cost.judge_calls, "money": cost.money}
-            result = Finished(unit=unit.key, tables=tables, telemetry=spent)
+            spent = {**more.numbers, "judge_calls": cost.judge_calls}
+            result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
             why: Mapping[str, Json] = {"stage": self.planned.stage, "replies": again.replies.stop}
             run.store.amend(again.before, result, self._made_of_it(), why)
             run.budget.settle(unit.key, cost)

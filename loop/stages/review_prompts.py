@@ -41,7 +41,7 @@ class Reviewing:
             prompts = self.prompts.chunks[unit.chunk]
             return [JudgeInquiry(subject=p, pose=self._pose, replies=replies) for p in prompts]
 
-        ask_judge(line, stage, PromptReview, times=config.attempts, work=work, rows=self._rows)
+        ask_judge(line, stage, PromptReview, work=work, rows=self._rows)
 
     def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", prompt.prompt_id)

@@ -13,7 +13,6 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redacted
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
-from ...critics.verify import Verifier
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
@@ -52,6 +51,7 @@ from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_grader import grader_of
+from ..run.slow_answers import verifier_of
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_fingerprint, mix_of, require_mix
@@ -187,7 +187,7 @@ def opened(
     try:
         keep_own_files(store, own_files(job.config))
         retried = to_retry(store.journal) if job.retry_unscored else []
-        with Verifier(verifying) as verifier, _forked(job, store) as fork:
+        with verifier_of(job.config, verifying) as verifier, _forked(job, store) as fork:
             run = Run(
                 name=job.name,
                 config=job.config,

@@ -101,6 +101,11 @@ class Guard:
         """The line below which the verdict counts; None if it counts wherever it stands."""
         return None if self.nonce is None else f"{MARK}-{self.nonce}"
 
+    @property
+    def ahead(self) -> str:
+        """What stands ahead of a verdict: the line with the mark, if there is one."""
+        return "" if self.mark is None else f"{self.mark}\n"
+
     def shown(self, text: str) -> str:
         """Return `text` as a guarded question shows it: nothing in it ends it, nor opens a part."""
         if self.nonce is None:

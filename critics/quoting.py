@@ -70,6 +70,13 @@ _DECLARED = (
         re.IGNORECASE | re.MULTILINE,
     ),
 )
+_CHOSEN = re.compile(
+    r"\b(?:my (?:own |final |real )?(?:verdict|choice|preference|decision|pick)(?: is|:)|"
+    r"I (?:(?:would|do|still|clearly|therefore|must) ){0,2}"
+    r"(?:prefer|choose|pick|favou?r|decide for|go with))"
+    r"(?: for)?(?: the)? (?:(?:output|answer|response)[ \t]*)?\(?(1|2|first|second)\b",
+    re.IGNORECASE,
+)
 _WORDS = {"minus one": "-1", "zero": "0"}
 _OPENING_MARKS = " \t\r*_`#>[(-"
 _SENTENCE = re.compile(r"(?<=[.!?;]) ")
@@ -121,6 +128,12 @@ def require_undisputed(text: str, values: Collection[float]) -> None:
             said = _WORDS.get(match[1].lower(), match[1].replace("\u2212", "-"))
             if float(said) not in values:
                 raise UnreadError(Status.CONTRADICTORY)
+
+
+def declared_choices(text: str) -> frozenset[str]:
+    """Return the numbers of the outputs that a judge says, in the first person, it prefers."""
+    said = (word.lower() for word in _CHOSEN.findall(text))
+    return frozenset("1" if word in ("1", "first") else "2" for word in said)
 
 
 def seen(text: str) -> str:

@@ -66,7 +66,7 @@ def ask(
     persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
-        "examples": _examples(annotator, examples),
+        "examples": _examples(annotator, examples, "" if annotator.short else guard.ahead),
         "form": f"{form}{tie if annotator.ties else ''}",
         "persona": persona,
     }
@@ -126,17 +126,22 @@ def _pair(
     return render(template, {"number": number, **safe})
 
 
-def _examples(annotator: Annotator, examples: Sequence[WorkedExample]) -> str:
-    """Show worked examples as pairs will be shown: together, or each by itself; a gap follows."""
+def _examples(annotator: Annotator, examples: Sequence[WorkedExample], ahead: str) -> str:
+    """Show worked examples as pairs will be shown: together, or each by itself; a gap follows.
+
+    `ahead` stands ahead of their replies, as it is to stand ahead of the annotator's.
+    """
     frame = annotator.templates.get("example")
     if frame is None or not examples:
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
     groups = [labelled] if annotator.several else [[one] for one in labelled]
-    return "".join(f"{_example(annotator, frame, group)}\n\n" for group in groups)
+    return "".join(f"{_example(annotator, frame, group, ahead)}\n\n" for group in groups)
 
 
-def _example(annotator: Annotator, frame: str, group: Sequence[tuple[str, WorkedExample]]) -> str:
+def _example(
+    annotator: Annotator, frame: str, group: Sequence[tuple[str, WorkedExample]], ahead: str
+) -> str:
     pairs = [
         _pair(
             annotator,
@@ -152,4 +157,4 @@ def _example(annotator: Annotator, frame: str, group: Sequence[tuple[str, Worked
         [(label, e.preferred, e.explanation) for label, e in group],
         several=annotator.several,
     )
-    return render(frame, {"pairs": "\n\n".join(pairs), "reply": reply})
+    return render(frame, {"pairs": "\n\n".join(pairs), "reply": f"{ahead}{reply}"})

@@ -19,7 +19,7 @@ from typing import Literal, cast
 
 from ...stores.records import SCORED, Order, Preferred
 from ..judge import Expected, HeardReply, Reading, Status, UnreadError, absent
-from ..quoting import foreign, holds, seen
+from ..quoting import declared_choices, foreign, holds, seen
 
 ReplyForm = Literal["token", "json", "ranking"]
 """How a verdict is written: the better output's number alone, an object with an explanation, or
@@ -34,14 +34,6 @@ LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGN
 CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
 RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
 PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
-DECIDED = re.compile(
-    r"\b(?:my (?:own |final |real )?(?:verdict|choice|preference|decision|pick)(?: is|:)|"
-    r"I (?:(?:would|do|still|clearly|therefore|must) ){0,2}"
-    r"(?:prefer|choose|pick|favou?r|decide for|go with))"
-    r"(?: for)?(?: the)? (?:(?:output|answer|response)[ \t]*)?\(?(1|2|first|second)\b",
-    re.IGNORECASE,
-)
-"""What a judge says of its choice in prose."""
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
 """What may stand before a verdict in an output: a quotation's marks, a forged turn."""
 MARKS = " \t\r\n*`\"'."
@@ -138,9 +130,8 @@ class PairVerdicts(Expected[PairChoice]):
 
     def _disputed(self, text: str) -> frozenset[Preferred]:
         """Return the choices on the only pair that the judge denies by declaring the other."""
-        words: dict[str, Preferred] = {"1": "second", "2": "first", "first": "second"}
-        declared = DECIDED.findall(text) if len(self.orders) == 1 else []
-        return frozenset(words.get(word.lower(), "first") for word in declared)
+        denied: dict[str, Preferred] = {"1": "second", "2": "first"}
+        return frozenset(denied[word] for word in declared_choices(text) if len(self.orders) == 1)
 
     def _complete(self, text: str) -> str:
         """Return what was surely finished at the token limit: whole lines, or the only token.

@@ -122,6 +122,16 @@ def test_an_annotator_of_one_token_is_shown_the_tags_and_owes_no_mark():
     assert question.read("2", "length")[0].value.preferred == "second"
 
 
+def test_worked_examples_show_the_mark_that_a_reply_is_to_have():
+    guarded, bare = (
+        ask(annotator("weak_2"), [PAIR], key).messages[-1].content for key in (KEY, BARE)
+    )
+    mark = ask(annotator("weak_2"), [PAIR], KEY).mark
+    assert bare.count("<reply>\n") == guarded.count(f"<reply>\n{mark}\n") == 3
+    (short,) = ask(annotator("medium_4"), [PAIR], KEY).messages
+    assert "VERDICT" not in short.content
+
+
 def questions():
     """Give a guarded question of each judge, with what is said ahead of the verdict, and it."""
     ratings = '{"intention": 1, "semantics": 0, "answerability": 1}'

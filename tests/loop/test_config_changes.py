@@ -16,11 +16,13 @@ import pytest
 from crashing import RUN, SMALL, Whole, loop, quick_folder, stand_ins, whole, write_prompts
 
 from lpfloop.configs.describe import ConfigField, fields
-from lpfloop.configs.load import Override, load_config
+from lpfloop.configs.load import Override, load_config, stored_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.configs.variants import settings_of
 from lpfloop.loop.daemon.control import resolved_at
+from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.lake import run_folder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -195,6 +197,26 @@ def test_all_these_changes_left_every_byte_as_it_was(made):
 def test_a_setting_of_another_recipe_is_refused_by_name(made, path):
     with pytest.raises(ConfigError, match=f"unknown key '{path}'"):
         made.config(Override(source="test", path=path, value=ALL[path].default))
+
+
+def test_a_run_that_began_before_there_were_guards_goes_on_with_bare_questions(tmp_path):
+    with quick_folder(tmp_path) as lake, stand_ins(lake):
+        source = f"prompts.source={write_prompts(lake)}"
+        loop(lake, config=load_config("tiny", VARIANT, (*SMALL, source, "iterations=1"), {}))
+        folder, before = run_folder(lake, RUN), kept(lake)
+        journal = Journal(folder)
+        began = json.loads(journal.meta("fingerprint") or "")
+        asked = json.loads(journal.meta("config") or "")
+        del began["config"]["guard"], asked["guard"]
+        journal.set_meta([("fingerprint", canonical_json(began)), ("config", json.dumps(asked))])
+        journal.close()
+        resumed = stored_config(asked, ("iterations=2",), {})
+        with pytest.raises(ConfigError, match=r"config\.guard: False -> True"):
+            loop(lake, config=stored_config(asked, ("guard=true",), {}))
+        assert kept(lake) == before
+        assert resumed.guard is False
+        loop(lake, config=resumed)
+        assert kept(lake) != before
 
 
 def test_every_field_is_declared():

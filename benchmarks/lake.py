@@ -5,10 +5,10 @@
 
 For each number of prompts, writes one iteration of synthetic rows of realistic length (about 1.5 kB
 per candidate, 1 kB per critique with five aspects) through the store's own commit, packs it, and
-queries it: pairs, `show`, `sql`, `search`. Each measurement runs in a process of its own; its peak
-resident memory is printed beside its seconds. Peers get the same rows: PyArrow's `write_table`
-writes what the store commits, and a pandas group-by pairs by the same rule. The last lines give the
-cost of a row in the largest run, divided by that in the smallest.
+queries it: pairs, `show`, `sql`, `search`, and what hashing adds to a first read. Each measurement
+runs in a process of its own; its peak resident memory is printed beside its seconds. Peers get the
+same rows: PyArrow's `write_table` writes what the store commits, and a pandas group-by pairs by the
+same rule. The last lines give the cost of a row in the largest run, divided by that in the smallest.
 """
 
 import argparse
@@ -41,6 +41,7 @@ BATCH = 8
 PEER_PROMPTS = 8_000
 """The most prompts that the peers are given: more would need the memory of a larger machine."""
 SHOWN = 20
+ROUNDS = 5
 TOP_K = 3
 WORDS_SOUGHT = 3
 AVERAGES = "select task, aspect, avg(rating), count(*) from ratings group by all order by all"
@@ -194,12 +195,44 @@ def searches(lake: Path, prompts: int) -> dict[str, float]:
     return {"seconds": median(found[1:])}
 
 
+def hashing(lake: Path, prompts: int) -> dict[str, float]:
+    """Read in one process, in turn hashing what is read and knowing it from before."""
+    import lpfloop
+    from lpfloop.stores.verified import forget
+
+    name = run_name(prompts)
+    with lpfloop.open(name, lake=lake) as run:
+        asked: dict[str, Callable[[], object]] = {
+            "sql": lambda: run.sql(AVERAGES),
+            "show": lambda: str(run.show(prompt_name(prompts // 2))),
+            "candidates": lambda: run.candidates().head(10).collect(),
+        }
+        return {
+            f"{what}, {how}": seconds
+            for what, read in asked.items()
+            for how, seconds in side_by_side(read, forget).items()
+        }
+
+
+def side_by_side(read: Callable[[], object], forget: Callable[[], None]) -> dict[str, float]:
+    """Return the medians of a read that hashes its files, of one that knows them, and between."""
+    read()
+    known, hashed = list[float](), list[float]()
+    for _ in range(ROUNDS):
+        known.append(timed(read))
+        forget()
+        hashed.append(timed(read))
+    more = [b - a for a, b in zip(known, hashed, strict=True)]
+    return {"known": median(known), "hashed": median(hashed), "more": median(more)}
+
+
 STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "write": write,
     "pairs": own_pairs,
     "pandas": pandas_pairs,
     "session": in_session,
     "searches": searches,
+    "hashing": hashing,
 }
 """The measurements that run in a process of their own."""
 
@@ -276,7 +309,21 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
         met=averages.seconds < 2,
         each=averages.seconds / rows,
     )
+    yield from verified(lake, prompts)
     yield from found(lake, prompts)
+
+
+def verified(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Measure what it costs that a process hashes what it reads for the first time."""
+    said, _ = step("hashing", lake, prompts)
+    for what, goal in (("sql", 1.0), ("show", 0.1), ("candidates", None)):
+        known, hashed, more = (said[f"{what}, {how}"] for how in ("known", "hashed", "more"))
+        yield Figure(
+            what=f"{what}: hashing what is read",
+            value=f"{more:+.2f} s ({known:.2f} to {hashed:.2f})",
+            goal="-" if goal is None else f"{goal:.1f} s",
+            met=None if goal is None else more < goal,
+        )
 
 
 def written(lake: Path, prompts: int) -> Iterator[Figure]:

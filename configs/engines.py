@@ -21,7 +21,9 @@ class EngineConfig(Section):
     kind: Literal["auto", "vllm", "transformers", "openai", "scripted"] = semantic(
         "auto", "auto: openai for a URL, else vllm if installed, else transformers"
     )
-    dtype: str = semantic("auto", "weights' type: auto, float32, bfloat16, float16")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = semantic(
+        "auto", "weights' type; auto: the model's own, on a CPU float32"
+    )
     max_model_len: int | None = semantic(
         None, "context length, in tokens; default: the model's own", ge=16
     )

@@ -27,6 +27,7 @@ from .read import (
 )
 from .recipes import Recipe
 from .schema import ConfigError, RunConfig
+from .section import API_KEY
 from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
@@ -47,7 +48,6 @@ DEFAULT_CONFIG = "tiny"
 UNSAID = {"guard": False}
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
-API_KEY = "LPFLOOP_API_KEY"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
 

@@ -7,7 +7,7 @@ field can declare.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
@@ -34,6 +34,7 @@ __all__ = [
     "EmbedderConfig",
     "EngineConfig",
     "IndexConfig",
+    "ModelPrice",
     "PartsConfig",
     "PolicyConfig",
     "PriceConfig",
@@ -156,18 +157,27 @@ class BudgetConfig(Section):
 
     tokens: int | None = live(None, "prompt and completion tokens of all models", ge=0)
     judge_calls: int | None = live(None, "requests to the feedback model", ge=0)
-    money: float | None = live(None, "cost by the price table, in its currency", ge=0)
+    money: float | None = live(None, "cost by `prices`, in their currency", ge=0)
     hours: float | None = live(None, "wall time of all stages, in hours", ge=0)
     disk_gib: float | None = live(None, "size of the run's folder, in GiB", ge=0)
 
 
-class PriceConfig(Section):
-    """The price of a million tokens, in a currency of your choice."""
+class ModelPrice(Section):
+    """What a million tokens of a model cost."""
 
-    policy_prompt: float = live(0.0, "a million prompt tokens of the policy", ge=0)
-    policy_completion: float = live(0.0, "a million completion tokens of the policy", ge=0)
-    critic_prompt: float = live(0.0, "a million prompt tokens of the feedback model", ge=0)
-    critic_completion: float = live(0.0, "a million completion tokens of the feedback model", ge=0)
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+class PriceConfig(Section):
+    """What models cost, in a currency of your choice; what has no price and runs here costs 0."""
+
+    table: Place | None = live(
+        None, "'example', or a YAML file of prices by the names that models are served under"
+    )
+    models: dict[str, ModelPrice] = live(
+        {}, "prices by the models' names, before those of the table: {prompt, completion} a million"
+    )
 
 
 class EmbedderConfig(Section):

@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+API_KEY = "LPFLOOP_API_KEY"
+"""The variable with the key of endpoints that have none of their own."""
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file and the field."""

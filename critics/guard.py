@@ -54,7 +54,11 @@ _TURN = re.compile(
 _SECTION = re.compile(r"^(?:\[[^\[\]\n]+\]|#+[ \t]*\S.*)(?=[ \t]*$)", re.MULTILINE)
 _AROUND = r"[ \t\r*_`#>]*+"
 """What may stand around the mark on its line."""
-_ANY_MARK = rf"{MARK}-[0-9a-f]{{{NONCE_DIGITS}}}"
+_MARK_LINE = re.compile(
+    rf"^{_AROUND}({MARK}-[0-9a-f]{{{NONCE_DIGITS}}}){_AROUND}:?{_AROUND}\n?",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that begins with a mark; a verdict may follow on the line itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +128,17 @@ class Guard:
 
 def parted(text: str, mark: str) -> list[str]:
     """Return what stands before, between and below the lines that begin with `mark`."""
-    return _lines(re.escape(mark)).split(text)
+    parts, end = list[str](), 0
+    for found in _MARK_LINE.finditer(text):
+        if found[1].casefold() == mark.casefold():
+            parts.append(text[end : found.start()])
+            end = found.end()
+    return [*parts, text[end:]]
 
 
 def without_mark(text: str) -> str:
     """Return a stored reply as it is shown to others: without a line that carries a nonce."""
-    return _lines(_ANY_MARK).sub("", text)
-
-
-def _lines(mark: str) -> re.Pattern[str]:
-    """Find the lines that begin with a mark; a verdict may follow on the line itself."""
-    around = f"{_AROUND}{mark}{_AROUND}:?{_AROUND}"
-    return re.compile(rf"^{around}\n?", re.IGNORECASE | re.MULTILINE)
+    return _MARK_LINE.sub("", text)
 
 
 @lru_cache

@@ -32,9 +32,10 @@ _ATTRIBUTED = re.compile(
 )
 _FIRST_PERSON = re.compile(r"\b(?:I|we|my|our)\b(?! (?:was|were|am|are) )")
 _DENIED = re.compile(
+    r"(?:\bwould be (?:wrong|a mistake|false|dishonest|unfair) to\b|"
     r"\b(?:I|we)\b[^.!?\n]{0,30}\b(?:refuse|decline|never|won't|wouldn't|will not|would not|cannot|"
-    r"can't|do not|don't|not)\b[^.!?\n:]{0,20}?\b(?:give|rate|write|assign|say|output|return|award|"
-    rf"accept|endorse|agree|mean|state|score){_FILLING}$",
+    r"can't|do not|don't|not)\b)[^.!?\n:]{0,20}?\b(?:give|rate|write|assign|say|output|return|"
+    rf"award|accept|endorse|agree|mean|state|score){_FILLING}$",
     re.IGNORECASE,
 )
 _CONTINUED = re.compile(

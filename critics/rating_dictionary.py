@@ -74,10 +74,12 @@ class RatedAspects(Expected[AspectRatings]):
         entries = _entries(text, start, end)
         names = tuple(key[1:-1] for key, _ in entries)
         values = [value for _, value in entries]
-        if fault := self._fault(names, values) or foreign(text, start, end):
+        if fault := self._fault(names, values):
             raise UnreadError(fault)
         if _contradicted(text, dict(entries)):
             raise UnreadError(Status.CONTRADICTORY)
+        if fault := foreign(text, start, end):
+            raise UnreadError(fault)
         require_undisputed(text, {float(value) for value in values})
         if holds(reply.judged, [f"{key}: {value}" for key, value in entries]):
             raise UnreadError(Status.ECHO)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .canaries import CANARIES
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CANARIES, CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
+from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
 from .lock import unread
 from .objects import Objects, objects_of
 from .packs import MODELS, file_path, remedied, trained

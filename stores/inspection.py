@@ -2,7 +2,8 @@
 """Inspecting a run: finding files that the journal refers to and that are missing or altered.
 
 Every sealed part and every published checkpoint is checked for presence and size; a deep inspection
-hashes its bytes. A repair quarantines damaged files and makes exactly their units owed again.
+hashes its bytes, and those of canaries. A repair quarantines damaged files and makes exactly their
+units owed again.
 """
 
 import sqlite3
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .canaries import altered_canaries
 from .journal import Journal
 from .journal_reader import JOURNAL, Part, Reader
 from .lake import PACKS, PARTS, collected, lose
@@ -83,6 +85,9 @@ def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
                 reason = None if place in gone else _folder_fault(objects, folder, deep=deep)
                 if reason is not None:
                     yield _damage(part, folder, reason)
+                if deep:
+                    for canary, said in altered_canaries(journal, folder.name):
+                        yield _damage(part, canary, said)
 
 
 def _damage(part: Part, path: Path, reason: str) -> Damage:

@@ -9,13 +9,14 @@ reward_models/SHA256/, own/ (copies of the user's own code), quarantine/ (damage
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
 
+from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, seal, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
@@ -23,6 +24,7 @@ from .journal import Journal
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
+from .pack_hashes import ALL, Some
 from .packing import Packer
 from .packs import (
     MODELS,
@@ -43,7 +45,6 @@ from .sealing import write_parts
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
-CANARIES = "canaries"
 OWN = "own"
 QUARANTINE = "quarantine"
 COLLECTED = "collected"
@@ -86,13 +87,16 @@ class RunReader:
         self.folder = folder
         self.journal = Reader(folder)
 
-    def scan(self, table: str, *, iteration: int | None = None) -> pl.LazyFrame:
-        """Return the rows of a table that are committed now, with exactly its columns.
+    def scan(
+        self, table: str, *, iteration: int | None = None, columns: Collection[str] | None = None
+    ) -> pl.LazyFrame:
+        """Return the rows of a table that are committed now, with its columns or some of them.
 
         They come stage by stage; within a stage the order is not fixed, as packed rows are sorted
-        by prompt: sort by what you need.
+        by prompt: sort by what you need. Files are verified first, packs by column.
         """
-        return scan(self.folder, table, self._present(table, iteration))
+        some = ALL if columns is None else Some(columns=frozenset(columns))
+        return scan(self.folder, table, self._present(table, iteration), some)
 
     def about(
         self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None
@@ -100,7 +104,7 @@ class RunReader:
         """Return the committed rows of some tables that are about one prompt, quickly."""
         present = [self._present(table, iteration) for table in tables]
         return [
-            scan(self.folder, table, files).filter(pl.col("prompt_id") == prompt_id)
+            scan(self.folder, table, files, Some(prompt_id=prompt_id))
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 
@@ -238,6 +242,7 @@ class RunWriter:
 
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
+            DamagedError: if it is whole, and only its canary was altered.
             JournalError: if its weights were removed by `lpfloop gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
@@ -285,9 +290,11 @@ class RunWriter:
         if f"{table}/{name}" in collected(self.journal):
             raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
         try:
-            return self.when_there_is_room(lambda: self._fetched(folder))
+            fetched = self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
             raise self._lost(self._trained(table, name), folder, error) from error
+        require_canaries(self.journal, name)
+        return fetched
 
     def _fetched(self, model: Path) -> Path:
         """Return a model's local folder; its canaries are fetched, too."""

@@ -5,6 +5,7 @@ to write, and noted in the table `migrations`. After a crash the journal is the 
 the new one.
 """
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from .failpoints import reach
+from .keys import canonical_json
 
 TABLES_SQL = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -110,10 +113,30 @@ def _add_served(database: sqlite3.Connection) -> None:
     database.execute("ALTER TABLE units ADD COLUMN served TEXT")
 
 
+def _price_by_name(database: sqlite3.Connection) -> None:
+    """Give the prices of policy and critic, in the stored configuration, to models by name."""
+    found = database.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+    config: dict[str, Any] = json.loads(found[0]) if found else {}
+    old = config.get("prices", {})
+    if "policy_prompt" not in old:
+        return
+    models: dict[str, dict[str, float]] = {}
+    for part in ("policy", "critic"):
+        of = config[part]
+        price = {name: old[f"{part}_{name}"] for name in ("prompt", "completion")}
+        if any(price.values()):
+            models[of["engine"].get("model_name") or of["model"]] = price
+    prices = {"prices": {"table": None, "models": models}}
+    database.execute(
+        "UPDATE meta SET value = ? WHERE key = 'config'", (canonical_json({**config, **prices}),)
+    )
+
+
 MIGRATIONS = (
     Migration(version=2, what="parts can lie in packs; preferences are stored", change=_add_packs),
     Migration(version=3, what="replies are kept until their unit is whole", change=_add_replies),
     Migration(version=4, what="units say which endpoints served them", change=_add_served),
+    Migration(version=5, what="prices are those of models, by name", change=_price_by_name),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 

@@ -17,6 +17,7 @@ from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import BucketError
 from .in_bucket import InBucket
+from .pack_hashes import Some
 from .sealed import DamagedError, PartFile
 
 
@@ -52,6 +53,14 @@ class Objects(Protocol):
 
         Raises:
             DamagedError: if the file is missing or altered.
+        """
+        ...
+
+    def sha256(self, path: Path) -> str:
+        """Hash a published file.
+
+        Raises:
+            DamagedError: if it is missing.
         """
         ...
 
@@ -119,10 +128,10 @@ class Objects(Protocol):
         """
         ...
 
-    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of sealed tables, one after another, once they are verified.
 
-        Options are `scan_parquet`'s.
+        With `some`, only that may be read, and no more is verified. Options are `scan_parquet`'s.
 
         Raises:
             DamagedError: naming the first that is missing or altered.
@@ -155,6 +164,10 @@ class OnDisk:
     def check_part(self, path: Path) -> None:
         """Hash a sealed table."""
         sealed.check_part(path)
+
+    def sha256(self, path: Path) -> str:
+        """Hash a file."""
+        return sealed.file_sha256(path)
 
     def check_folder(self, path: Path) -> None:
         """Hash every file of a folder."""
@@ -215,9 +228,12 @@ class OnDisk:
         """Hash files that are new to this process."""
         verified.verify([verified.on_disk(path, path.stem) for path in paths])
 
-    def scan(self, paths: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files."""
-        return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
+        if some is None:
+            return verified.scan([verified.on_disk(path, path.stem) for path in paths], **options)
+        verified.verify_some(paths, some)
+        return verified.trust(list(map(str, paths)), **options)
 
 
 def require_unused(folder: Path) -> None:

@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 
 from .journal_reader import Part, Reader, RowFile
 from .objects import objects_of
+from .pack_hashes import ALL, Some
 from .schemas import SCHEMAS
 from .sealed import DamagedError
+from .verified import forget
 
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 PACKED = frozenset(name for name, schema in SCHEMAS.items() if "prompt_id" in schema.names)
@@ -109,30 +111,35 @@ def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[st
 
 
 def require_unaltered(journal: Reader) -> None:
-    """Prove that all committed rows of a run are as they were committed.
+    """Prove that all committed rows of a run are as they were committed, by hashing them now.
 
     Raises:
         DamagedError: naming the first file that is missing or altered.
     """
+    forget()
     files = [file_path(journal.folder, file) for file in journal.files()]
     with remedied(journal.folder):
         objects_of(journal.folder).verify(files)
 
 
-def scan(folder: Path, table: str, files: Sequence[RowFile]) -> pl.LazyFrame:
+def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -> pl.LazyFrame:
     """Return the rows of files as a lazy frame with exactly the columns of their table.
 
-    A filter on `prompt_id` reads only the row groups of packs that may hold the prompt.
+    With `some`, the frame has only these columns, and the rows of this prompt: of packs, only the
+    row groups that may hold it are read.
     """
     empty = pl.Schema(SCHEMAS[table]).to_frame()
+    empty = empty if some.columns is None else empty.select(*sorted(some.columns))
     full = [file for file in files if file.rows]
     whole = [file_path(folder, file) for file in full if file.live is None]
-    frames = [_scanned(folder, whole, empty.schema)] if whole else []
+    frames = [_scanned(folder, whole, empty.schema, some)] if whole else []
     for file in full:
         if file.live is not None:
-            lazy = _scanned(folder, [file_path(folder, file)], {**empty.schema, CHUNK: pl.Int32()})
+            path, schema = file_path(folder, file), {**empty.schema, CHUNK: pl.Int32()}
+            lazy = _scanned(folder, [path], schema, some.along(CHUNK))
             frames.append(lazy.filter(pl.col(CHUNK).is_in(sorted(file.live))).drop(CHUNK))
-    return pl.concat(frames) if frames else empty.lazy()
+    rows = pl.concat(frames) if frames else empty.lazy()
+    return rows if some.prompt_id is None else rows.filter(pl.col("prompt_id") == some.prompt_id)
 
 
 def holding(
@@ -142,8 +149,9 @@ def holding(
 
     It reads one column, at a tenth of the cost of a filter, which reads nested columns, too.
     """
+    some = Some(columns=frozenset({"prompt_id"}), prompt_id=prompt_id)
     asked = [
-        _scanned(folder, paths, {"prompt_id": pl.String()}, path_column=PATH)
+        _scanned(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
         .filter(pl.col("prompt_id") == prompt_id)
         .select(pl.col(PATH).unique())
         for files in tables
@@ -175,11 +183,17 @@ def _of_pack(folder: Path, parts: Sequence[Part], schema: _Schema) -> pl.LazyFra
 
 
 def _scanned(
-    folder: Path, paths: Sequence[Path], schema: _Schema, *, path_column: str | None = None
+    folder: Path,
+    paths: Sequence[Path],
+    schema: _Schema,
+    some: Some = ALL,
+    *,
+    path_column: str | None = None,
 ) -> pl.LazyFrame:
     with remedied(folder):
         return objects_of(folder).scan(
             paths,
+            None if some == ALL else some,
             schema=dict(schema),
             missing_columns="insert",
             extra_columns="ignore",

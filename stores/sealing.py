@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .durable import put, sync_folder, write_file
+from .pack_hashes import with_hashes
 from .sealed import PartFile
 
 AT_ONCE = 2
@@ -46,14 +47,18 @@ def sealed(table: pa.Table, *, rows_a_group: int | None = None) -> tuple[PartFil
     pq.write_table(  # noqa: TID251 -- into memory
         table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True
     )
-    data = memoryview(sink.getvalue())
-    sha256 = hashlib.sha256(data).hexdigest()
-    return PartFile(sha256=sha256, rows=table.num_rows, size=len(data)), data
+    return _named(table, memoryview(sink.getvalue()))
 
 
 def sealed_pack(table: pa.Table) -> tuple[PartFile, memoryview]:
-    """Return a table of many units as the bytes of a file with small row groups."""
-    return sealed(table, rows_a_group=PACK_ROWS_A_GROUP)
+    """Return a table of many units as the bytes of a file with small, separately hashed groups."""
+    _, data = sealed(table, rows_a_group=PACK_ROWS_A_GROUP)
+    return _named(table, memoryview(with_hashes(data, table["prompt_id"].to_pylist())))
+
+
+def _named(table: pa.Table, data: memoryview) -> tuple[PartFile, memoryview]:
+    sha256 = hashlib.sha256(data).hexdigest()
+    return PartFile(sha256=sha256, rows=table.num_rows, size=len(data)), data
 
 
 def _write_part(folder: Path, table: pa.Table) -> PartFile:

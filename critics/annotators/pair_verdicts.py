@@ -42,6 +42,8 @@ DECIDED = re.compile(
     re.IGNORECASE,
 )
 """What a judge says of its choice in prose."""
+QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
+"""What may stand before a verdict in an output: a quotation's marks, a forged turn."""
 MARKS = " \t\r\n*`\"'."
 LEADING = " \t\r,`*[-"
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
@@ -131,7 +133,7 @@ class PairVerdicts(Expected[PairChoice]):
             return frozenset(_key(one) for one in said if one.choice in forged)
         if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
             return frozenset()
-        lines = (self._lines(seen(text)) for text in reply.judged)
+        lines = (self._lines(QUOTED.sub("", seen(text))) for text in reply.judged)
         return frozenset(_key(one) for text in lines for one in text)
 
     def _disputed(self, text: str) -> frozenset[Preferred]:

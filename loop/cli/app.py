@@ -46,6 +46,9 @@ from . import (
     search_commands as searching,
 )
 from . import (
+    step_commands as stepping,
+)
+from . import (
     store_commands as keeping,
 )
 from . import (
@@ -73,6 +76,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
     "duplicates": searching.duplicates,
@@ -115,7 +119,9 @@ app.add_typer(tiny, name="tiny")
 
 def main() -> None:
     """Run the command line."""
+    from ...configs.secrecy import hide_own_key
     from ..run.terminal import guard_streams
 
+    hide_own_key()
     guard_streams()
     app()

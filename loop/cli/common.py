@@ -93,7 +93,7 @@ def exit_codes() -> Generator[None]:
 def _told(error: Exception) -> tuple[Exit, str] | None:
     """Return an error's exit code and sentence; it imports much, so only on an error."""
     from ...configs.schema import ConfigError
-    from ...policies.engines.engine import EngineError
+    from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
@@ -127,6 +127,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             SqlError,
             TargetError,
             RunNameError,
+            UnloadableError,
             NoSuchRunError,
             NoSuchIdError,
             DiffError,
@@ -136,6 +137,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             LockedError,
         ),
     ):
+        return Exit.BAD_INPUT, f"error: {error}"
+    if isinstance(error, TrainingError) and error.kind == "refused":
         return Exit.BAD_INPUT, f"error: {error}"
     if isinstance(
         error,

@@ -91,7 +91,7 @@ def critiques(
         limit=limit,
     )
     columns = ("iteration", "prompt_id", "status", "aspects", "text")
-    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
 def candidates(
@@ -134,7 +134,7 @@ def candidates(
         limit=limit,
     )
     columns = ("iteration", "candidate_id", "task", "kind", "completion_tokens", "reward", "text")
-    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
 def grades(
@@ -173,7 +173,7 @@ def grades(
         limit=limit,
     )
     columns = ("iteration", "candidate_id", "aspect", "rating", "status", "rationale")
-    _list(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
 def pairs(
@@ -226,7 +226,7 @@ def pairs(
         limit=limit,
     )
     columns = ("iteration", "prompt_id", "rank", "prompt", "chosen", "rejected")
-    _list(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
+    list_rows(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
 
 
 def failures(
@@ -276,10 +276,10 @@ def failures(
         return rows if by is None else counted(rows, by)
 
     columns = () if by else ("iteration", "prompt_id", "status", "aspect", "reward", "text")
-    _list(lake, name, found, columns, form, as_json=as_json)
+    list_rows(lake, name, found, columns, form, as_json=as_json)
 
 
-def _list(
+def list_rows(
     lake: Path,
     name: str,
     listed: "Callable[[RunReader], pl.LazyFrame]",

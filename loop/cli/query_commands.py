@@ -27,6 +27,9 @@ def sql(
     ] = None,
     *,
     run: Annotated[list[str] | None, typer.Option("--run", help="Only this run.")] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that the query may compute; 0: no limit.")
+    ] = 60,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
@@ -35,7 +38,7 @@ def sql(
     from ..lake.query.row_output import write_frame
     from ..lake.query.sql import COLUMNS, answer
 
-    with exit_codes(), answer(lake, query or COLUMNS, run or ()) as found:
+    with exit_codes(), answer(lake, query or COLUMNS, run or (), timeout=timeout) as found:
         write_frame(found, form, as_json=as_json)
 
 

@@ -59,11 +59,11 @@ def compare_variants(suite: "Suite") -> None:
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     """Run the loop, or critique a job's answers, with a display and a log."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.critique_run import critique_answers
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..run.secrecy import hide_environment, hide_secrets_of
 
     hide_environment()
     hide_secrets_of(job.config)

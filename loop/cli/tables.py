@@ -16,6 +16,7 @@ from ..data.sanitize import one_line, visible
 from .display import results_tables
 
 CELL = 80
+WARNING = 400
 LINE = 400
 
 
@@ -51,6 +52,9 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
             console.print(f"  near copies: {_alike(what, found)}", highlight=False)
     for table in results_tables(evaluations):
         console.print(table)
+    for warning in status["warnings"]:
+        told = f"warning: {one_line(visible(warning), limit=WARNING)}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
 

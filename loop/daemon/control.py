@@ -24,11 +24,12 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
 from ...configs.load import Override, fields, resolved, stored_config
+from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
+from ...configs.secrecy import redacted
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
-from ..run.secrecy import redacted
 from ..run.stop import StopSignal
 
 SOCKET = "control.sock"
@@ -287,6 +288,7 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
         raise ConfigError(f"{path} {why}; these can be set: {', '.join(live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})
+    prices_of(checked.prices)  # A table that cannot be read is refused here, not by the next unit.
     return _grafted(config, checked, path.split("."))
 
 

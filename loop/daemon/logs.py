@@ -8,14 +8,13 @@ import json
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
 
+from ...configs.secrecy import redacted
 from ..run.reporter import Advance, Reporter
-from ..run.secrecy import redacted
 
 LOGS = "logs"
 RUN_LOG = "run.jsonl"
@@ -120,12 +119,11 @@ class LogReporter:
 
     def advance(self, advance: Advance) -> None:
         """Count what a unit adds."""
-        before, more = asdict(self._sum), asdict(advance)
-        self._sum = Advance(**{name: before[name] + more[name] for name in before})
+        self._sum += advance
 
     def end(self) -> None:
         """Log what the stage has made in this process."""
-        self._log("stage ends", **asdict(self._sum))
+        self._log("stage ends", **self._sum.numbers)
         self._stage = {}
 
     def note(self, text: str) -> None:

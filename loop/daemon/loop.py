@@ -9,6 +9,7 @@ from typing import cast
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.secrecy import redacted
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
@@ -16,10 +17,11 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
+from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.keys import derive_seed
-from ...stores.lake import CANARIES, OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
@@ -44,11 +46,11 @@ from ..run.iteration import Iteration
 from ..run.models import Models, Served
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
+from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_grader import grader_of
-from ..run.secrecy import redacted
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_fingerprint, mix_of, require_mix
@@ -90,10 +92,15 @@ def run_loop(
     require_supervised(job.config, prompts)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
-        if run.store.journal.events("end")[-1:] == [whole]:
-            # Nothing of it will be read again, so nothing else would notice.
-            require_unaltered(run.store.journal)
-        work_until_whole(run, lambda: _turn(run, prompts))
+        finished = run.store.journal.events("end")[-1:] == [whole]
+
+        def work() -> None:
+            _turn(run, prompts)
+            if finished:
+                # Hardly any of its rows was read again, so nothing else would notice.
+                require_unaltered(run.store.journal)
+
+        work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 
@@ -154,6 +161,7 @@ def opened(
             completers=() if completers is None else completers.others,
             grading=grader is not None,
         )
+        Prices.of(job.config).require((models.initial, *models.judges))
         if names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
     except EngineError as error:
@@ -287,6 +295,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     if checkpoint.parent_id is None:
         return run.models.initial
     return Served(
+        name=run.models.initial.name,
         identity=checkpoint.checkpoint_id,
         location=str(run.store.folder / checkpoint.path),
         engine=run.config.policy.engine,

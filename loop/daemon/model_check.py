@@ -70,7 +70,8 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     if config.reward.model != NO_MODEL and not own:
         folders["reward model"] = located(config.reward.model, "reward")
     for about, folder in folders.items():
-        yield _model(about, folder)
+        part = parts.get(about.removesuffix(" model"))
+        yield _model(about, folder, None if part is None else part.engine)
     if config.iterations > 0 and "policy model" not in folders:
         detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
         remedy = "to train, name a folder with --policy"
@@ -139,14 +140,16 @@ def _place(about: str, location: str, engine: EngineConfig) -> Finding:
     except EngineError as error:
         return Finding(about=about, status="missing", detail=str(error))
     at_hand = kind in ("vllm", "transformers")
-    return _model(about, location) if at_hand else _engine(about, location, engine, kind)
+    return _model(about, location, engine) if at_hand else _engine(about, location, engine, kind)
 
 
-def _model(about: str, folder: str) -> Finding:
+def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
     from ...policies.engines.engine import EngineError
-    from ...policies.workers.identity import check_folder
+    from ...policies.workers.identity import check_context, check_folder
 
     try:
+        if engine is not None:
+            check_context(Path(folder), engine)
         size = sum(path.stat().st_size for path in check_folder(Path(folder)))
     except EngineError as error:
         remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"

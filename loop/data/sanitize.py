@@ -1,8 +1,10 @@
-"""Showing untrusted text: a model's or user's text must not control the terminal."""
+"""Showing untrusted text: a model's or user's text must not control the terminal, or show a key."""
 
 import json
 import re
 import unicodedata
+
+from ...configs.secrecy import without_keys
 
 _SPECIAL = re.compile("[^\x00-\x7e]")
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -12,8 +14,10 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 def visible(text: str, *, limit: int | None = None) -> str:
     """Return `text` with every control, bidirectional or invisible character written as its code.
 
+    One's own keys are blacked out.
     Newlines stay; a text of over `limit` characters is cut, with a note.
     """
+    text = without_keys(text)
     cut = (
         text if limit is None or len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
     )

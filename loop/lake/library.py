@@ -12,7 +12,7 @@ from ...stores.derived import derived_names, scan_derived
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from .query.runs import NoSuchRunError, open_run
-from .query.sql import query
+from .query.sql import TIMEOUT, query
 from .trace.diff import DiffRequest, diff
 from .trace.diff_page import Diff
 from .trace.find_row import find
@@ -179,13 +179,14 @@ class ReadOnlyRun:
         """Return the names of the run's derived tables."""
         return derived_names(self.folder)
 
-    def sql(self, text: str) -> pl.DataFrame:
+    def sql(self, text: str, *, timeout: float = TIMEOUT) -> pl.DataFrame:
         """Answer a SELECT over this run's tables, by DuckDB.
 
         Raises:
-            SqlError: if it cannot be answered.
+            SqlError: if it cannot be answered, or computes for over `timeout` seconds (0: no
+                limit).
         """
-        return query(self.folder.parent.parent, text, (self.name,))
+        return query(self.folder.parent.parent, text, (self.name,), timeout=timeout)
 
     def show(self, identity: str, *, iteration: int | None = None) -> ShownRow:
         """Return the row of an id with all that belongs to it; a notebook shows it as HTML.

@@ -1,6 +1,7 @@
 """Which unit begins next: none while the run is paused, stopping, or out of budget."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
@@ -9,6 +10,15 @@ from .budget import Budget
 from .stop import StopSignal
 
 B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a unit asks of the budget: expected in all; at most, for its first slice or request."""
+
+    expected: Cost
+    slice_: Cost
+    request: Cost
 
 
 class Next(Enum):
@@ -22,8 +32,9 @@ class Next(Enum):
 class Admission(Generic[B]):
     """The units that are owed, each prepared when its turn has come.
 
-    `prepare` returns what a unit asks for, or None if there is nothing to ask for. `cost` bounds
-    what that can spend.
+    `prepare` returns what a unit asks for, or None if there is nothing to ask for. `demand` says
+    what that costs. The last units before a limit begin one at a time, and as much of the last one
+    is asked as fits: what is answered is kept.
     """
 
     def __init__(
@@ -32,14 +43,14 @@ class Admission(Generic[B]):
         budget: Budget,
         units: Iterable[Unit],
         prepare: Callable[[Unit], B | None],
-        cost: Callable[[B], Cost],
+        demand: Callable[[B], Demand],
     ) -> None:
         self._stop = stop
         self._budget = budget
         self._units = iter(units)
         self._prepare = prepare
-        self._cost = cost
-        self._next: tuple[Unit, B, Cost] | None = None
+        self._demand = demand
+        self._next: tuple[Unit, B] | None = None
         self._ended = False
 
     def look(self) -> Next:
@@ -51,21 +62,28 @@ class Admission(Generic[B]):
         self._prepare_next()
         if self._next is None:
             return self._end()
-        if self._budget.admits(self._next[2]):
+        return self._afford(self._next[1]) if self._budget.limited else Next.READY
+
+    def take(self) -> B:
+        """Return what the next unit asks for; only after `look` said READY."""
+        if self._next is None:
+            raise RuntimeError("no unit is ready to begin")
+        unit, asked = self._next
+        self._next = None
+        self._budget.open(unit.key, self._demand(asked).expected)
+        return asked
+
+    def _afford(self, asked: B) -> Next:
+        """Say whether the budget has room for what a unit asks."""
+        demand = self._demand(asked)
+        if self._budget.expects(demand.expected) and self._budget.fits(demand.slice_):
             return Next.READY
         if self._budget.spending:
             return Next.WAIT
-        self._budget.refuse(self._next[2])
+        if self._budget.fits(demand.request):
+            return Next.READY
+        self._budget.refuse(demand.request)
         return self._end()
-
-    def take(self) -> B:
-        """Return what the next unit asks for, its cost set aside; only after `look` said READY."""
-        if self._next is None:
-            raise RuntimeError("no unit is ready to begin")
-        unit, asked, cost = self._next
-        self._next = None
-        self._budget.set_aside(unit.key, cost)
-        return asked
 
     def _end(self) -> Next:
         self._ended = True
@@ -79,4 +97,4 @@ class Admission(Generic[B]):
                 return
             asked = self._prepare(unit)
             if asked is not None:
-                self._next = (unit, asked, self._cost(asked))
+                self._next = (unit, asked)

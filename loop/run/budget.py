@@ -1,25 +1,25 @@
 """The budget of a run: reserved before it is spent, counted over crashes, a clean stop at its end.
 
-A unit begins only if all that it may cost fits. What a slice of its requests may cost is reserved
-in the journal before it leaves, and replaced by what it did cost when its replies are kept. A crash
-leaves the reservations of what was in flight, which count as spent.
+Two accounts keep it. A unit begins only if what it is expected to cost fits beside what the open
+ones are; so at the end these are finished first. A slice of its requests leaves only if the most
+that it may cost fits beside what is spent and what is under way. That is in the journal before the
+slice leaves, and replaced by what it did cost when its replies are kept. A crash leaves the
+reservations of what was in flight, which count as spent.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 
-from ...configs.schema import PriceConfig, RunConfig
-from ...policies.engines.engine import Request
+from ...configs.schema import RunConfig
 from ...stores.journal_reader import Cost
 from ...stores.lake import RunWriter
 from ...stores.sealed import size_of
+from .expectation import Experience
 from .reporter import Advance
 from .stop import Stopped
 
-MILLION = 1e6
 GIB = 1 << 30
-TEMPLATE_TOKENS = 16
-"""Tokens that a chat template may put around one message, for the upper bound of a prompt."""
 
 
 class BudgetReachedError(Stopped):
@@ -27,49 +27,65 @@ class BudgetReachedError(Stopped):
 
 
 class Budget:
-    """What a run has spent, reserved, and may still spend."""
+    """What a run has spent, what may be spent by what is under way, and what is still expected.
+
+    `experience` is what requests have cost so far, by their kind.
+    """
 
     def __init__(self, store: RunWriter, config: Callable[[], RunConfig]) -> None:
         self._store = store
         self._journal = journal = store.journal
         self._config = config
         self._mutex = threading.Lock()
-        self._reserved: dict[str, Cost] = {}
+        self._under_way: dict[str, dict[str, Cost]] = {}
+        self._open: dict[str, Cost] = {}
         self._spent = journal.spent()
         self._kept = journal.kept()
         self._seconds = sum(stage.seconds for stage in journal.stages())
+        self.experience = defaultdict[Hashable, Experience](Experience)
         self.reached: BudgetReachedError | None = None
 
     @property
     def spending(self) -> bool:
-        """Whether units are open, whose end may leave more than was set aside for them."""
-        return bool(self._reserved)
+        """Whether units are open, whose end may leave more than was expected of them."""
+        return bool(self._open)
+
+    @property
+    def limited(self) -> bool:
+        """Whether what requests cost is limited."""
+        limits = self._config().budget
+        return (limits.tokens, limits.judge_calls, limits.money) != (None, None, None)
 
     def check(self) -> None:
         """Raise what stopped the admission of units, if something did."""
         if self.reached is not None:
             raise self.reached
 
-    def admits(self, cost: Cost) -> bool:
-        """Whether `cost` fits beside what is spent and reserved."""
-        return self._excess(cost) is None
+    def expects(self, cost: Cost) -> bool:
+        """Whether `cost` fits beside what is spent, and still expected of the open units."""
+        return self._excess(cost, self._open.values()) is None
 
-    def refuse(self, cost: Cost) -> None:
-        """Note which limit keeps `cost` out."""
-        excess = self._excess(cost)
+    def fits(self, most: Cost) -> bool:
+        """Whether `most` fits beside what is spent, and the most that is under way."""
+        return self._excess(most, self._reserved()) is None
+
+    def refuse(self, most: Cost) -> None:
+        """Note which limit keeps `most` out."""
+        excess = self._excess(most, self._reserved())
         if excess is not None:
             self.reached = BudgetReachedError(excess)
 
-    def set_aside(self, unit: str, cost: Cost) -> None:
-        """Set aside, in memory, all that a unit may still cost: it can be finished once begun."""
+    def open(self, unit: str, expected: Cost) -> None:
+        """Note that a unit begins, and what it is expected to cost."""
         with self._mutex:
-            self._reserved[unit] = cost
+            self._open[unit] = expected
 
-    def reserve(self, unit: str, cost: Cost, *, slice_: str = "") -> None:
-        """Note in the journal what is about to be spent, if anything is limited."""
-        limits = self._config().budget
-        if (limits.tokens, limits.judge_calls, limits.money) != (None, None, None):
-            self._store.when_there_is_room(lambda: self._journal.reserve(unit, cost, slice_=slice_))
+    def reserve(self, unit: str, most: Cost, *, slice_: str = "") -> None:
+        """Note what is about to be spent at most: in the journal, too, if anything is limited."""
+        with self._mutex:
+            self._under_way.setdefault(unit, {})[slice_] = most
+        if self.limited:
+            self._store.when_there_is_room(lambda: self._journal.reserve(unit, most, slice_=slice_))
 
     def has_kept(self, unit: str) -> bool:
         """Whether the journal keeps replies of a unit that is not whole."""
@@ -79,14 +95,16 @@ class Budget:
         """Keep the replies to a slice of a unit's requests, and settle what they cost."""
         self._store.when_there_is_room(lambda: self._journal.keep(unit, slice_, cost, replies))
         with self._mutex:
+            self._under_way.get(unit, {}).pop(slice_, None)
             self._kept[unit] = self._kept.get(unit, Cost()) + cost
-            self._reserved[unit] = self._reserved.get(unit, Cost()) - cost
+            self._open[unit] = self._open.get(unit, Cost()) - cost
             self._spent += cost
 
     def settle(self, unit: str, cost: Cost) -> None:
-        """Replace what was set aside for a unit, and counted for its replies, by what it cost."""
+        """Replace what was reserved for a unit, and counted for its replies, by what it cost."""
         with self._mutex:
-            self._reserved.pop(unit, None)
+            self._under_way.pop(unit, None)
+            self._open.pop(unit, None)
             self._spent += cost - self._kept.pop(unit, Cost())
 
     def add_seconds(self, seconds: float) -> None:
@@ -108,11 +126,15 @@ class Budget:
             if used >= limits.disk_gib:
                 raise BudgetReachedError(_sentence("disk_gib", f"{used:.3f}", limits.disk_gib))
 
-    def _excess(self, cost: Cost) -> str | None:
+    def _reserved(self) -> list[Cost]:
+        with self._mutex:
+            return [most for slices in self._under_way.values() for most in slices.values()]
+
+    def _excess(self, cost: Cost, others: Iterable[Cost]) -> str | None:
         limits = self._config().budget
         with self._mutex:
-            total = sum(self._reserved.values(), self._spent) + cost
             spent = self._spent
+            total = sum(others, spent) + cost
         for name, used, wanted, limit in (
             ("tokens", spent.tokens, total.tokens, limits.tokens),
             ("judge_calls", spent.judge_calls, total.judge_calls, limits.judge_calls),
@@ -126,48 +148,15 @@ class Budget:
 def _sentence(name: str, used: str, limit: float) -> str:
     option = f"--max-{name.replace('_', '-')}"
     return (
-        f"budget.{name} is {limit}, {used} are spent, and the next unit may not fit: raise it with "
-        f"`lpfloop resume RUN {option} …`"
+        f"budget.{name} is {limit}, {used} are spent, and the next request may not fit: raise it "
+        f"with `lpfloop resume RUN {option} …`"
     )
 
 
-def price(prices: PriceConfig, *, judge: bool, prompt_tokens: int, tokens: int) -> float:
-    """Return the money that tokens cost."""
-    prompt = prices.critic_prompt if judge else prices.policy_prompt
-    completion = prices.critic_completion if judge else prices.policy_completion
-    return (prompt_tokens * prompt + tokens * completion) / MILLION
-
-
-def upper_bound(
-    prices: PriceConfig,
-    requests: Iterable[Request],
-    max_tokens: int,
-    *,
-    judge: bool,
-    times: int = 1,
-) -> Cost:
-    """Return what requests can cost at most, each asked up to `times` times.
-
-    A byte of the prompt is at most one token.
-    """
-    wanted = list(requests)
-    prompt_tokens = times * sum(
-        len(m.content.encode()) + TEMPLATE_TOKENS for r in wanted for m in r.messages
-    )
-    tokens = times * len(wanted) * max_tokens
-    return Cost(
-        tokens=prompt_tokens + tokens,
-        judge_calls=times * len(wanted) if judge else 0,
-        money=price(prices, judge=judge, prompt_tokens=prompt_tokens, tokens=tokens),
-    )
-
-
-def actual(prices: PriceConfig, advance: Advance, *, judge: bool) -> Cost:
-    """Return what a committed unit cost."""
+def cost_of(advance: Advance, *, judge: bool) -> Cost:
+    """Return what is spent by what a unit adds."""
     return Cost(
         tokens=advance.tokens + advance.prompt_tokens,
         judge_calls=advance.calls if judge else 0,
-        money=price(
-            prices, judge=judge, prompt_tokens=advance.prompt_tokens, tokens=advance.tokens
-        ),
+        money=advance.money,
     )

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from ...configs.recipes import Graded
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.secrecy import hide_secrets_of
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
 from .models import is_rewarded
-from .secrecy import hide_secrets_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

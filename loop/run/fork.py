@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
+from ...stores.canaries import CANARIES, canary_sha256, remember_canary
 from ...stores.durable import link, make_folder
 from ...stores.journal import Done
 from ...stores.journal_reader import Part, Unit
-from ...stores.lake import CANARIES, RunReader, RunWriter
+from ...stores.lake import RunReader, RunWriter
 from ...stores.objects import Objects, objects_of
 from ...stores.packs import MODELS, UnitRows, part_folder, path_of, trained
 from ...stores.sealed import DamagedError, PartFile
@@ -111,3 +112,6 @@ class Fork:
             for canary in self._objects.files(self.parent.folder / CANARIES / name):
                 link(self._objects.local_file(canary), canaries / canary.name)
                 store.publish(canaries / canary.name)
+                known = canary_sha256(self.parent.journal, canary)
+                if known is not None:
+                    remember_canary(store.journal, canary, known)

@@ -1,27 +1,30 @@
 """The lines on which requests go out: to an engine that completes them, or one that scores them."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from ...configs.schema import SamplingConfig
+from ...configs.secrecy import redacted
 from ...policies.engines.engine import (
     Batch,
     Completion,
+    Provenance,
     Request,
     Sampling,
     ScoreBatch,
     Scorer,
     ScoreRequest,
 )
+from ...policies.engines.token_count import most_tokens
 from ...stores.journal_reader import Cost
-from .budget import upper_bound
+from .expectation import Experience
 from .models import Served
 from .reporter import Advance
 from .run import Run
-from .secrecy import redacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +47,41 @@ class EngineLine:
         for result in self.run.engine(self.served).generate(batches):
             yield result.key, result.completions
 
-    def most(self, requests: Sequence[Request], *, times: int) -> Cost:
-        """Return what requests can cost at most, each asked up to `times` times."""
-        prices, longest = self.run.config.prices, self.first.max_tokens
-        return upper_bound(prices, requests, longest, judge=self.judge, times=times)
+    def most(self, requests: Sequence[Request]) -> Cost:
+        """Return what requests can cost at most, each asked once."""
+        self.run.prices.require([self.served])
+        return self._cost(
+            prompt_tokens=sum(most_tokens(request.messages) for request in requests),
+            tokens=len(requests) * self.first.max_tokens,
+            calls=len(requests),
+        )
 
-    def spent(self, answers: Sequence[Completion], *, again: bool) -> Advance:
-        """Return what completions cost, and how many of them failed."""
+    def expected(self, requests: Sequence[Request]) -> Cost:
+        """Return what requests are expected to cost, with those that will be asked again."""
+        mean = self._experience.expected(requests, self.first.max_tokens)
+        return self._cost(
+            prompt_tokens=math.ceil(mean.prompt_tokens),
+            tokens=math.ceil(mean.tokens),
+            calls=math.ceil(mean.calls),
+        )
+
+    def spent(
+        self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
+    ) -> Advance:
+        """Return what completions cost, how many of them failed, and who gave them."""
+        self._experience.learn(requests, answers, again=again)
+        prompt_tokens = sum(c.prompt_tokens for c in answers)
+        tokens = sum(c.completion_tokens for c in answers)
         return Advance(
-            tokens=sum(c.completion_tokens for c in answers),
-            prompt_tokens=sum(c.prompt_tokens for c in answers),
+            tokens=tokens,
+            prompt_tokens=prompt_tokens,
             calls=len(answers),
             retries=len(answers) if again else 0,
             failed=sum(c.finish_reason == "failed" for c in answers),
+            money=self.run.prices.money(self.served, prompt_tokens=prompt_tokens, tokens=tokens),
+            served=frozenset(
+                (self.served.name, p.model, p.system_fingerprint) for p in _provenances(answers)
+            ),
         )
 
     def note_failures(self, answers: Sequence[Completion]) -> None:
@@ -66,6 +91,22 @@ class EngineLine:
             if completion.error is not None:
                 detail = {"request": completion.request_id, "reason": redacted(completion.error)}
                 store.when_there_is_room(partial(store.journal.record, "failed", detail))
+
+    def remarks(self, answers: Sequence[Completion]) -> set[str]:
+        """Return what is to be told of the endpoint's answers."""
+        told = {remark for p in _provenances(answers) for remark in p.remarks}
+        return {f"{self.served.name}: {redacted(remark)}" for remark in told}
+
+    @property
+    def _experience(self) -> Experience:
+        return self.run.budget.experience[self.served.name, self.first, self.judge]
+
+    def _cost(self, *, prompt_tokens: int, tokens: int, calls: int) -> Cost:
+        return Cost(
+            tokens=prompt_tokens + tokens,
+            judge_calls=calls if self.judge else 0,
+            money=self.run.prices.money(self.served, prompt_tokens=prompt_tokens, tokens=tokens),
+        )
 
     def name(self, request: Request) -> str:
         """Return the id and the seed: asked again, a request has another seed."""
@@ -99,18 +140,30 @@ class ScorerLine:
         for result in self.scorer.score(batches):
             yield result.key, result.scores
 
-    def most(self, requests: Sequence[ScoreRequest], *, times: int) -> Cost:
+    def most(self, requests: Sequence[ScoreRequest]) -> Cost:
         """Return no cost: the reward model is one's own."""
-        del requests, times
+        del requests
         return Cost()
 
-    def spent(self, answers: Sequence[float | None], *, again: bool) -> Advance:
+    def expected(self, requests: Sequence[ScoreRequest]) -> Cost:
         """Return no cost."""
-        del answers, again
+        del requests
+        return Cost()
+
+    def spent(
+        self, requests: Sequence[ScoreRequest], answers: Sequence[float | None], *, again: bool
+    ) -> Advance:
+        """Return no cost."""
+        del requests, answers, again
         return Advance()
 
     def note_failures(self, answers: Sequence[float | None]) -> None:
         """Note nothing: a row without a score says why."""
+
+    def remarks(self, answers: Sequence[float | None]) -> set[str]:
+        """Return nothing to tell."""
+        del answers
+        return set()
 
     def name(self, request: ScoreRequest) -> str:
         """Return the id of what is scored."""
@@ -134,6 +187,21 @@ def engine_sampling(config: SamplingConfig, *, temperature: float | None = None)
     )
 
 
+def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
+    return [answer.provenance for answer in answers if answer.provenance is not None]
+
+
 def _completion(fields: dict[str, Any]) -> Completion:
-    read = Completion(**fields)
-    return read if read.token_ids is None else replace(read, token_ids=tuple(read.token_ids))
+    """Read a kept completion; those that an older lpfloop kept have no provenance."""
+    tokens: list[int] | None = fields["token_ids"]
+    told: dict[str, Any] | None = fields.get("provenance")
+    return replace(
+        Completion(**fields),
+        token_ids=None if tokens is None else tuple(tokens),
+        provenance=None if told is None else _provenance(told),
+    )
+
+
+def _provenance(fields: dict[str, Any]) -> Provenance:
+    read = Provenance(**fields)
+    return replace(read, remarks=tuple(read.remarks))

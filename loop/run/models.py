@@ -17,7 +17,12 @@ from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
 from ...policies.engines.engine import Engine, EngineError, Scorer
-from ...policies.workers.identity import model_digest, scorer_digest
+from ...policies.workers.identity import (
+    endpoint_digest,
+    model_digest,
+    scorer_digest,
+    served_name,
+)
 from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json, digest
 from .model_pool import PoolModel
@@ -47,16 +52,24 @@ def is_rewarded(config: RunConfig) -> bool:
 class Served:
     """A model and how it is run; equal values can share one engine.
 
+    `name` is what it is called where it is priced and noted: as its endpoint serves it, else as it
+    is configured.
     `canary` is where the trainer left the numbers by which an engine proves that it runs these
     weights; None for weights that were not trained here. `control` stands before what the user says
     when this is sampled: the condition under which it learned to answer well.
     """
 
+    name: str
     identity: str
     location: str
     engine: EngineConfig
     canary: Path | None = None
     control: str = ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether an endpoint serves it, which may ask for money."""
+        return engine_kind(self.location, self.engine) == "openai"
 
     @property
     def params(self) -> Json:
@@ -129,6 +142,12 @@ class Models:
         """What of the models that every run has must not change while it goes on."""
         initial, feedback = self.initial.params, self.feedback.params
         return {"policy": initial, "critic": feedback, "reward": self.reward_id}
+
+    @property
+    def judges(self) -> tuple[Served, ...]:
+        """The models besides the policy that are asked for texts."""
+        own = (self.feedback, self.grader, self.reviewer)
+        return (*own, *self.annotators.values(), *self.completers.values())
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`; engines that no stage will use again are closed.
@@ -203,7 +222,13 @@ class Models:
 
 def _served(model: str, engine: EngineConfig) -> Served:
     location = located(model)
-    return Served(identity=model_digest(location, engine), location=location, engine=engine)
+    name = served_name(location, engine)
+    return Served(
+        name=name or engine.model_name or model,
+        identity=model_digest(location, engine) if name is None else endpoint_digest(name),
+        location=location,
+        engine=engine,
+    )
 
 
 def _grader(config: RunConfig) -> Served:

@@ -8,14 +8,16 @@ again, after a stop or a crash, pays only for what was in flight.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...stores.journal_reader import Cost, Unit
-from .admission import Admission, Next
-from .budget import actual
+from .admission import Admission, Demand, Next
+from .budget import cost_of
+from .inquiry import Inquiry, ModelLine
+from .remarks import Remarks
 from .reporter import Advance
 from .run import Run, Stage
 
@@ -23,80 +25,10 @@ SLICE = 32
 """Requests that travel together: what a stall clock, a stop and a restarted worker can cost."""
 POLL_S = 0.05
 
-Request_co = TypeVar("Request_co", covariant=True)
-Answer_contra = TypeVar("Answer_contra", contravariant=True)
-Request_contra = TypeVar("Request_contra", contravariant=True)
-Answer = TypeVar("Answer")
-Travelling = TypeVar("Travelling")
-
 Place = tuple[int, ...]
 """Where an inquiry stands in its unit; the parts of one stand where it stood, in order."""
 
-
-class Inquiry(Protocol[Request_co, Answer_contra]):
-    """Something to be asked of a model, with what its latest answer said: a value."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is to be asked any more: it was answered, or used up its attempts."""
-        ...
-
-    @property
-    def attempts(self) -> int:
-        """How many answers it had; above 0, it is asked again."""
-        ...
-
-    def request(self) -> Request_co:
-        """Return its next request, under a seed of its own."""
-        ...
-
-    def heard(self, answer: Answer_contra) -> Sequence[Self]:
-        """Return what an answer makes of it: one inquiry, or parts that are asked separately."""
-        ...
-
-
 Q = TypeVar("Q", bound=Inquiry[Any, Any])
-
-
-class ModelLine(Protocol[Request_contra, Answer, Travelling]):
-    """Where requests go: how they travel, what they can cost, what they did cost."""
-
-    @property
-    def judge(self) -> bool:
-        """Whether the requests count as judge calls."""
-        ...
-
-    def batch(self, key: str, requests: Sequence[Request_contra], *, again: bool) -> Travelling:
-        """Return requests as they travel; `again` if they are not asked for the first time."""
-        ...
-
-    def stream(self, batches: Iterable[Travelling]) -> Iterator[tuple[str, Sequence[Answer]]]:
-        """Give the answers to each batch under its key, in the order of its requests."""
-        ...
-
-    def most(self, requests: Sequence[Request_contra], *, times: int) -> Cost:
-        """Return what requests can cost at most, each asked up to `times` times."""
-        ...
-
-    def spent(self, answers: Sequence[Answer], *, again: bool) -> Advance:
-        """Return what answers did cost."""
-        ...
-
-    def note_failures(self, answers: Sequence[Answer]) -> None:
-        """Note why requests could not be answered."""
-        ...
-
-    def name(self, request: Request_contra) -> str:
-        """Return what tells a request from every other one of its unit."""
-        ...
-
-    def written(self, names: Sequence[str], answers: Sequence[Answer]) -> str | None:
-        """Return answers as text to keep; None if they cost nothing that is worth keeping."""
-        ...
-
-    def read(self, text: str) -> Mapping[str, Answer]:
-        """Return the answers in a kept text, by the names of their requests."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +36,13 @@ class Pump(Generic[Q]):
     """What a stage owes, asked of one model.
 
     `work` gives a unit's inquiries when its turn has come; `commit` takes those that they became,
-    in their order, with what the answers cost. A unit is admitted if there is room for all of its
-    requests, `times` times.
+    in their order, with what the answers cost.
     """
 
     run: Run
     line: ModelLine[Any, Any, Any]
     work: Callable[[Unit], Sequence[Q]]
     commit: Callable[[Unit, Sequence[Q], Advance], None]
-    times: int = 1
 
     def pay(self, stage: Stage) -> None:
         """Ask what the stage owes, and commit each unit as soon as it is settled."""
@@ -164,8 +94,9 @@ class _BatchSource(Generic[Q]):
         self._line = pump.line
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
-            pump.run.stop, self._budget, stage.owed, self._opened, self._most
+            pump.run.stop, self._budget, stage.owed, self._opened, self._demand
         )
+        self._told = Remarks(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._waiting: deque[_Slice[Q]] = deque()
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()
@@ -176,7 +107,8 @@ class _BatchSource(Generic[Q]):
     def ready(self) -> bool:
         """Whether `next` would answer, or end, without waiting for an answer."""
         if self._waiting:
-            return True
+            # What is under way may cost less than it can: then the whole slice will fit.
+            return not self._away or self._fitting() == len(self._waiting[0].requests)
         following = self._admission.look()
         return following is Next.READY or (following is Next.NONE and not self._away)
 
@@ -187,13 +119,18 @@ class _BatchSource(Generic[Q]):
             self._cut(opened := self._admission.take(), opened.unsettled)
         if not self._waiting:
             raise StopIteration
-        return self._sent(self._waiting.popleft())
+        if not (fitting := self._fitting()):
+            self._budget.refuse(self._line.most(self._waiting[0].requests[:1]))
+            raise StopIteration
+        return self._sent(self._taken(fitting))
 
     def hear(self, key: str, answers: Sequence[Any]) -> None:
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
         heard = self._away.pop(key)
-        opened, cost = heard.of, self._line.spent(answers, again=heard.again)
+        opened = heard.of
+        cost = self._line.spent(heard.requests, answers, again=heard.again)
         self._line.note_failures(answers)
+        self._told.note(self._line.remarks(answers))
         names = [self._line.name(request) for request in heard.requests]
         again = [
             place
@@ -231,14 +168,43 @@ class _BatchSource(Generic[Q]):
         while open_:
             place = open_.pop()
             inquiry = opened.inquiries[place]
-            name = self._line.name(inquiry.request())
-            if name in kept:
-                opened.cost += self._line.spent([kept[name]], again=inquiry.attempts > 0)
+            request = inquiry.request()
+            if (name := self._line.name(request)) in kept:
+                again = inquiry.attempts > 0
+                opened.cost += self._line.spent([request], [kept[name]], again=again)
                 open_ += opened.hear(place, kept[name])
 
-    def _most(self, opened: _OpenUnit[Q]) -> Cost:
+    def _demand(self, opened: _OpenUnit[Q]) -> Demand:
         requests = [opened.inquiries[place].request() for place in opened.unsettled]
-        return self._line.most(requests, times=self._pump.times)
+        return Demand(
+            expected=self._line.expected(requests),
+            slice_=self._line.most(requests[:SLICE]),
+            request=self._line.most(requests[:1]),
+        )
+
+    def _fitting(self) -> int:
+        """Return how many requests of the slice that is next may leave."""
+        requests = self._waiting[0].requests
+        if not self._budget.limited or self._budget.fits(self._line.most(requests)):
+            return len(requests)
+        most = Cost()
+        for number, request in enumerate(requests):
+            most += self._line.most([request])
+            if not self._budget.fits(most):
+                return number
+        return len(requests)
+
+    def _taken(self, fitting: int) -> _Slice[Q]:
+        """Take the first requests of the slice that is next; the others go on waiting."""
+        whole = self._waiting.popleft()
+        if fitting == len(whole.requests):
+            return whole
+        first = replace(whole, places=whole.places[:fitting], requests=whole.requests[:fitting])
+        places, requests = whole.places[fitting:], whole.requests[fitting:]
+        rest = replace(whole, key=self._new_key(whole.of), places=places, requests=requests)
+        whole.of.slices += 1
+        self._waiting.appendleft(rest)
+        return first
 
     def _cut(self, opened: _OpenUnit[Q], places: Sequence[Place], *, first: bool = False) -> None:
         """Let slices of a unit wait to be sent; ahead of all others if `first`."""
@@ -259,23 +225,25 @@ class _BatchSource(Generic[Q]):
 
     def _slice(self, opened: _OpenUnit[Q], places: Sequence[Place], *, again: int) -> _Slice[Q]:
         return _Slice(
-            key=f"{opened.unit.key}/{next(self._numbers)}",
+            key=self._new_key(opened),
             of=opened,
             places=places,
             requests=[opened.inquiries[place].request() for place in places],
             again=bool(again),
         )
 
+    def _new_key(self, opened: _OpenUnit[Q]) -> str:
+        return f"{opened.unit.key}/{next(self._numbers)}"
+
     def _sent(self, going: _Slice[Q]) -> Any:
-        most = self._line.most(going.requests, times=1)
+        most = self._line.most(going.requests)
         self._budget.reserve(going.of.unit.key, most, slice_=going.key)
         self._away[going.key] = going
         return self._line.batch(going.key, going.requests, again=going.again)
 
     def _keep(self, heard: _Slice[Q], cost: Advance, replies: str | None) -> None:
         if replies is not None:
-            prices = self._pump.run.config.prices
-            spent = actual(prices, cost, judge=self._line.judge)
+            spent = cost_of(cost, judge=self._line.judge)
             self._budget.keep(heard.of.unit.key, heard.key, spent, replies)
 
     def _commit(self, opened: _OpenUnit[Q]) -> None:

@@ -1,7 +1,12 @@
 """What a run tells whoever watches it: stages with counts, and notes."""
 
-from dataclasses import asdict, dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from ...stores.keys import Json
+
+Said = tuple[str, str, str]
+"""A model as it is asked for, and what its endpoint says it is: the model, its fingerprint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -9,7 +14,8 @@ class Advance:
     """What one committed unit adds to its stage: rows, what they cost, what went wrong.
 
     `tokens` are drawn (completion) tokens; `calls` are requests to a model, `retries` of them
-    asked again; `failed` are requests that alone could not be answered.
+    asked again; `failed` are requests that alone could not be answered. `served` is what endpoints
+    said they are.
     """
 
     rows: int = 0
@@ -19,11 +25,25 @@ class Advance:
     retries: int = 0
     unscored: int = 0
     failed: int = 0
+    money: float = 0.0
+    served: frozenset[Said] = frozenset()
 
     def __add__(self, other: "Advance") -> "Advance":
         """Return the sum."""
-        mine, theirs = asdict(self), asdict(other)
-        return Advance(**{name: mine[name] + theirs[name] for name in mine})
+        mine, theirs = self.numbers, other.numbers
+        sums: dict[str, Any] = {name: mine[name] + theirs[name] for name in mine}
+        return Advance(**sums, served=self.served | other.served)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The fields that are summed up."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "served"}
+
+
+def served_by(advance: Advance) -> list[dict[str, Json]]:
+    """Return what endpoints said they are, as the journal keeps it."""
+    names = ("asked", "model", "system_fingerprint")
+    return [dict(zip(names, said, strict=True)) for said in sorted(advance.served)]
 
 
 class Reporter(Protocol):

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.schema import RunConfig
@@ -20,14 +20,15 @@ from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import RowsByType
-from .budget import Budget, actual
+from .budget import Budget, cost_of
 from .completers import Completers
 from .fork import Fork
 from .handles import Planned
 from .models import Models, Served
 from .panel import NOBODY, Panels
+from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
-from .reporter import Advance, Reporter
+from .reporter import Advance, Reporter, served_by
 from .stop import StopSignal
 
 
@@ -89,6 +90,7 @@ class Run:
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
     budget: Budget = field(init=False)
+    prices: Prices = field(init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class Run:
 
     def configure(self, config: RunConfig) -> None:
         """Take over live settings, from the next unit on."""
-        self.config = config
+        self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
 
@@ -253,9 +255,9 @@ class Payment:
     def commit(self, unit: Unit, tables: RowsByType, done: Advance) -> None:
         """Hand a finished unit's rows to the store, and settle its account."""
         reach("stage.unit")
-        cost = actual(self.run.config.prices, done, judge=self.judge)
-        telemetry = {**asdict(done), "judge_calls": cost.judge_calls, "money": cost.money}
-        self.run.store.commit(unit.key, tables, telemetry)
+        cost = cost_of(done, judge=self.judge)
+        telemetry = {**done.numbers, "judge_calls": cost.judge_calls}
+        self.run.store.commit(unit.key, tables, telemetry, served_by(done))
         self.run.budget.settle(unit.key, cost)
         self.paid.add(unit.key)
         self._unshown[unit.key] = done

@@ -8,8 +8,8 @@ from typing import BinaryIO, TextIO, cast
 
 import typer
 
+from ...configs.secrecy import redacted
 from ..data.sanitize import visible
-from .secrecy import redacted
 
 STANDARD = (0, 1, 2)
 

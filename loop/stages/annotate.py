@@ -105,9 +105,7 @@ class Annotating:
             said = {(pair.key, pair.order): one for one in settled for pair in one.subject}
             return [_heard(task, said) for task in hand.pop(unit.key)]
 
-        # Asked again, each match of a prompt may need a reply of its own.
-        times = 1 + (self.attempts - 1) * self.annotator.batch_size
-        ask_judge(self._line, stage, Preference, times=times, work=asked, rows=rows)
+        ask_judge(self._line, stage, Preference, work=asked, rows=rows)
 
     @property
     def _served(self) -> Served:

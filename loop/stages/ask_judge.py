@@ -103,20 +103,19 @@ def ask_judge(
     stage: Stage,
     row_type: type[Judgement],
     *,
-    times: int,
     work: Callable[[Unit], Sequence[A]],
     rows: Callable[[Unit, Sequence[A]], Sequence[Judgement]],
 ) -> None:
     """Ask a judge what a stage owes.
 
     `work` gives what is asked for a unit when its turn has come, and `rows` what is stored of it
-    once it is settled. A unit is admitted if there is room for `times` replies to each request.
+    once it is settled.
     """
 
     def commit(unit: Unit, asked: Sequence[A], cost: Advance) -> None:
         commit_judgements(stage, unit, row_type, rows(unit, asked), cost)
 
-    Pump(run=line.run, line=line, work=work, commit=commit, times=times).pay(stage)
+    Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
 
 
 def judge_line(run: Run, judge: Served, settings: JudgeSettings) -> EngineLine:

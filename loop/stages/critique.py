@@ -93,7 +93,6 @@ class Judging:
                 judge_line(self.run, self.run.models.feedback, config),
                 stage,
                 Critique,
-                times=config.attempts,
                 work=lambda u: [self._asked(c, replies(u)) for c in self.candidates(u.chunk)],
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
             )

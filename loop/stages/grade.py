@@ -122,7 +122,6 @@ class Grading:
             judge_line(self.run, self._judge, self.run.config.grading),
             stage,
             Grade,
-            times=self.attempts,
             work=lambda unit: self._asked(self.candidates(unit.chunk), replies(unit)),
             rows=rows,
         )

@@ -254,7 +254,7 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     run = training.it.run
     run.models.make_room()
     job = training.job(stage.planned.identity)
-    most = step_cost(run.config, training.settings)
+    most = step_cost(run, training.settings)
     steps = Steps(run=run, stage=stage, work=job.output, most=most)
     steps.admit()
     publishing = Publishing(run=run, on_progress=steps.told)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...configs.methods import PPOTraining, QuarkTraining
-from ...configs.schema import RunConfig
 from ...policies.trainers.step_files import (
     REFERENCE_ENDED,
     REFERENCE_REWARD,
@@ -23,7 +22,6 @@ from ...stores.journal_reader import Cost, Unit
 from ...stores.records import Candidate, Prompt, Reward
 from ...stores.schemas import Row, to_table
 from ...stores.sealing import write_parts
-from ..run.budget import price
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
 
@@ -52,7 +50,6 @@ class Steps:
             budget.require_time_and_room()
             budget.refuse(self.most)
             budget.check()
-            budget.set_aside(self._waiting[0].key, self.most)
             budget.reserve(self._waiting[0].key, self.most)
 
     def told(self, progress: TrainerProgress) -> None:
@@ -66,27 +63,32 @@ class Steps:
         while self._waiting and self._waiting[0].chunk < last:
             unit = self._waiting.popleft()
             tables = read_step(self.work, unit.chunk + 1)
-            self.stage.commit(unit, tables, spent(tables))
+            self.stage.commit(unit, tables, spent(self.run, tables))
         return len(self._waiting) < before
 
 
-def step_cost(config: RunConfig, settings: PPOTraining | QuarkTraining) -> Cost:
+def step_cost(run: Run, settings: PPOTraining | QuarkTraining) -> Cost:
     """Return what a step can cost at most: its rollouts, each as long as it may be."""
-    answers = settings.rollouts * config.policy.sampling.max_tokens
+    answers = settings.rollouts * run.config.policy.sampling.max_tokens
     tokens = max(settings.rollouts * settings.max_length, answers)
-    return Cost(
-        tokens=tokens,
-        money=price(config.prices, judge=False, prompt_tokens=tokens - answers, tokens=answers),
-    )
+    return Cost(tokens=tokens, money=_money(run, tokens - answers, answers))
 
 
-def spent(tables: Mapping[type[Row], pa.Table]) -> Advance:
+def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
+    policy = run.models.initial
+    return run.prices.money(policy, prompt_tokens=prompt_tokens, tokens=tokens)
+
+
+def spent(run: Run, tables: Mapping[type[Row], pa.Table]) -> Advance:
     """Return what the rollouts of a step cost, and how many have no reward or no answer."""
     candidates, rewards = as_frame(tables[Candidate]), as_frame(tables[Reward])
+    tokens = int(candidates["completion_tokens"].sum())
+    prompt_tokens = int(candidates["prompt_tokens"].sum())
     return Advance(
         rows=candidates.height,
-        tokens=int(candidates["completion_tokens"].sum()),
-        prompt_tokens=int(candidates["prompt_tokens"].sum()),
+        tokens=tokens,
+        prompt_tokens=prompt_tokens,
+        money=_money(run, prompt_tokens, tokens),
         calls=candidates.height,
         unscored=rewards["score"].null_count(),
         failed=int((candidates["finish_reason"] == "failed").sum()),

@@ -17,11 +17,12 @@ from ...policies.trainers.train_model import (
     train,
 )
 from ...policies.trainers.trainer_faults import continuation, place
+from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.garbage import CANARIES
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Statistic
+from ...stores.sealed import file_sha256
 from ..run.run import Run
 from ..run.stop import Stopped
 
@@ -43,7 +44,10 @@ class Publishing:
         # Done again as a whole: what a failed fsync leaves of a model cannot be published.
         identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
-        store.publish(store.folder / CANARIES / identity / CANARY)
+        canary = store.folder / CANARIES / identity / CANARY
+        told = file_sha256(job.folder(CANARY))
+        store.when_there_is_room(lambda: remember_canary(store.journal, canary, told))
+        store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")
         return identity, result

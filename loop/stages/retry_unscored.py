@@ -9,7 +9,7 @@ later comes out the same. What a model was trained on already stays as it is.
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from ...configs.schema import ConfigError
@@ -23,9 +23,9 @@ from ...stores.packs import scan_parts
 from ...stores.records import PromptReview
 from ...stores.schemas import TABLES, RowsByType
 from ..data.receipts import keeps
-from ..run.budget import actual
+from ..run.budget import cost_of
 from ..run.handles import Planned
-from ..run.reporter import Advance
+from ..run.reporter import Advance, served_by
 from ..run.run import Run, Stage, Work
 from .ask_judge import Replies
 from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
@@ -210,10 +210,10 @@ class Retrying:
     ) -> Callable[[Unit, RowsByType, Advance], None]:
         def commit(unit: Unit, tables: RowsByType, done: Advance) -> None:
             run, again = self.run, units[unit.key]
-            cost = actual(run.config.prices, done, judge=True)
+            cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)
-            spent = {**asdict(more), "judge_calls": cost.judge_calls, "money": cost.money}
-            result = Finished(unit=unit.key, tables=tables, telemetry=spent)
+            spent = {**more.numbers, "judge_calls": cost.judge_calls}
+            result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
             forgotten = self._made_of_it(again, tables)
             why = {"stage": self.planned.stage, "replies": again.replies.most}
             run.store.amend(again.before, result, forgotten, why)

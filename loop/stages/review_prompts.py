@@ -55,7 +55,6 @@ class Reviewing:
             judge_line(self.run, self.run.models.reviewer, config),
             stage,
             PromptReview,
-            times=self.attempts,
             work=lambda unit: self._asked(self.prompts.chunks[unit.chunk], replies(unit)),
             rows=lambda unit, asked: [
                 row

@@ -10,6 +10,7 @@ import openai
 from openai.types import Model
 
 from ...configs.schema import EngineConfig
+from ...configs.secrecy import hide_key
 from ...stores.chat_markers import family_of
 from ..engines.engine import EngineError
 from .faults import (
@@ -56,6 +57,8 @@ def _base_url(url: str) -> str:
 def api_key(config: EngineConfig) -> str | None:
     """Return the configured key, or the environment's, without white space around it.
 
+    From now on it is blacked out in everything that is stored or shown.
+
     Raises:
         EngineError: when an HTTP header cannot carry it: the client's own error would show it.
     """
@@ -66,6 +69,7 @@ def api_key(config: EngineConfig) -> str | None:
         raise EngineError(
             f"the API key contains characters that no key can have; set {KEY_VARIABLE} again"
         )
+    hide_key(key)
     return key or None
 
 

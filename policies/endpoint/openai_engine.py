@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 from ...configs.schema import EngineConfig
+from ...configs.secrecy import without_keys
 from ...stores.records import Message
 from ..engines.chat import overlong
 from ..engines.engine import (
@@ -244,7 +245,9 @@ class OpenAIEngine:
                 if place not in self._served:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                return await question.ask(client, self._served[place], dialect)
+                drawn = await question.ask(client, self._served[place], dialect)
+                # A server, or the model behind it, may repeat the key that it was sent.
+                return replace(drawn, text=without_keys(drawn.text))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

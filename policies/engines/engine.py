@@ -112,6 +112,10 @@ class EngineError(RuntimeError):
     """An engine that cannot start or go on; the message says what to do."""
 
 
+class UnloadableError(EngineError):
+    """A model that cannot be loaded as configured, however often it is tried."""
+
+
 class Engine(Protocol):
     """Draws completions."""
 

@@ -100,7 +100,8 @@ class ScoreTrainer(WarmedTrainer, RewardTrainer):
         if self.l2_weight:
             loss = loss + self.l2_weight * sum(scores.square().mean() for scores in halves)
         for side, scores in zip(SIDES, halves, strict=True):
-            told: Any = self.accelerator.gather_for_metrics(scores.detach())
+            # Not `gather_for_metrics`: at an epoch's end it drops scores, after a resume others.
+            told: Any = self.accelerator.gather(scores.detach())
             self.seen[side] += told.float().flatten().tolist()
         return (loss, outputs) if return_outputs else loss
 

@@ -116,8 +116,8 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))
     watch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = watch.log.stat().st_size if watch.log.exists() else 0
-    code = run_worker(job, watch)
-    fault = read_fault(job, code, watch.log, offset)
+    code, began = run_worker(job, watch)
+    fault = read_fault(job, code, watch.log, offset, began=began)
     if fault is not None:
         raise fault
     finished = read_result(job, identity)

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+from ..engines.load_fault import PASSING
 from .trainer_checkpoints import checkpoint_step, is_sealed, newest_first
 from .trainer_job import TrainJob, read_json
 from .trainer_steps import STEPS, new_lines, read_steps
@@ -20,6 +21,15 @@ TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomp
 FAULT = "fault.json"
 
 SIGNALLED = re.compile(r"<Signals\.(SIG\w+): \d+>|Signal \d+ \((SIG\w+)\) received")
+RANK = re.compile(r"^\[rank\d+\]: ?")
+"""What torch writes before each line of an exception, if there are several processes."""
+
+FINAL = re.compile(
+    r"[\w.]*(Value|Type|Key|Index|Attribute|Import|ModuleNotFound|OS|FileNotFound|NotADirectory"
+    r"|Permission|Runtime|Safetensor|Validation|NotImplemented|Assertion|JSONDecode)Error\b"
+)
+"""What libraries raise about a setting or a file; some also raise it about what may pass."""
+
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
 LAUNCHER_TALK = re.compile(
     r"^\s|^Traceback|^subprocess\.CalledProcessError|^torch\.distributed|^[=-]{5,}|^[EWI]\d{4} "
@@ -34,10 +44,13 @@ class TrainingError(RuntimeError):
         self.kind: FaultKind = kind
 
 
-def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingError | None:
+def read_fault(
+    job: TrainJob, code: int, log: Path, offset: int, *, began: bool
+) -> TrainingError | None:
     """Return why the child failed: its own report, else its signal, else its exit code.
 
-    `offset` is the length of the log, in bytes, when the child started.
+    `offset` is the length of the log, in bytes, when the child started. What it raised before
+    training `began`, about a setting, a model or the data, is final.
     """
     if code == 0:
         return None
@@ -53,6 +66,9 @@ def read_fault(job: TrainJob, code: int, log: Path, offset: int) -> TrainingErro
         message = f"the trainer was killed by {name}{hint} {where}; log: {log}"
         return TrainingError("killed", message)
     last = last_meaningful(lines)
+    if FINAL.match(last) and not PASSING.search(last) and not began:
+        message = f"the trainer cannot train {job.model} as configured: {last}; log: {log}"
+        return TrainingError("refused", message)
     message = f"the trainer failed {where} with exit code {code}: {last}; log: {log}"
     return TrainingError("failed", message)
 
@@ -94,6 +110,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
 
 def last_meaningful(lines: list[str]) -> str:
     """Return the log's last line about the child's failure, not the launcher's."""
-    telling = [line for line in lines if line and not LAUNCHER_TALK.search(line)]
+    bare = (RANK.sub("", line) for line in lines)
+    telling = [line for line in bare if line and not LAUNCHER_TALK.search(line)]
     telling = [line for line in telling if EXCEPTION.search(line)] or telling
     return telling[-1].strip()[:300] if telling else "it wrote nothing"

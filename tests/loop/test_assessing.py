@@ -298,7 +298,12 @@ def test_m_0_has_no_divergence_from_itself_and_a_changed_policy_has_one(tmp_path
     noise = torch.Generator().manual_seed(0)
     noisy = {n: w + 0.02 * torch.randn(w.shape, generator=noise) for n, w in weights.items()}
     save_file(noisy, changed / "model.safetensors", metadata={"format": "pt"})
-    other = Served(identity="changed", location=str(changed), engine=wanted.config.policy.engine)
+    other = Served(
+        name="changed",
+        identity="changed",
+        location=str(changed),
+        engine=wanted.config.policy.engine,
+    )
     prompts = load_prompts(wanted.config.prompts, seed=0)
     asked = chunked([p for p in prompts if p.split == "held-out"][:8], 4)
     with opened(wanted, prompts, Silent(), StopSignal()) as run:

@@ -25,7 +25,7 @@ from crashing import (
 )
 from waiting import wait_until
 
-from lpfloop.configs.schema import BudgetConfig, PriceConfig, RunConfig
+from lpfloop.configs.schema import BudgetConfig, ModelPrice, PriceConfig, RunConfig
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
@@ -37,12 +37,13 @@ pytestmark = pytest.mark.crash
 
 SEED = 20_261_122
 CHAINS = 16
+JUDGE = "critic.engine.model_name=judge"
 PLACES = ("stage.unit", "journal.reserve.after", "journal.commit.before", "part.rename.after")
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    return small_config(write_prompts(tmp_path_factory.mktemp("prompts")))
+    return small_config(write_prompts(tmp_path_factory.mktemp("prompts")), JUDGE)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,10 @@ def limited(config: RunConfig, **limits: float) -> RunConfig:
     return config.model_copy(update={"budget": BudgetConfig.model_validate(limits)})
 
 
+def priced(config: RunConfig, **prices: ModelPrice) -> RunConfig:
+    return config.model_copy(update={"prices": PriceConfig(models=prices)})
+
+
 def recorded(lake: Path) -> Cost:
     reader = Reader(run_folder(lake, RUN))
     cost = reader.spent()
@@ -70,8 +75,7 @@ def recorded(lake: Path) -> Cost:
 
 
 def test_what_is_recorded_is_what_was_spent(config, lake):
-    priced = config.model_copy(update={"prices": PriceConfig(critic_completion=1e6)})
-    loop(lake, config=priced)
+    loop(lake, config=priced(config, judge=ModelPrice(prompt=0, completion=1e6)))
     cost = recorded(lake)
     assert replace(cost, money=0.0) == spent(lake)
     assert cost.money > 0
@@ -127,16 +131,63 @@ def test_a_limit_met_while_replies_are_to_be_asked_for_again_ends_the_run(lake, 
     ],
 )
 def test_a_limit_ends_the_run_with_the_option_that_lifts_it(config, straight, lake, limits, option):
-    prices = PriceConfig(critic_prompt=1000.0, critic_completion=1000.0)
-    priced = config.model_copy(update={"prices": prices})
+    costly = priced(config, judge=ModelPrice(prompt=1000.0, completion=1000.0))
     with pytest.raises(BudgetReachedError, match=option):
-        loop(lake, config=limited(priced, **limits))
+        loop(lake, config=limited(costly, **limits))
     first = spent(lake)
     with pytest.raises(BudgetReachedError, match=option):
-        loop(lake, config=limited(priced, **limits))
+        loop(lake, config=limited(costly, **limits))
     assert spent(lake).judge_calls <= max(first.judge_calls, limits.get("judge_calls", 10**6))
-    loop(lake, config=priced)
+    loop(lake, config=costly)
     assert whole(lake) == straight[0]
+
+
+MUCH = (
+    JUDGE,
+    "prompts.per_iteration=96",
+    "prompts.chunk=16",
+    "recipe.n=4",
+    "iterations=1",
+    "critic.sampling.max_tokens=512",
+    "critic.attempts=3",
+)
+"""A run whose questions may cost many times what they do."""
+
+
+@pytest.fixture(scope="module")
+def much(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Whole, float]:
+    """A run, what it makes, and what it costs: each token a thousandth."""
+    each = ModelPrice(prompt=1000.0, completion=1000.0)
+    prompts = write_prompts(tmp_path_factory.mktemp("much"), 128)
+    config = priced(small_config(prompts, *MUCH), judge=each, tiny=each)
+    with quick_folder(tmp_path_factory.getbasetemp()) as lake, stand_ins(lake):
+        loop(lake, config=config)
+        return config, whole(lake), money(lake)
+
+
+def money(lake: Path) -> float:
+    """Return what the models themselves count."""
+    return spent(lake).tokens / 1000
+
+
+@pytest.mark.parametrize("room", [1.1, 1.3])
+def test_a_run_that_fits_its_budget_is_finished_whatever_it_might_have_cost(much, lake, room):
+    config, expected, cost = much
+    loop(lake, config=limited(config, money=room * cost))
+    assert whole(lake) == expected
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
+def test_a_budget_that_is_too_small_is_used_nearly_up_and_never_exceeded(much, lake, share):
+    config, expected, cost = much
+    small = limited(config, money=share * cost)
+    for _ in range(2):
+        with pytest.raises(BudgetReachedError, match=r"budget\.money"):
+            loop(lake, config=small)
+        assert 0.9 * share * cost <= money(lake) <= share * cost
+    loop(lake, config=config)
+    assert whole(lake) == expected
+    assert money(lake) == pytest.approx(cost), "something was paid for twice"
 
 
 def test_time_that_was_spent_before_a_crash_counts(config, lake):

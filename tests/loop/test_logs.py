@@ -1,19 +1,30 @@
 """The run's log: one object a line, bounded, without secrets, and never in the way."""
 
 import base64
+import hashlib
 import json
 import logging
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from lpfloop.configs import secrecy
 from lpfloop.configs.load import load_config
+from lpfloop.configs.secrecy import (
+    Blackout,
+    hide,
+    hide_environment,
+    hide_key,
+    hide_secrets_of,
+    redacted,
+    row_without_keys,
+    without_keys,
+)
 from lpfloop.loop.daemon import logs
 from lpfloop.loop.daemon.logs import LogReporter, Tee, bound_logs, logging_to
-from lpfloop.loop.run import secrecy
 from lpfloop.loop.run.reporter import Advance
-from lpfloop.loop.run.secrecy import hide, hide_environment, hide_secrets_of, redacted
 from lpfloop.loop.run.terminal import Unbreakable
 
 KEY = "sk-live-0123456789abcdef"
@@ -21,7 +32,8 @@ KEY = "sk-live-0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def no_secrets_yet(monkeypatch):
-    monkeypatch.setattr(secrecy, "_secrets", set())
+    monkeypatch.setattr(secrecy, "_keys", Blackout())
+    monkeypatch.setattr(secrecy, "_every", Blackout())
 
 
 @pytest.fixture
@@ -188,13 +200,56 @@ def test_secrets_of_the_environment_are_known_by_their_names(monkeypatch):
     for name in ("LPFLOOP_API_KEY", "HF_TOKEN", "my_secret", "DB_PASSWORD"):
         monkeypatch.setenv(name, f"value-of-{name}")
     monkeypatch.setenv("PLAIN", "value-of-plain")
-    monkeypatch.setenv("MAX_TOKENS", "1000000")
+    monkeypatch.setenv("MAX_TOKENS", "10000000")
     monkeypatch.setenv("KEY_FILE", "/etc/keys/key")
+    monkeypatch.setenv("SIGNING_KEY", "/etc/hostname")
     hide_environment()
     for name in ("LPFLOOP_API_KEY", "HF_TOKEN", "my_secret", "DB_PASSWORD"):
         assert redacted(f"value-of-{name}") == "[hidden]"
-    for text in ("value-of-plain", "1000000", "/etc/keys/key"):
+    for text in ("value-of-plain", "10000000", "/etc/keys/key", "/etc/hostname"):
         assert redacted(text) == text
+
+
+@pytest.mark.parametrize("name", ["LPFLOOP_API_KEY", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN_2"])
+@pytest.mark.parametrize("value", ["/aB3dE5fG7hJ9kL", "73019482655103"])
+def test_a_secret_may_look_like_a_path_or_a_number(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    hide_environment()
+    assert redacted(f"told {value}!") == "told [hidden]!"
+
+
+@pytest.mark.parametrize("value", ["", "1", "none", "EMPTY", "1234567"])
+def test_a_short_value_takes_no_words_out_of_texts(monkeypatch, value):
+    monkeypatch.setenv("LPFLOOP_API_KEY", value)
+    hide_environment()
+    text = "There is none: 1234567 is EMPTY, and 1 is not."
+    assert redacted(text) == without_keys(text) == text
+
+
+def test_rows_lose_keys_and_no_password(monkeypatch):
+    monkeypatch.setenv("POSTGRES_PASSWORD", "postgres")
+    monkeypatch.setenv("LPFLOOP_API_KEY", KEY)
+    hide_environment()
+    row = {"text": f"postgres {KEY}", "n": 1, "turns": [{"content": KEY, "more": None}]}
+    hidden = {"text": "postgres [hidden]", "n": 1, "turns": [{"content": "[hidden]", "more": None}]}
+    assert row_without_keys(row) == hidden
+    assert redacted("as postgres") == "as [hidden]"
+
+
+def test_many_rows_are_looked_through_in_little_time():
+    hide_key(KEY)
+    text = "The answer is 5, since 2 + 3 = 5, as sk- shows. " * 20
+    assert without_keys(text) == text
+
+    def took(look):
+        begun = time.process_time()
+        for _ in range(10_000):
+            look(text)
+        return time.process_time() - begun
+
+    # A row is also encoded to be written, and hashed: beside these the look may not be seen.
+    encoded = min(took(lambda t: hashlib.sha256(json.dumps(t).encode())) for _ in range(5))
+    assert min(took(without_keys) for _ in range(5)) < 3 * encoded
 
 
 def test_secrets_of_the_configuration_are_known():

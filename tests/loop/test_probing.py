@@ -94,7 +94,7 @@ def rows(lake: Path, table: str) -> pl.DataFrame:
 def probe_with(wanted: Job, number: int, script: str, reporter: Notes) -> None:
     """Probe another policy in the same run, as a later iteration would."""
     engine = EngineConfig(kind="scripted", script=script)
-    policy = Served(identity=f"policy-{number}", location="tiny", engine=engine)
+    policy = Served(name="policy", identity=f"policy-{number}", location="tiny", engine=engine)
     first = Checkpoint(
         checkpoint_id="policy-0",
         parent_id=None,

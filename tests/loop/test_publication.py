@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crashing import Telling
 from trainings import plain_job, scripted
 
 from lpfloop.configs.schema import TrainingConfig
+from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.loop.stages.publish import Publishing
 from lpfloop.policies.engines.canary import CANARY
 from lpfloop.stores import committer
@@ -52,3 +54,25 @@ def test_a_full_disk_at_a_publication_ends_in_one_whole_model(
     check_folder(folder / CHECKPOINTS / identity)
     assert [p.name for p in (folder / CHECKPOINTS).iterdir()] == [identity]
     assert (folder / CANARIES / identity / CANARY).read_text() == "[]"
+
+
+def test_a_step_that_outlasts_the_drain_is_cut_off_and_what_is_lost_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    job, stop, reporter = plain_job(tmp_path), StopSignal(drain_s=0.5), Telling()
+    step = 'row(event="step", step=7, max_steps=9, metrics=dict(loss=1.0))'
+    scripted(monkeypatch, job, f'row(event="start", resumed_from=0, pid=0); {step}; hang()')
+    run: Any = SimpleNamespace(
+        logs=tmp_path / "logs",
+        config=SimpleNamespace(training=TrainingConfig()),
+        reporter=reporter,
+        stop=stop,
+    )
+    publishing = Publishing(run=run, on_progress=lambda _: stop.request())
+    with stop.on_signals(), pytest.raises(Stopped):
+        publishing.train(job)
+    (told,) = reporter.notes
+    assert told == (
+        "training was cut off after step 7 of 9, 0.5 s (drain_s) after the stop; "
+        "it will begin again"
+    )

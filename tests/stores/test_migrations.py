@@ -11,6 +11,8 @@ from crash_scenarios import migrate
 from crashing import KILLED, RUN, Attempt, loop, small_config, stand_ins, whole
 from typer.testing import CliRunner
 
+from lpfloop.configs.load import stored_config
+from lpfloop.configs.schema import ModelPrice
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.stores import migrations, packing
 from lpfloop.stores.digest import run_digest
@@ -81,8 +83,25 @@ def test_a_migrated_journal_is_laid_out_as_a_new_one_and_says_what_was_done(lake
         with closing(sqlite3.connect(folder / JOURNAL)) as old:
             assert layout(old) == layout(new)
             noted = old.execute("SELECT * FROM migrations").fetchall()
-    assert [number for number, _, _ in noted] == [m.version for m in done] == [2, 3, 4]
+    assert [number for number, _, _ in noted] == [m.version for m in done] == [2, 3, 4, 5]
     assert all(at > 1_700_000_000 and code for _, at, code in noted)
+
+
+def test_the_prices_of_policy_and_critic_become_those_of_their_models(lake):
+    folder = run_folder(lake, RUN)
+    with closing(sqlite3.connect(folder / JOURNAL)) as database:
+        old = "SELECT value FROM meta WHERE key = 'config'"
+        config = json.loads(database.execute(old).fetchone()[0])
+        config["critic"]["engine"]["model_name"] = "judge-1"
+        config["prices"] |= {"critic_prompt": 0.5, "critic_completion": 1.5}
+        database.execute("UPDATE meta SET value = ? WHERE key = 'config'", (json.dumps(config),))
+        database.commit()
+    migrated(folder)
+    told = CliRunner().invoke(app, ["status", RUN, "--lake", str(lake)])
+    assert told.exit_code == 0, told.stderr
+    with closing(Reader(folder)) as reader:
+        stored = stored_config(json.loads(reader.meta("config")), (), {})
+    assert stored.prices.models == {"judge-1": ModelPrice(prompt=0.5, completion=1.5)}
 
 
 def test_an_old_run_goes_on_and_ends_as_it_would_have(lake, monkeypatch):

@@ -2,16 +2,22 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from examples import PAIR
 
 import lpfloop
+from lpfloop.stores import sealing
+from lpfloop.stores.pack_hashes import Some
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
 from lpfloop.stores.sealing import write_parts
-from lpfloop.stores.verified import SealedFile, forget, on_disk, scan, verify
+from lpfloop.stores.verified import SealedFile, forget, on_disk, scan, verify, verify_some
 
 ROOT = Path(lpfloop.__file__).parent
 OPENS_ROWS = re.compile(
@@ -21,6 +27,7 @@ OPENS_ROWS = re.compile(
 DOORS = {
     "stores/verified.py": "sealed files where they lie",
     "stores/sealed.py": "bytes that were read and hashed",
+    "stores/pack_hashes.py": "the footer of a pack that is being written",
     "loop/lake/query/sql.py": "DuckDB, of files that were verified, and no others",
     "loop/data/files.py": "files of the user's own, outside the lake",
 }
@@ -52,7 +59,7 @@ def test_a_file_is_hashed_once_as_long_as_it_looks_the_same_and_nobody_forgets()
         hashed.append("once")
         return "a"
 
-    looks = iter((1, 1, 1, 2, 2, 2, 2))
+    looks = iter((1, 1, 1, 1, 2, 2, 2, 2, 2, 2))
     file = SealedFile(place="here", expected="a", look=lambda: next(looks), sha256=sha256)
     verify([file])
     verify([file])
@@ -109,3 +116,79 @@ def test_a_file_that_is_gone_is_damage(part):
     part.unlink()
     with pytest.raises(DamagedError, match="missing"):
         scan([on_disk(part, part.stem)])
+
+
+PROMPTS = tuple(f"prompt-{n}" for n in range(6))
+
+
+@pytest.fixture
+def pack(tmp_path, monkeypatch) -> Path:
+    """A pack of six prompts with two pairs each, in row groups of four rows."""
+    forget()
+    monkeypatch.setattr(sealing, "PACK_ROWS_A_GROUP", 4)
+    rows = [
+        replace(PAIR, pair_id=f"{prompt}, {n}", prompt_id=prompt)
+        for prompt in PROMPTS
+        for n in "ab"
+    ]
+    part = sealing.write_pack(tmp_path, to_table(type(PAIR), rows))
+    return tmp_path / f"{part.sha256}.parquet"
+
+
+def of(path: Path, some: Some) -> list[object]:
+    verify_some([path], some)
+    rows = pl.scan_parquet(path)
+    rows = rows if some.columns is None else rows.select(*sorted(some.columns))
+    chosen = rows if some.prompt_id is None else rows.filter(pl.col("prompt_id") == some.prompt_id)
+    return chosen.collect().rows()
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        Some(prompt_id="prompt-2"),
+        Some(prompt_id="prompt-2", columns=frozenset({"prompt_id"})),
+        Some(columns=frozenset({"prompt_id", "pair_id"})),
+        Some(prompt_id="prompt-9"),
+    ],
+    ids=["a prompt", "where a prompt is", "two columns", "no prompt"],
+)
+def test_whatever_bit_of_a_pack_flips_some_of_it_is_refused_or_right(pack, some):
+    right, sound = of(pack, some), pack.read_bytes()
+    count = dict.fromkeys(("refused", "right"), 0)
+    for place in range(0, len(sound), 23):
+        data = bytearray(sound)
+        data[place] ^= 1 << place % 8
+        pack.write_bytes(data)
+        try:
+            assert of(pack, some) == right, place
+            count["right"] += 1
+        except DamagedError:
+            count["refused"] += 1
+    assert min(count.values()) > 15
+
+
+def test_of_a_pack_only_what_is_read_is_hashed_and_all_of_it_by_its_name(pack):
+    data = bytearray(pack.read_bytes())
+    data[100] ^= 1
+    pack.write_bytes(data)
+    assert of(pack, Some(prompt_id="prompt-5"))
+    with pytest.raises(DamagedError):
+        of(pack, Some(prompt_id="prompt-0"))
+    with pytest.raises(DamagedError):
+        scan([on_disk(pack, pack.stem)])
+
+
+@pytest.mark.parametrize("reader", [pl.read_parquet, pq.read_table])
+def test_any_reader_of_parquet_reads_a_pack(pack, reader):
+    assert len(reader(pack)) == 12
+    answer = duckdb.execute("select count(*) from read_parquet(?)", [str(pack)])
+    assert answer.fetchall() == [(12,)]
+
+
+def test_a_file_without_hashes_of_its_pieces_is_hashed_whole(part):
+    some = Some(columns=frozenset({"prompt_id"}))
+    verify_some([part], some)
+    part.write_bytes(altered(part))
+    with pytest.raises(DamagedError, match=part.name):
+        verify_some([part], some)

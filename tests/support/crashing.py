@@ -131,7 +131,10 @@ def counting_policy(request: Request, sampling: Sampling) -> str:
 
 
 def train(job: TrainJob, **_: object) -> TrainResult:
-    """Make a model whose bytes depend on the job, as a training does that begins anew."""
+    """Make a model whose bytes depend on the job, as a training does that begins anew.
+
+    Two steps are told of.
+    """
     parts = sorted(path.stem for path in job.data)
     weights = hashlib.sha256(f"{job.method} {job.seed} {job.settings} {parts}".encode()).hexdigest()
     model = job.folder("model")
@@ -139,7 +142,8 @@ def train(job: TrainJob, **_: object) -> TrainResult:
     (model / "config.json").write_text("{}\n")
     (model / "extra" / "weights").write_text(weights)
     write_canary(job.output, ())
-    return TrainResult(output=model, steps=1, metrics={"loss": 0.5}, seconds=0.0)
+    steps = [{"step": float(step), "loss": 1 / step} for step in (1, 2)]
+    return TrainResult(output=model, steps=2, metrics={"loss": 0.5}, seconds=0.0, history=steps)
 
 
 class Silent:
@@ -156,6 +160,16 @@ class Silent:
 
     def note(self, text: str) -> None:
         pass
+
+
+class Telling(Silent):
+    """A reporter that keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def write_prompts(folder: Path, count: int = 8) -> Path:

@@ -67,8 +67,7 @@ class Operated:
         return subprocess.Popen(
             [sys.executable, "-m", "lpfloop", *arguments],
             env=self.environment,
-            text=True,
-            **streams,
+            **{"text": True, **streams},
         )
 
     def call(self, *arguments: str) -> tuple[int, str, str]:

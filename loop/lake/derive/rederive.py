@@ -18,9 +18,9 @@ from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
 from ....stores.keys import Json
 from ....stores.lake import RunReader
+from ....stores.packs import require_unaltered
 from ....stores.records import Demonstration, Pair, Receipt
 from ....stores.schemas import TABLES
-from ....stores.verified import forget
 from ...data.binarize import (
     BINARISATIONS,
     Binarising,
@@ -133,8 +133,9 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
     Raises:
         DerivedError: if the rule, the iteration, the critiques or the name cannot be used.
         NothingToTrainOn: if the rule makes no row.
+        DamagedError: if a row of the run was altered.
     """
-    forget()
+    require_unaltered(run.journal)
     made = _planned(run, wanted)
     return keep(run, wanted.name or _default_name(wanted, made), made.lineage, made.make)
 

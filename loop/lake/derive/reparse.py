@@ -25,9 +25,9 @@ from ....stores.frames import frame_rows
 from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
+from ....stores.packs import require_unaltered
 from ....stores.records import SCORED, Critique, FinishReason, Prompt
 from ....stores.sealed import file_sha256
-from ....stores.verified import forget
 from ...data.judged_candidates import VERIFIED
 from .derivation import Told, keep
 from .judged_blocks import stage_read
@@ -152,7 +152,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     Raises:
         DerivedError: if there are none, or the name stands for another lineage.
     """
-    forget()
+    require_unaltered(run.journal)
     parts = run.journal.parts(table="critiques")
     judge = json.loads(run.journal.meta("fingerprint") or "{}").get("critic", {}).get("model")
     if judge is None or not any(part.rows for part in parts):

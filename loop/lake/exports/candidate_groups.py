@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ....configs.secrecy import row_without_keys
 from ....stores.lake import RunReader
 from ...data.row_fields import HUMAN
 
@@ -69,11 +70,8 @@ def _rows(
     run: RunReader, table: str, iteration: int | None, ids: pl.DataFrame
 ) -> Sequence[dict[str, Any]]:
     frame = run.scan(table, iteration=iteration)
-    return (
-        frame.join(ids.lazy(), on="prompt_id", how="semi", maintain_order="left")
-        .collect()
-        .to_dicts()
-    )
+    found = frame.join(ids.lazy(), on="prompt_id", how="semi", maintain_order="left").collect()
+    return row_without_keys(found.to_dicts())
 
 
 def _by(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:

@@ -16,11 +16,12 @@ import pyarrow as pa
 import yaml
 
 from ....configs.schema import ConfigError
+from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
 from ....stores.lake import RunReader
 from ....stores.outputs import Record, open_sink, output_folder, put_text
+from ....stores.packs import require_unaltered
 from ....stores.schemas import ROW_TYPES
-from ....stores.verified import forget
 from ...data.training_rows import in_use
 from ..query.runs import open_run
 from .candidate_groups import groups
@@ -69,11 +70,11 @@ def export_table(job: Export) -> Exported:
         ConfigError: for a format that does not fit the table, or nothing to export.
         TargetError: if the target is there already, or cannot be made.
     """
-    forget()
     _check(job)
     target = job.target.absolute()
     run = open_run(job.lake, job.name)
     try:
+        require_unaltered(run.journal)
         with output_folder(target, force=job.force) as draft:
             files, shape = _write(run, job, draft)
             if not sum(files.values()):
@@ -90,7 +91,7 @@ def export_table(job: Export) -> Exported:
                 license=job.license,
                 lineage=_lineage(run, job),
             )
-            put_text(draft / "README.md", card(run, contents))
+            put_text(draft / "README.md", without_keys(card(run, contents)))
             for name, document in (shape.beside(target.name) if shape else {}).items():
                 put_text(draft / name, _document(name, document))
     finally:
@@ -133,7 +134,7 @@ def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Sh
 
 def _rows(run: RunReader, job: Export) -> Iterator[Record]:
     for batch in _frame(run, job).collect_batches(chunk_size=BATCH, maintain_order=True):
-        yield from batch.iter_rows(named=True)
+        yield from map(row_without_keys, batch.iter_rows(named=True))
 
 
 def _frame(run: RunReader, job: Export) -> pl.LazyFrame:

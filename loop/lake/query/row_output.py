@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ....configs.secrecy import knows_keys, row_without_keys, without_keys
 from ....stores.outputs import FORMULA, GUARD, NUMBER
 from ...data.sanitize import escaped, one_line, visible
 from ...run.terminal import say
@@ -60,7 +61,9 @@ def write_frame(
         return
     with _stdout() as out:
         if form is Form.PARQUET:
-            frame.lazy().sink_parquet(cast("BinaryIO", out))
+            rows = frame.lazy()
+            shown = rows.map_batches(_without_keys, streamable=True) if knows_keys() else rows
+            shown.sink_parquet(cast("BinaryIO", out))
         else:
             texts = _json if as_json else _TEXTS[form]
             _write_text(out, frame.lazy(), texts)
@@ -116,9 +119,17 @@ def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
             empty = pl.DataFrame(schema=frame.collect_schema())
             yield empty.with_columns(_plain(empty.schema))
 
-    out.writelines((visible(text) if watched else text).encode() for text in texts(batches()))
+    show = visible if watched else without_keys
+    out.writelines(show(text).encode() for text in texts(batches()))
     if not rows:
         _say_count(rows)
+
+
+def _without_keys(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return rows without one's own keys."""
+    rows = batch.to_dicts()
+    shown = row_without_keys(rows)
+    return batch if shown == rows else pl.DataFrame(shown, schema=batch.schema)
 
 
 def _json_lines(batches: Iterable[pl.DataFrame]) -> Iterator[str]:

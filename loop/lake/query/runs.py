@@ -15,6 +15,7 @@ from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
 from ..search.duplicates import reported
+from .endpoints import warnings
 from .forgetting import PREFIX, alarming, is_probe
 
 
@@ -47,7 +48,10 @@ def evaluations(run: RunReader) -> list[Evaluation]:
 
 
 def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
-    """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds."""
+    """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds.
+
+    `warnings` are sentences on the endpoints that served it.
+    """
     numbers = evaluations(run)
     checkpoints = {row["iteration"]: row for row in run.scan("checkpoints").collect().to_dicts()}
     stages = run.journal.stages()
@@ -55,6 +59,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     return {
         "run": run.folder.name,
         "ended": _ended(run),
+        "warnings": list[Json](warnings(run.journal)),
         "iterations": [
             {
                 "iteration": number,

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -23,14 +23,23 @@ from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
 from ....stores.views import RATED, RATINGS, journal_tables, when_asked
+from .query_time import TimeLimit
 from .runs import open_run
+from .sql_types import cast, quoted, unwritable
 
 if TYPE_CHECKING:
     import duckdb
 
 BATCH = 8192
-PRIVATE = {"python_enable_replacements": False}
-"""Names in a query are tables, never Python variables of this process."""
+PRIVATE = {
+    "python_enable_replacements": False,
+    "allow_persistent_secrets": False,
+    "memory_limit": "4GiB",
+}
+"""Names in a query are tables, never Python variables of this process; nor does it find the keys of
+the user's own databases, or take a run's memory: beyond the limit, rows go to the disk."""
+TIMEOUT = 60.0
+"""The seconds that a query may compute, unless another number is given."""
 COLUMNS = """
 select case when table_schema = 'main' then table_name
     else table_schema || '."' || table_name || '"' end as "table",
@@ -45,23 +54,29 @@ class SqlError(ValueError):
     """A query that cannot be answered."""
 
 
-def query(lake: Path, sql: str, runs: Sequence[str] = ()) -> pl.DataFrame:
+def query(
+    lake: Path, sql: str, runs: Sequence[str] = (), *, timeout: float = TIMEOUT
+) -> pl.DataFrame:
     """Answer a query over some runs, by default all of the lake.
 
     Raises:
-        SqlError: with DuckDB's message.
+        SqlError: with DuckDB's message, or after `timeout` seconds of computing (0: no limit).
     """
-    with answer(lake, sql, runs) as frame:
+    with answer(lake, sql, runs, timeout=timeout) as frame:
         return frame.collect()
 
 
 @contextmanager
-def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyFrame]:
+def answer(
+    lake: Path, sql: str, runs: Sequence[str] = (), *, timeout: float = TIMEOUT
+) -> Generator[pl.LazyFrame]:
     """Answer a query with a lazy frame, computed while this is open, batch by batch.
 
     Raises:
-        SqlError: with DuckDB's message.
+        SqlError: with DuckDB's message, or after `timeout` seconds of computing (0: no limit).
     """
+    if timeout < 0:
+        raise SqlError(f"--timeout {timeout:g}: must be a number of seconds, or 0 for no limit")
     with ExitStack() as stack:
         readers = [open_run(lake, name) for name in runs or run_names(lake) or (None,)]
         for reader in readers:
@@ -69,7 +84,7 @@ def answer(lake: Path, sql: str, runs: Sequence[str] = ()) -> Generator[pl.LazyF
             stack.enter_context(reader.journal.snapshot())
         connection = stack.enter_context(_connection())
         _lock(connection, _make_tables(connection, readers, sql.lower()))
-        yield _streamed(_asked(connection, sql))
+        yield _streamed(_asked(connection, sql), TimeLimit(connection.interrupt, timeout))
 
 
 @contextmanager
@@ -133,7 +148,7 @@ def _other_tables(reader: RunReader, sql: str) -> Iterator[tuple[str, pl.LazyFra
         for table in derived.tables:
             full = f"{name}.{table}"
             frame = _frame(SCHEMAS[table], partial(derived.scan, table), named=full in sql)
-            yield f"{DERIVED}.{_quoted(full)}", frame
+            yield f"{DERIVED}.{quoted(full)}", frame
 
 
 def _of_run(reader: RunReader, rows: str) -> str:
@@ -142,7 +157,7 @@ def _of_run(reader: RunReader, rows: str) -> str:
 
 
 def _parquet(files: Sequence[str], table: str) -> str:
-    columns = ", ".join(map(_quoted, SCHEMAS[table].names))
+    columns = ", ".join(map(quoted, SCHEMAS[table].names))
     return f"(select {columns} from read_parquet({_literal(files)}))"  # noqa: S608 -- quoted, or our own
 
 
@@ -178,23 +193,10 @@ def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBP
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(
-            f"#{place}{_cast(kind)} as {_quoted(name)}"
+            f"#{place}{cast(kind)} as {quoted(name)}"
             for place, (name, kind) in enumerate(zip(names, relation.types, strict=True), 1)
         )
     )
-
-
-def _cast(kind: Any) -> str:
-    """Return the cast for a type that not every format has."""
-    name = str(kind).partition("(")[0]
-    return {
-        "DECIMAL": "::double",
-        "HUGEINT": "::bigint",
-        "UHUGEINT": "::bigint",
-        "INTERVAL": "::varchar",
-        "BIT": "::varchar",
-        '"NULL"': "::varchar",
-    }.get(name, "")
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -206,12 +208,10 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return list(taken)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
+def _streamed(relation: "duckdb.DuckDBPyRelation", limit_s: TimeLimit) -> pl.LazyFrame:
     """Return an answer's rows as a lazy frame that is computed batch by batch."""
+    import duckdb
+
     schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
 
     def scan(
@@ -219,14 +219,35 @@ def _streamed(relation: "duckdb.DuckDBPyRelation") -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         asked = relation if limit is None else relation.limit(limit)
         try:
-            for batch in asked.to_arrow_reader(BATCH):
-                frame = pl.DataFrame(batch)
+            with limit_s:
+                batches = asked.to_arrow_reader(BATCH)
+            while True:
+                with limit_s:
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                frame = _written(pl.DataFrame(batch))
                 frame = frame if wanted is None else frame.filter(wanted)
                 yield frame.select(columns or pl.all())
-        except OSError as error:
-            raise SqlError(_sentence(error)) from error
+        except (OSError, duckdb.Error) as error:
+            raise SqlError(limit_s.told or _sentence(error)) from error
 
     return register_io_source(scan, schema=schema)
+
+
+def _written(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows, all of which every format can hold.
+
+    Raises:
+        SqlError: if there is a time that others than databases do not have.
+    """
+    column = unwritable(frame)
+    if column is not None:
+        raise SqlError(
+            f"the column {column!r} has a time that other formats lack (infinity, or not in the "
+            f"years 1 to 9999); read it as text: {quoted(column)}::varchar"
+        )
+    return frame
 
 
 def _sentence(error: Exception) -> str:

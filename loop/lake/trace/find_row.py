@@ -121,22 +121,27 @@ def _kinds(text: str) -> list[Kind]:
 
 
 def _matches(run: RunReader, kind: Kind, text: str) -> list[Found]:
-    table, column = COLUMNS[kind]
+    _, column = COLUMNS[kind]
     prompt = pl.lit(None, pl.String) if kind == "checkpoint" else pl.col("prompt_id")
     named = [
         frame.select(pl.col(column).alias("id"), prompt.alias("prompt")).filter(
             pl.col("id").str.starts_with(text)
         )
-        for frame in _tables(run, table)
+        for frame in _tables(run, kind)
     ]
     rows = pl.concat(pl.collect_all(named)).unique(maintain_order=True)
     return [Found(kind=kind, id=identity, prompt_id=about) for identity, about in rows.iter_rows()]
 
 
-def _tables(run: RunReader, table: str) -> list[pl.LazyFrame]:
-    """Return the rows of a table that the run made, and of its derived tables."""
+def _tables(run: RunReader, kind: Kind) -> list[pl.LazyFrame]:
+    """Return the ids in a table that the run made, and in its derived tables."""
+    table, column = COLUMNS[kind]
+    columns = {column} if kind == "checkpoint" else {column, "prompt_id"}
     derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]
-    return [run.scan(table), *(one.scan(table) for one in derived if table in one.tables)]
+    return [
+        run.scan(table, columns=columns),
+        *(one.scan(table) for one in derived if table in one.tables),
+    ]
 
 
 def _unknown(text: str, where: str) -> NoSuchIdError:

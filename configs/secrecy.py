@@ -1,0 +1,164 @@
+"""One's own secrets, and texts with them blacked out.
+
+There are two kinds. Keys are what endpoints are sent: `api_key` of the configuration and
+LPFLOOP_API_KEY. They are blacked out in everything that is stored or shown, rows included: a server
+may repeat a key in its answer. Other secrets are what the environment holds under a name with KEY,
+TOKEN, SECRET or PASSWORD. They are blacked out in messages, logs and the journal, not in rows,
+where a password such as "postgres" would take words out of texts that nobody's secret is in.
+
+Blacked out is a secret as it is, as base64 (at any offset, in both alphabets), percent-encoded and
+as JSON writes it; and in messages the user's part of any URL.
+"""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar, cast
+from urllib.parse import quote, quote_plus
+
+from pydantic import SecretStr
+
+from .section import API_KEY, Section
+
+WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+SHORTEST = 8
+"""Shorter values are no secrets, and would black out half of every text."""
+BLACKED = "[hidden]"
+_ENDING = re.compile(rf"({'|'.join(WORDS)})(_?[0-9]+)?$", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)[^/\s@]{1,256}@")
+
+T = TypeVar("T")
+
+
+class Blackout:
+    """A set of secrets, and one pattern for all their forms."""
+
+    def __init__(self) -> None:
+        self._forms: list[str] = []
+        self._pattern: re.Pattern[str] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to black out."""
+        return self._pattern is None
+
+    def add(self, secret: str) -> None:
+        """Black out a secret from now on, in all its forms, unless it is too short to be one."""
+        if len(secret) >= SHORTEST and secret not in self._forms:
+            # Longest first, as one form may begin with another.
+            forms = {*self._forms, *_forms(secret)}
+            self._forms = sorted(forms, key=lambda form: (-len(form), form))
+            self._pattern = re.compile("|".join(map(re.escape, self._forms)))
+
+    def over(self, text: str) -> str:
+        """Return a text without the secrets."""
+        # Looking for each form is three times as fast as looking for the pattern.
+        if self._pattern is None or not any(form in text for form in self._forms):
+            return text
+        return self._pattern.sub(BLACKED, text)
+
+
+_keys, _every = Blackout(), Blackout()
+
+
+def hide(secret: str) -> None:
+    """Black out a secret in every message from now on."""
+    _every.add(secret)
+
+
+def hide_key(key: str) -> None:
+    """Black out a key in everything that is stored or shown from now on."""
+    _keys.add(key)
+    _every.add(key)
+
+
+def hide_own_key(environment: Mapping[str, str] = os.environ) -> None:
+    """Black out the key that the environment holds for endpoints."""
+    hide_key(environment.get(API_KEY, "").strip())
+
+
+def hide_environment() -> None:
+    """Black out what the environment holds under names that speak of secrets.
+
+    A number (MAX_TOKENS), and a path (KEY_FILE), is a secret only if its name ends with such a
+    word, and no file is there.
+    """
+    hide_own_key()
+    for name, value in os.environ.items():
+        plain = value.startswith("/") or value.isdecimal()
+        ends = _ENDING.search(name) is not None and not _is_path(value)
+        if any(word in name.upper() for word in WORDS) and (ends or not plain):
+            hide(value)
+
+
+def hide_secrets_of(config: Section) -> None:
+    """Black out every key that a configuration, or a part of one, holds."""
+    for secret in _secrets_in(config):
+        hide_key(secret.strip())
+
+
+def redacted(text: str) -> str:
+    """Return a message without any known secret, and without the user's part of its URLs."""
+    return _USER.sub("", _every.over(text))
+
+
+def without_keys(text: str) -> str:
+    """Return a text of a row without any known key."""
+    return _keys.over(text)
+
+
+def knows_keys() -> bool:
+    """Whether any key is known, so that rows are worth looking through."""
+    return not _keys.empty
+
+
+def row_without_keys(value: T) -> T:
+    """Return a row, or a value of one, without any known key in its texts."""
+    return cast("T", _cleaned(value)) if knows_keys() else value
+
+
+def _cleaned(value: object) -> object:
+    match value:
+        case str():
+            return _keys.over(value)
+        case list():
+            return [_cleaned(item) for item in cast("list[object]", value)]
+        case dict():
+            fields = cast("dict[str, object]", value)
+            return {name: _cleaned(item) for name, item in fields.items()}
+        case _:
+            return value
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except OSError:
+        return False
+
+
+def _secrets_in(section: Section) -> Iterator[str]:
+    for name in type(section).model_fields:
+        value: object = getattr(section, name)
+        if isinstance(value, SecretStr):
+            yield value.get_secret_value()
+        elif isinstance(value, Section):
+            yield from _secrets_in(value)
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """Give the secret as it is, and as others write it down."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield quote(secret, safe="", errors="surrogateescape")
+    yield quote_plus(secret, errors="surrogateescape")
+    data = secret.encode("utf-8", errors="surrogateescape")
+    for offset in range(3):
+        # The first characters mix with what stands before, the last with what follows.
+        first = (offset * 8 + 5) // 6
+        last = (offset + len(data)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(b"\0" * offset + data).decode()[first:last]

@@ -1,0 +1,58 @@
+"""What is to be known of the endpoints that served a run: whether they changed, what was odd."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ....stores.journal_reader import Reader, Serving
+from ...run.remarks import REMARK
+
+SHOWN = 3
+"""How many answers of an endpoint to the question what it is are listed."""
+
+
+def warnings(journal: Reader) -> list[str]:
+    """Return a sentence for each model that changed while the run asked it, and for each remark."""
+    return [*_changes(journal), *_remarks(journal)]
+
+
+def _changes(journal: Reader) -> list[str]:
+    by_model: dict[str, dict[tuple[int, str], list[Serving]]] = {}
+    for serving in journal.served():
+        stages = by_model.setdefault(str(serving.said.get("asked")), {})
+        stages.setdefault((serving.iteration, serving.stage), []).append(serving)
+    return [told for model, stages in by_model.items() for told in _told(model, stages)]
+
+
+def _told(model: str, stages: Mapping[tuple[int, str], list[Serving]]) -> list[str]:
+    """Return where a model changed: each stage that says other things than the one before."""
+    found = list[str]()
+    before: list[str] = []
+    for (iteration, stage), servings in stages.items():
+        now = [_said(serving) for serving in servings]
+        where = f"in {stage} of iteration {iteration}"
+        if before and set(now) != set(before):
+            found.append(f"{model} changed {where}: from {_listed(before)} to {_listed(now)}")
+        elif not before and len(now) > 1:
+            found.append(f"{model} changed {where}: {_listed(now)}")
+        before = now
+    return found
+
+
+def _said(serving: Serving) -> str:
+    model = str(serving.said.get("model") or "a model without a name")
+    fingerprint = serving.said.get("system_fingerprint")
+    return f"{model} ({fingerprint})" if fingerprint else model
+
+
+def _listed(said: list[str]) -> str:
+    more = len(said) - SHOWN
+    return " and ".join(said[:SHOWN]) + (f" and {more} others" if more > 0 else "")
+
+
+def _remarks(journal: Reader) -> list[str]:
+    """Return each remark once, with the stages that it is about."""
+    about: dict[str, list[str]] = {}
+    for event in cast("list[dict[str, Any]]", journal.events(REMARK)):
+        where = f"{event['stage']} of iteration {event['iteration']}"
+        about.setdefault(str(event["remark"]), []).append(where)
+    return [f"{remark} (in {_listed(stages)})" for remark, stages in about.items()]

@@ -1,0 +1,52 @@
+"""What the models of a run cost: a price for each name, and a refusal of names without one."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...configs.price_table import prices_of
+from ...configs.schema import ConfigError, ModelPrice, RunConfig
+from .models import Served
+
+MILLION = 1e6
+FREE = ModelPrice(prompt=0.0, completion=0.0)
+"""What a model costs that runs here, unless the user says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """The prices of a run's models by name; with `limited`, each model elsewhere must have one."""
+
+    models: Mapping[str, ModelPrice]
+    limited: bool
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Prices":
+        """Read the prices of a run.
+
+        Raises:
+            ConfigError: if their table cannot be read.
+        """
+        return cls(models=prices_of(config.prices), limited=config.budget.money is not None)
+
+    def require(self, models: Iterable[Served]) -> None:
+        """Refuse models that cost nobody knows what, while money is limited.
+
+        Raises:
+            ConfigError: naming the first of them.
+        """
+        for served in models:
+            if self.limited and served.is_elsewhere and self._stated(served) is None:
+                raise ConfigError(
+                    f"budget.money is set, and the model {served.name} has no price: give what a "
+                    "million of its tokens costs, 0 if nothing: --set "
+                    f"'prices.models={{{served.name}: {{prompt: 0.5, completion: 1.5}}}}', or name "
+                    "a table of prices in prices.table"
+                )
+
+    def money(self, served: Served, *, prompt_tokens: float, tokens: float) -> float:
+        """Return what tokens of a model cost."""
+        price = self._stated(served) or FREE
+        return (prompt_tokens * price.prompt + tokens * price.completion) / MILLION
+
+    def _stated(self, served: Served) -> ModelPrice | None:
+        return self.models.get(served.name) or self.models.get(served.location)

@@ -1,0 +1,49 @@
+"""The proofs of trained weights, which are kept beside them under the name of the weights.
+
+That name says nothing about the proof, so its hash is a fact in the journal. A run of an older
+lpfloop has no such facts; there a proof is taken as it is.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .journal import Journal
+from .journal_reader import Reader
+from .objects import objects_of
+from .packs import REMEDY
+from .sealed import DamagedError
+
+CANARIES = "canaries"
+
+
+def remember_canary(journal: Journal, path: Path, sha256: str) -> None:
+    """Note the hash of a proof."""
+    journal.set_meta([(_fact(path), sha256)])
+
+
+def canary_sha256(journal: Reader, path: Path) -> str | None:
+    """Return the hash that a proof must have, if it is known."""
+    return journal.meta(_fact(path))
+
+
+def altered_canaries(journal: Reader, model: str) -> Iterator[tuple[Path, str]]:
+    """Yield the proofs of a model that were altered, each with what is wrong."""
+    objects = objects_of(journal.folder)
+    for path in objects.files(journal.folder / CANARIES / model):
+        expected = canary_sha256(journal, path)
+        if expected is not None and objects.sha256(path) != expected:
+            yield path, f"{objects.at(path)} was altered: the journal has another hash"
+
+
+def require_canaries(journal: Reader, model: str) -> None:
+    """Refuse altered proofs of a model.
+
+    Raises:
+        DamagedError: naming the file.
+    """
+    for _, reason in altered_canaries(journal, model):
+        raise DamagedError(f"{reason}; `lpfloop repair {journal.folder.name}` {REMEDY}")
+
+
+def _fact(path: Path) -> str:
+    return "/".join((CANARIES, *path.parts[-2:]))

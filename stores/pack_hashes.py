@@ -1,0 +1,140 @@
+# pyright: basic
+"""The hashes that a pack carries of its own pieces, so that little is hashed where little is read.
+
+A piece is one column of one row group. Between the row groups and Parquet's footer, where readers
+of Parquet do not look, a pack holds the place and hash of each piece and the first and last prompt
+of each row group; then the length of that, and one hash over it and all that follows. Whoever looks
+for one prompt, or at two columns, verifies the pieces that this takes. Other files have none: they
+are hashed whole.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MAGIC, MARK = b"PAR1", b"lpf1"
+NUMBER, DIGEST = 4, 32
+END = NUMBER + len(MAGIC)
+"""The bytes after Parquet's footer: its length, and the format's name."""
+TAIL = 256 * 1024
+"""How much is read of a file's end; a pack whose footer is longer is hashed whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A column of a row group: its place in the file, and its hash."""
+
+    column: str
+    first: str
+    last: str
+    offset: int
+    length: int
+    sha256: str
+
+    def agrees(self, handle: int) -> bool:
+        """Whether its bytes have their hash."""
+        data = os.pread(handle, self.length, self.offset)
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Some:
+    """What is read of a file: some columns, or all; of the rows of a prompt, or all."""
+
+    columns: frozenset[str] | None = None
+    prompt_id: str | None = None
+
+    def along(self, column: str) -> "Some":
+        """Return the same with another column."""
+        return self if self.columns is None else replace(self, columns=self.columns | {column})
+
+
+ALL = Some()
+
+
+Pieces = tuple[Piece, ...]
+
+
+def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
+    """Return the bytes of a Parquet file with the hashes of its pieces, and its rows' prompts."""
+    end = len(data) - END - _number(data[-END : -len(MAGIC)])
+    told = json.dumps(list(_groups(data, prompt_ids))).encode()
+    rest = data[end:]
+    digest = hashlib.sha256(told)
+    digest.update(rest)
+    return b"".join(
+        (data[:end], told, len(told).to_bytes(NUMBER, "little"), digest.digest(), MARK, rest)
+    )
+
+
+def read_pieces(path: Path) -> Pieces | None:
+    """Return the pieces of a file, or None if it has no hashes of them, or damaged ones.
+
+    What says where the pieces are, Parquet's footer included, is verified.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        tail = os.pread(file.fileno(), TAIL, max(0, size - TAIL))
+        told = _told(tail)
+        if told is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
+            return None
+    return tuple(_pieces(json.loads(told)))
+
+
+def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
+    """Yield the pieces that a reader needs."""
+    for piece in pieces:
+        if some.columns is not None and piece.column not in some.columns:
+            continue
+        if some.prompt_id is None or piece.first <= some.prompt_id <= piece.last:
+            yield piece
+
+
+def _told(tail: bytes) -> bytes | None:
+    """Return what is said about the pieces, verified, from the last bytes of a file."""
+    mark = len(tail) - END - _number(tail[-END : -len(MAGIC)]) - len(MARK)
+    begin = mark - DIGEST - NUMBER
+    if begin < 0 or tail[mark : mark + len(MARK)] != MARK:
+        return None
+    length = _number(tail[begin : begin + NUMBER])
+    told = tail[max(0, begin - length) : begin]
+    digest = hashlib.sha256(told)
+    digest.update(tail[mark + len(MARK) :])
+    return told if digest.digest() == tail[begin + NUMBER : mark] else None
+
+
+def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the first and last prompt of each row group, and its pieces."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    first = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        prompts = prompt_ids[first : first + group.num_rows]
+        first += group.num_rows
+        yield {
+            "prompts": [min(prompts), max(prompts)],
+            "pieces": [_piece(data, group.column(n)) for n in range(group.num_columns)],
+        }
+
+
+def _piece(data: memoryview, column: Any) -> list[Any]:
+    begin = column.dictionary_page_offset or column.data_page_offset
+    length = column.total_compressed_size
+    sha256 = hashlib.sha256(data[begin : begin + length]).hexdigest()
+    return [column.path_in_schema.partition(".")[0], begin, length, sha256]
+
+
+def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
+    for group in groups:
+        for column, offset, length, sha256 in group["pieces"]:
+            yield Piece(column, *group["prompts"], offset, length, sha256)
+
+
+def _number(data: bytes | memoryview) -> int:
+    return int.from_bytes(data, "little")

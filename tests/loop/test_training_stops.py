@@ -1,0 +1,97 @@
+"""A real training that is paused, and one that is stopped, goes on from where it was."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crashing import Silent, Telling, write_prompts
+from waiting import wait_until
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon.loop import Job, run_loop
+from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.policies.trainers.trainer_steps import read_steps
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.lake import RunReader, run_folder
+
+pytestmark = [pytest.mark.model, pytest.mark.crash]
+
+SETTINGS = (
+    "policy.engine.kind=transformers",
+    "policy.sampling.max_tokens=16",
+    "critic.engine.kind=scripted",
+    "critic.engine.script=crashing:critic",
+    "reward.model=none",
+    "prompts.held_out_share=0.25",
+    "prompts.per_iteration=6",
+    "prompts.evaluated=2",
+    "recipe.n=6",
+    "recipe.m=0",
+    "training.min_pairs=1",
+    "training.dpo.batch_size=1",
+    "training.dpo.micro_batch_size=1",
+    "training.dpo.epochs=20",
+    "iterations=1",
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    source = f"prompts.source={write_prompts(tmp_path)}"
+    return load_config("tiny", "rlrf", (*SETTINGS, source), {})
+
+
+def made(folder: Path) -> int:
+    """Return the step that the training in progress has reached; 0 if there is none."""
+    steps = [read_steps(path) for path in folder.glob("work/*/metrics.jsonl")]
+    return steps[0][-1].step if steps and steps[0] else 0
+
+
+def meanwhile(act: Callable[[], None]) -> threading.Thread:
+    """Do something while the loop runs in this thread."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_pause_and_a_stop_end_it_at_a_checkpoint_and_change_no_bit(
+    tmp_path: Path, config: RunConfig
+):
+    run_loop(Job(config=config, lake=tmp_path / "straight", name="a"), Silent(), StopSignal())
+    whole = run_folder(tmp_path / "straight", "a")
+
+    folder, stop, reporter = run_folder(tmp_path / "lake", "a"), StopSignal(), Telling()
+
+    def operate() -> None:
+        wait_until(lambda: made(folder) >= 3)
+        stop.pause()
+        wait_until(lambda: len(reporter.notes) == 1)
+        reached = made(folder)
+        stop.unpause()
+        wait_until(lambda: made(folder) >= reached + 3)
+        stop.request()
+
+    operator = meanwhile(operate)
+    job = Job(config=config, lake=tmp_path / "lake", name="a")
+    with pytest.raises(Stopped):
+        run_loop(job, reporter, stop)
+    operator.join()
+    first, second = reporter.notes
+    last = made(folder)
+    assert f"interrupted after step {last} of" in second
+    assert second.endswith(f"it goes on from its checkpoint after step {last}")
+    assert first != second
+
+    run_loop(job, reporter, StopSignal())
+    assert run_digest(folder) == run_digest(whole)
+    reader = RunReader(folder)
+    steps = reader.scan("statistics").collect()
+    (trained,) = reader.scan("checkpoints", iteration=1).collect()["steps"]
+    reader.close()
+    for name in ("loss", "learning_rate", "grad_norm", "rewards/margins", "logps/chosen"):
+        told = steps.filter(metric=name)
+        assert sorted(told["step"]) == list(range(1, trained + 1))
+    assert steps.filter(metric="learning_rate")["value"].min() > 0
+    assert set(steps["method"]) == {"dpo"}

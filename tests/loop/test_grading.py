@@ -211,11 +211,11 @@ def test_a_critic_is_told_what_the_completion_was_told_and_not_what_that_is_call
 
 def grading_of(it: Iteration, aspect: str) -> Grading:
     grader = Grader.from_config(GradingConfig(templates="tiny"))
-    return Grading(run=it.run, iteration=1, grader=grader, aspect=aspect)
+    return Grading(run=it.run, iteration=1, grader=grader, aspect=aspect, candidates=lambda _: [])
 
 
 def asked_about(grading: Grading, candidates: tuple[Candidate, ...]) -> JudgeInquiry:
-    return JudgeInquiry(subject=candidates, pose=grading.pose, replies=range(2))
+    return JudgeInquiry(subject=candidates, pose=grading.pose, most=2)
 
 
 def candidate(it: Iteration, name: str, text: str) -> Candidate:

@@ -15,7 +15,7 @@ from ...configs.schema import RunConfig
 from ...stores.journal_reader import Cost
 from ...stores.lake import RunWriter
 from ...stores.sealed import size_of
-from .expectation import Experience
+from .expectation import CostExperience
 from .reporter import Advance
 from .stop import Stopped
 
@@ -42,7 +42,7 @@ class Budget:
         self._spent = journal.spent()
         self._kept = journal.kept()
         self._seconds = sum(stage.seconds for stage in journal.stages())
-        self.experience = defaultdict[Hashable, Experience](Experience)
+        self.experience = defaultdict[Hashable, CostExperience](CostExperience)
         self.reached: BudgetReachedError | None = None
 
     @property

@@ -11,7 +11,7 @@ from ...policies.engines.token_count import BYTES_A_TOKEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Forecast:
     """Tokens and calls that are expected, in the mean: no whole numbers."""
 
     prompt_tokens: float
@@ -20,7 +20,7 @@ class Expected:
 
 
 @dataclass(kw_only=True)
-class Experience:
+class CostExperience:
     """What requests of one kind have cost in this process.
 
     `asked` are those asked for the first time, `calls` those and what was asked again; `size` is
@@ -43,12 +43,12 @@ class Experience:
         self.prompt_tokens += sum(answer.prompt_tokens for answer in answers)
         self.tokens += sum(answer.completion_tokens for answer in answers)
 
-    def expected(self, requests: Sequence[Request], longest: int) -> Expected:
+    def expected(self, requests: Sequence[Request], longest: int) -> Forecast:
         """Return what requests will cost, with those that are asked again in their place."""
         times = self.calls / self.asked if self.asked else 1.0
         density = self.prompt_tokens / self.size if self.size else 1 / BYTES_A_TOKEN
         drawn = self.tokens / self.calls if self.calls else float(longest)
-        return Expected(
+        return Forecast(
             prompt_tokens=times * density * sum(map(size_of_prompt, requests)),
             tokens=times * drawn * len(requests),
             calls=times * len(requests),

@@ -21,7 +21,7 @@ from ...policies.engines.engine import (
 )
 from ...policies.engines.token_count import most_tokens
 from ...stores.journal_reader import Cost
-from .expectation import Experience
+from .expectation import CostExperience
 from .models import Served
 from .reporter import Advance
 from .run import Run
@@ -98,7 +98,7 @@ class EngineLine:
         return {f"{self.served.name}: {redacted(remark)}" for remark in told}
 
     @property
-    def _experience(self) -> Experience:
+    def _experience(self) -> CostExperience:
         return self.run.budget.experience[self.served.name, self.first, self.judge]
 
     def _cost(self, *, prompt_tokens: int, tokens: int, calls: int) -> Cost:

@@ -116,6 +116,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
         "critic.aspects": str(aspects),
+        "prices.table": "example",
+        "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},
         "critic.task_aspects": {"math": "Factuality"},
         "critic.kind": "verifier",
         "completion.pool": "tiny",

@@ -15,6 +15,7 @@ from typing import Self
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .journal_log import Log
+from .journal_opening import image_of
 from .journal_pages import PageHashes, require_sound
 from .journal_reader import JOURNAL, Reader, read_cost
 from .lock import acquire, admit_readers, release
@@ -109,7 +110,7 @@ class Held(Reader):
         """Return the whole journal as it is now, as the bytes of a database."""
         with self._mutex:
             self._check_epoch()
-            return self._db.serialize()
+            return image_of(self.folder)
 
     def _move_log(self, *, closing: bool = False) -> None:
         """Move the log's pages into the journal's file, then publish the hashes of its pages.
@@ -122,9 +123,9 @@ class Held(Reader):
             return
         self._unhashed = True
         if self._pages is None:
-            self._pages = PageHashes.of(self._db.serialize())
+            self._pages = PageHashes.of(image_of(self.folder))
         else:
-            self._pages = self._pages.moved(Log.read(self.folder / JOURNAL).pages)
+            self._pages = self._pages.moved(Log.read(self.folder / JOURNAL))
         self._pages = self._pages.write(self.folder, closed=closing)
         self._unhashed = self._logged = False
 

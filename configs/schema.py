@@ -97,6 +97,13 @@ class CriticConfig(Section):
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
     )
+    most_timeouts: float = cosmetic(
+        0.2,
+        "the share of answers to math, of 50 or more, whose comparison may take too long before "
+        "the run stops",
+        ge=0,
+        le=1,
+    )
     templates: str = semantic("paper", "name of a shipped set of templates, or a folder")
     aspects: str = semantic("paper", "name of a shipped aspects file, or a YAML file")
     task_aspects: dict[str, str] = semantic(

@@ -117,6 +117,8 @@ class Status(StrEnum):
     """The verifier finds no final answer in the reference."""
     TIMEOUT = "timeout"
     """The verifier's comparison took too long."""
+    TOO_LARGE = "too_large"
+    """The answer's formula is larger than any that the verifier compares."""
 
 
 WAS_READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})

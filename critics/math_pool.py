@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -54,9 +54,15 @@ class _ComparisonWorker:
 class MathPool:
     """Compares pairs of final answers; close it, or use it as a context manager."""
 
-    def __init__(self, workers: int, limit_s: int) -> None:
-        """Prepare a pool of `workers` processes that gives each comparison `limit_s` seconds."""
+    def __init__(
+        self, workers: int, limit_s: int, *, on_outcome: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Prepare a pool of `workers` processes that gives each comparison `limit_s` seconds.
+
+        `on_outcome` is told each outcome as it comes; what it raises ends the comparisons.
+        """
         self._size = workers
+        self._told = on_outcome
         self._limit_s = limit_s
         self._workers: list[_ComparisonWorker] = []
 
@@ -91,6 +97,15 @@ class MathPool:
             MathVerifyMissingError: if a worker cannot start.
         """
         outcomes: dict[int, str] = {}
+        try:
+            self._compare(jobs, outcomes)
+        except BaseException:
+            # The workers are at comparisons that nobody waits for any more.
+            self.close()
+            raise
+        return [outcomes[number] for number in range(len(jobs))]
+
+    def _compare(self, jobs: Sequence[tuple[Final, Final]], outcomes: dict[int, str]) -> None:
         waiting = deque(range(len(jobs)))
         while len(outcomes) < len(jobs):
             while len(self._workers) < min(self._size, len(jobs) - len(outcomes)):
@@ -101,7 +116,6 @@ class MathPool:
                     if not self._give(worker, number, jobs[number]):
                         waiting.appendleft(number)
             self._collect(outcomes)
-        return [outcomes[number] for number in range(len(jobs))]
 
     def _give(self, worker: _ComparisonWorker, number: int, job: tuple[Final, Final]) -> bool:
         """Send a job to an idle worker; return False if the worker has died meanwhile."""
@@ -140,6 +154,7 @@ class MathPool:
             return
         if worker.job is not None:
             outcomes[worker.job] = json.loads(line)
+            self._told(outcomes[worker.job])
         worker.job, worker.deadline, worker.ready = None, float("inf"), True
 
     def _lose(self, worker: _ComparisonWorker, outcome: str, outcomes: dict[int, str]) -> None:
@@ -153,6 +168,7 @@ class MathPool:
             )
         if worker.job is not None:
             outcomes[worker.job] = outcome
+            self._told(outcome)
 
 
 def _start() -> _ComparisonWorker:

@@ -5,7 +5,7 @@ and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates t
 task. Ratings are those of the user's own verifier, where one is configured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -17,6 +17,7 @@ from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
 from .claims import check_claims
 from .judge import Reading, Status
 from .math_answers import Final, final_answer, quick_equal
+from .math_limits import too_large
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
@@ -25,7 +26,7 @@ MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 1
+SEMANTICS = 2
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
 
 REMARKS = {
@@ -66,14 +67,23 @@ class Verifier:
     """
 
     def __init__(
-        self, own: OwnFunction | None = None, *, workers: int = 2, limit_s: int = 10
+        self,
+        own: OwnFunction | None = None,
+        *,
+        workers: int = 2,
+        limit_s: int = 10,
+        on_timeout: Callable[[int, int], None] = lambda _timeouts, _verified: None,
     ) -> None:
         """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison.
 
-        Ratings are those of `own`, if it is given.
+        Ratings are those of `own`, if it is given. At each comparison that takes too long,
+        `on_timeout` is told how many did and how many answers to math were verified in all; what
+        it raises ends the verification.
         """
         self.own = own
-        self._pool = MathPool(workers, limit_s)
+        self._pool = MathPool(workers, limit_s, on_outcome=self._count)
+        self._on_timeout = on_timeout
+        self._timeouts = self._verified = 0
 
     def __enter__(self) -> Self:
         """Return the verifier itself."""
@@ -137,12 +147,23 @@ class Verifier:
                 continue
             gold, given = final_answer(prompt.reference), final_answer(answer)
             equal = quick_equal(gold, given)
-            if equal is None:
-                jobs[number] = (gold, given)
             outcomes.append("equal" if equal else "different")
+            if equal is not None:
+                self._verified += 1
+            elif too_large(given) and not too_large(gold):
+                outcomes[-1] = Status.TOO_LARGE.value
+                self._verified += 1
+            else:
+                jobs[number] = (gold, given)
         for number, outcome in zip(jobs, self._pool.compare(tuple(jobs.values())), strict=True):
             outcomes[number] = outcome
         return outcomes
+
+    def _count(self, outcome: str) -> None:
+        self._verified += 1
+        if outcome == Status.TIMEOUT.value:
+            self._timeouts += 1
+            self._on_timeout(self._timeouts, self._verified)
 
 
 def _verdict(prompt: Prompt, answer: str, math: str | None) -> Verdict:

@@ -123,12 +123,16 @@ class Journal(Undoing):
         )
 
     def amend(
-        self, unit: str, result: Done, made_of_it: Sequence[str], why: Mapping[str, Json]
+        self,
+        unit: str,
+        result: Done,
+        made_of_it: Sequence[tuple[int, str]],
+        why: Mapping[str, Json],
     ) -> None:
         """Replace what a done unit committed by a result under another key, which adds to it.
 
-        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, of the same
-        iteration, are forgotten. An event `amended` keeps both keys, and `why`.
+        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, by
+        iteration and label, are forgotten. An event `amended` keeps both keys, and `why`.
 
         Raises:
             JournalError: if the unit is not done; nothing is changed then.
@@ -142,7 +146,7 @@ class Journal(Undoing):
             if not found:
                 raise JournalError(f"unit {unit} is not done")
             ((iteration, stage, chunk, telemetry, served),) = found
-            self._forget([(iteration, label) for label in made_of_it])
+            self._forget(made_of_it)
             self._take_from_packs(unit)
             self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
             self._db.execute("DELETE FROM units WHERE key = ?", (unit,))

@@ -27,12 +27,12 @@ JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
 WHERE CONDITION ORDER BY u.iteration, s.ordinal, u.chunk, p."table"
 """
 _FILES_SQL = """
-SELECT "table", sha256, rows, size, packed, partly FROM (
+SELECT "table", sha256, rows, size, packed, partly, stage FROM (
     SELECT k."table", k.sha256, k.rows, k.size, 1 AS packed, k.live < k.units AS partly,
-        k.iteration, s.ordinal, k.chunk
+        k.stage, k.iteration, s.ordinal, k.chunk
     FROM packs k JOIN stages s ON s.iteration = k.iteration AND s.stage = k.stage
     UNION ALL
-    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.iteration, s.ordinal, u.chunk
+    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk
     FROM parts p JOIN units u ON u.key = p.unit
     JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
     WHERE p.pack IS NULL
@@ -77,6 +77,7 @@ class RowFile:
     """
 
     table: str
+    stage: str
     sha256: str
     rows: int
     size: int
@@ -178,13 +179,14 @@ class Files:
             return [
                 RowFile(
                     table=t,
+                    stage=stage,
                     sha256=h,
                     rows=n,
                     size=b,
                     packed=bool(packed),
                     live=frozenset(p.chunk for p in self.parts_in(h)) if partly else None,
                 )
-                for t, h, n, b, packed, partly in rows
+                for t, h, n, b, packed, partly, stage in rows
             ]
 
     @contextmanager

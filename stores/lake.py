@@ -175,7 +175,11 @@ class RunWriter:
         self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
 
     def amend(
-        self, unit: str, result: Finished, made_of_it: Sequence[str], why: Mapping[str, Json]
+        self,
+        unit: str,
+        result: Finished,
+        made_of_it: Sequence[tuple[int, str]],
+        why: Mapping[str, Json],
     ) -> None:
         """Replace a done unit by a result under another key; durable on return (`Journal.amend`).
 

@@ -18,17 +18,37 @@ from .common import (
     in_lake,
 )
 
+NAMED = 300
+
 if TYPE_CHECKING:
     from ...stores.garbage import Garbage
     from ...stores.inspection import Damage
 
 
-def digest(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Print one hash over all rows of a run, independent of how they were made."""
-    from ...stores.digest import run_digest
+def digest(
+    name: RunArgument,
+    *,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Also what `eval --prompts` measured, a hash each.")
+    ] = False,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Print one hash over all that a run's loop has made, independent of how it was made."""
+    from ...stores.digest import beside_digests, run_digest
+    from ..data.sanitize import one_line
+    from .tables import print_json
 
     with exit_codes():
-        typer.echo(run_digest(folder_of(lake, name)))
+        folder = folder_of(lake, name)
+        found = run_digest(folder)
+        others = beside_digests(folder) if beside or as_json else {}
+    if as_json:
+        print_json({"run": name, "digest": found, "beside": others})
+        return
+    typer.echo(found)
+    for benchmark, other in others.items():
+        typer.echo(f"{other}  {one_line(benchmark, limit=NAMED)}")
 
 
 def verify(

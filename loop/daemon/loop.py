@@ -1,6 +1,7 @@
 """The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
 
 import logging
+import re
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redacted
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
-from ...critics.verify import Verifier
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...policies.workers.own_check import require_importable
@@ -51,6 +51,7 @@ from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_grader import grader_of
+from ..run.slow_answers import verifier_of
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_fingerprint, mix_of, require_mix
@@ -64,6 +65,8 @@ from .job import Job, fingerprint_of, open_journal
 from .own_files import keep_own_files, own_digests, own_files
 
 PROMPTS_A_PART = 4096
+WORK = re.compile(r"[0-9a-f]{64}|unpacked")
+"""How a run's folders in work/ are called: by a training's unit or stage, or for unpacked rows."""
 
 logger = logging.getLogger("lpfloop.loop")
 
@@ -184,7 +187,7 @@ def opened(
     try:
         keep_own_files(store, own_files(job.config))
         retried = to_retry(store.journal) if job.retry_unscored else []
-        with Verifier(verifying) as verifier, _forked(job, store) as fork:
+        with verifier_of(job.config, verifying) as verifier, _forked(job, store) as fork:
             run = Run(
                 name=job.name,
                 config=job.config,
@@ -254,7 +257,9 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
             evaluate(it, held_out)
             probe(it)
         note_duplicates(run, number)
-        _discard_work(run)
+        # On resuming, a later iteration's training may wait there for its turn.
+        if number == max(state.iteration for state in run.store.journal.stages()):
+            _discard_work(run)
         run.store.back_up()
 
 
@@ -311,9 +316,13 @@ def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def _discard_work(run: Run) -> None:
-    """Remove the trainer's work folders, whose results are published by now."""
+    """Remove the trainer's work folders, whose results are published by now, and nothing else.
+
+    What cannot be removed, as on NFS while somebody reads it, is in nobody's way.
+    """
     for path in (run.store.folder / "work").iterdir():
-        shutil.rmtree(path)
+        if WORK.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:

@@ -218,10 +218,9 @@ def test_a_comparison_that_hangs_costs_its_own_worker_only(monkeypatch, tmp_path
 
 def test_a_bomb_is_stopped_and_the_next_comparison_works():
     with Verifier(workers=1, limit_s=3) as fresh:
-        bomb = "The answer is 9^9^9^9^9^9."
-        verdicts = fresh.verify(
-            [(asked("math", "#### 5"), a) for a in (bomb, "It is 10/2", "#### 5")]
-        )
+        bomb = (asked("math", r"\boxed{9^{9^{9^{9}}}}"), r"\boxed{8^{9^{9^{9}}}}")
+        five = asked("math", "#### 5")
+        verdicts = fresh.verify([bomb, (five, "It is 10/2"), (five, "#### 5")])
     assert [dict(v.metrics)["math_accuracy"] for v in verdicts] == [0, 1, 1]
     assert verdicts[0].reason in {"timeout", "failed", "wrong"}
 

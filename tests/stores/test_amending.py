@@ -40,7 +40,7 @@ def writer(tmp_path):
 def amend(writer, unit="asked-0"):
     more = {"tokens": 7, "unscored": -1}
     result = Finished(unit="again", tables={Preference: [READ[0]]}, telemetry=more)
-    writer.amend(unit, result, ["made"], {"replies": 4})
+    writer.amend(unit, result, [(1, "made")], {"replies": 4})
 
 
 def preferences(writer):

@@ -15,6 +15,7 @@ from typing import Self
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .journal_log import Log
+from .journal_opening import image_of
 from .journal_pages import PageHashes, require_sound
 from .journal_reader import JOURNAL, Reader, read_cost
 from .lock import acquire, admit_readers, release
@@ -23,8 +24,8 @@ from .objects import require_unused
 from .schemas import SCHEMA_VERSION
 
 BACKUPS = "backups"
-DUE = 256
-"""After so many transactions the log's pages are moved into the journal's file."""
+LOG_BYTES = 4 << 20
+"""A log that is longer is moved into the journal's file before the next transaction."""
 
 
 class FencedError(RuntimeError):
@@ -40,6 +41,7 @@ class Held(Reader):
 
     def __init__(self, folder: Path) -> None:
         self.publishing = threading.Lock()
+        self._unhashed = self._logged = False
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -53,6 +55,7 @@ class Held(Reader):
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._db.execute("PRAGMA wal_autocheckpoint = 0")
+            self._db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             require_sound(self._db, self.folder, quick=True)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
@@ -107,7 +110,7 @@ class Held(Reader):
         """Return the whole journal as it is now, as the bytes of a database."""
         with self._mutex:
             self._check_epoch()
-            return self._db.serialize()
+            return image_of(self.folder)
 
     def _move_log(self, *, closing: bool = False) -> None:
         """Move the log's pages into the journal's file, then publish the hashes of its pages.
@@ -115,17 +118,21 @@ class Held(Reader):
         Only after that may the next transaction write over the log. Readers of an older state can
         keep pages in the log: then the hashes stay as they are.
         """
-        self._since_move = 0
         ((busy, frames, moved),) = self._query("PRAGMA wal_checkpoint(PASSIVE)")
         if busy or moved < frames:
             return
-        self._since_move = DUE
+        self._unhashed = True
         if self._pages is None:
-            self._pages = PageHashes.of(self._db.serialize())
+            self._pages = PageHashes.of(image_of(self.folder))
         else:
-            self._pages = self._pages.moved(Log.read(self.folder / JOURNAL).pages)
+            self._pages = self._pages.moved(Log.read(self.folder / JOURNAL))
         self._pages = self._pages.write(self.folder, closed=closing)
-        self._since_move = 0
+        self._unhashed = self._logged = False
+
+    def _must_move_log(self) -> bool:
+        """Whether hashes are owed for what was moved, or the log has become long since."""
+        log = self.folder / f"{JOURNAL}-wal"
+        return self._unhashed or (self._logged and log.stat().st_size > LOG_BYTES)
 
     def _begin_epoch(self) -> int:
         self._db.execute("BEGIN IMMEDIATE")
@@ -159,7 +166,7 @@ class Held(Reader):
     def _transaction(self, name: str) -> Generator[None]:
         """Run the body as one transaction; `name` names the failpoints around the COMMIT."""
         with self._mutex:
-            if self._since_move >= DUE:
+            if self._must_move_log():
                 self._check_epoch()
                 self._move_log()
             self._db.execute("BEGIN IMMEDIATE")
@@ -168,7 +175,7 @@ class Held(Reader):
                 yield
                 reach(f"journal.{name}.before")
                 self._db.execute("COMMIT")
-                self._since_move += 1
+                self._logged = True
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")

@@ -25,12 +25,14 @@ Words = NDArray[np.uint32]
 class Log:
     """What a log holds: the newest committed state of each page in it, by number from 1.
 
-    `whole` are the bytes that hold them. `fault` says what is damaged, if anything is.
+    `count` are the pages of the whole database, and `whole` the bytes of the log that hold what was
+    committed. `fault` says what is damaged, if anything is.
     """
 
     path: Path
     size: int = 0
     whole: int = 0
+    count: int = 0
     fault: str | None = None
     pages: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
 
@@ -69,8 +71,14 @@ class Log:
             for n in {int(heads[n, 0]): n for n in range(used)}.values()
         }
         fault = f"frame {first + 1} was altered" if _undone(follows, commits, first) else None
-        whole = HEADER + used * length
-        return cls(path=path, size=len(data), whole=whole, fault=fault, pages=pages)
+        return cls(
+            path=path,
+            size=len(data),
+            whole=HEADER + used * length,
+            count=int(heads[used - 1, 1]) if used else 0,
+            fault=fault,
+            pages=pages,
+        )
 
 
 def _following(

@@ -80,6 +80,15 @@ def open_journal_file(folder: Path, *, writable: bool = False) -> Opened:
         return _unwritable(folder)
 
 
+def image_of(folder: Path) -> bytes:
+    """Return the journal in a folder as it is now, as the bytes of a database.
+
+    A connection that writes may give pages that are free as it remembers them, not as they lie.
+    """
+    with closing(_connected(folder / JOURNAL, "mode=ro")) as database:
+        return database.serialize()
+
+
 def check_journal(folder: Path) -> None:
     """Verify every page of a run's journal, and have SQLite look for contradictions between them.
 

@@ -78,11 +78,15 @@ class PageHashes:
         write_file(folder / PAGES, body + hashlib.sha256(body).digest(), "pages")
         return replace(self, closed=closed)
 
-    def moved(self, pages: Mapping[int, bytes]) -> Self:
-        """Return the hashes once these pages, by number from 1, have moved into the file."""
+    def moved(self, log: Log) -> Self:
+        """Return the hashes once the pages in the log have moved into the file.
+
+        A new page that was free again at the end of its transaction was never written: it is zero.
+        """
         hashes = bytearray(self.hashes)
-        for number in sorted(pages):
-            hashes[(number - 1) * WIDTH : number * WIDTH] = _hash(pages[number])
+        hashes += _hash(bytes(self.size)) * (log.count - len(hashes) // WIDTH)
+        for number, page in log.pages.items():
+            hashes[(number - 1) * WIDTH : number * WIDTH] = _hash(page)
         return replace(self, hashes=bytes(hashes))
 
     def differing(self, image: bytes, logged: Collection[int] = ()) -> list[int]:

@@ -30,7 +30,7 @@ from lpfloop.loop.cli.app import Exit, app
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_backups import KEPT, mend
-from lpfloop.stores.journal_held import BACKUPS, DUE
+from lpfloop.stores.journal_held import BACKUPS, LOG_BYTES
 from lpfloop.stores.journal_log import HEADER, Log
 from lpfloop.stores.journal_opening import check_journal
 from lpfloop.stores.journal_pages import JOURNAL, PAGES, DamagedJournalError
@@ -244,13 +244,14 @@ def test_what_another_program_moved_out_of_the_log_is_no_damage(killed):
 
 
 def test_a_long_run_moves_its_log_into_the_journal_and_proves_it_all_the_while(tmp_path):
-    folder = run_folder(tmp_path, RUN)
+    folder, count = run_folder(tmp_path, RUN), 600
     with closing(Journal.create(folder, {})) as journal, closing(Reader(folder)) as reader:
-        for number in range(3 * DUE):
-            journal.record("said", number)
+        for number in range(count):
+            journal.record("said", f"{number}" * 5000)
             if number % 50 == 0:
                 check_journal(folder)
-        assert (folder / LOG).stat().st_size < 3 * DUE * 4096
-        assert len(reader.events("said")) == 3 * DUE
+            assert (folder / LOG).stat().st_size < 1.5 * LOG_BYTES
+        assert len(reader.events("said")) == count
+        assert (folder / JOURNAL).stat().st_size > LOG_BYTES
     check_journal(folder)
-    assert unnoticed(folder, JOURNAL, 50, seed=4) == 0
+    assert unnoticed(folder, JOURNAL, 20, seed=4) == 0

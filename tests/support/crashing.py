@@ -132,10 +132,7 @@ def counting_policy(request: Request, sampling: Sampling) -> str:
 
 
 def train(job: TrainJob, **_: object) -> TrainResult:
-    """Make a model whose bytes depend on the job, as a training does that begins anew.
-
-    Two steps are told of.
-    """
+    """Make a model whose bytes depend on the job, as a training does that begins anew."""
     parts = sorted(path.stem for path in job.data)
     weights = hashlib.sha256(f"{job.method} {job.seed} {job.settings} {parts}".encode()).hexdigest()
     model = job.folder("model")
@@ -143,8 +140,7 @@ def train(job: TrainJob, **_: object) -> TrainResult:
     (model / "config.json").write_text("{}\n")
     (model / "extra" / "weights").write_text(weights)
     write_canary(job.output, ())
-    steps = [{"step": float(step), "loss": 1 / step} for step in (1, 2)]
-    return TrainResult(output=model, steps=2, metrics={"loss": 0.5}, seconds=0.0, history=steps)
+    return TrainResult(output=model, steps=1, metrics={"loss": 0.5}, seconds=0.0, history=())
 
 
 class Silent:

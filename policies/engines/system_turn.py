@@ -64,11 +64,11 @@ def has_no_system(render: Render) -> bool:
 
     try:
         render(PROBE[1:])
-    except TemplateError:
+    except (TemplateError, TypeError):
         return False
     try:
         return PROBE[0].content not in render(PROBE)
-    except TemplateError:
+    except (TemplateError, TypeError):
         return True
 
 

@@ -8,7 +8,8 @@ per candidate, 1 kB per critique with five aspects) through the store's own comm
 queries it: pairs, `show`, `sql`, `search`, and what hashing adds to a first read. Each measurement
 runs in a process of its own; its peak resident memory is printed beside its seconds. Peers get the
 same rows: PyArrow's `write_table` writes what the store commits, and a pandas group-by pairs by the
-same rule. The last lines give the cost of a row in the largest run, divided by that in the smallest.
+same rule. The last lines give the cost of a row in the largest run, divided by that in the
+smallest.
 """
 
 import argparse

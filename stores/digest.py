@@ -1,21 +1,23 @@
 # pyright: basic
-"""The digest of a run: one hash over all its rows, independent of order and files.
+"""The digest of a run: one hash over all that its loop made, independent of order and files.
 
 Each row's SHA-256 is summed modulo 2**256 with those of its table, so neither order nor the cut
 into parts matters, and a row that is there twice does not vanish. Telemetry (seconds, retries,
-tokens, events) is not part of it.
+tokens, events) is not part of it. What was measured beside the loop has digests of its own.
 """
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from .beside import measured_beside
 from .journal_reader import Reader
 from .keys import canonical_json, digest
 from .packs import committed
@@ -25,23 +27,36 @@ AT_ONCE = 8192
 
 
 def run_digest(folder: Path) -> str:
-    """Return the digest (hex, 64 characters) of the run at `folder`.
+    """Return the digest (hex, 64 characters) of what the loop of the run at `folder` made.
 
     Raises:
         DamagedError: if a file is missing or altered.
     """
-    journal = Reader(folder)
+    with closing(Reader(folder)) as journal:
+        return _digest(journal, None)
+
+
+def beside_digests(folder: Path) -> dict[str, str]:
+    """Return the digest of each benchmark that was measured beside the loop.
+
+    Raises:
+        DamagedError: if a file is missing or altered.
+    """
+    with closing(Reader(folder)) as journal:
+        found = {measured_beside(state.stage) or "" for state in journal.stages()}
+        return {name: _digest(journal, name) for name in sorted(found) if name}
+
+
+def _digest(journal: Reader, benchmark: str | None) -> str:
+    """Return the digest of a benchmark that was measured beside the loop, or of the loop."""
     sums, counts = Counter[str](), Counter[str]()
-    try:
-        for table, rows in committed(journal):
-            if not len(rows):
-                continue  # an empty table counts like an absent one
-            for text in canonical_rows(rows):
-                hashed = hashlib.sha256(text.encode()).digest()
-                sums[table] = (sums[table] + int.from_bytes(hashed)) % MODULUS
-            counts[table] += len(rows)
-    finally:
-        journal.close()
+    for table, rows in committed(journal, stages=lambda s: measured_beside(s) == benchmark):
+        if not len(rows):
+            continue  # an empty table counts like an absent one
+        for text in canonical_rows(rows):
+            hashed = hashlib.sha256(text.encode()).digest()
+            sums[table] = (sums[table] + int.from_bytes(hashed)) % MODULUS
+        counts[table] += len(rows)
     return digest([[table, counts[table], f"{sums[table]:064x}"] for table in sorted(counts)])
 
 

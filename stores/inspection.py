@@ -6,14 +6,13 @@ hashes its bytes, and those of canaries. A repair quarantines damaged files and 
 units owed again.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .canaries import altered_canaries
 from .journal import Journal
-from .journal_reader import JOURNAL, Part, Reader
+from .journal_reader import Part, Reader
 from .lake import PACKS, PARTS, collected, lose
 from .objects import Objects, objects_of
 from .packs import MODELS, path_of, trained
@@ -30,27 +29,6 @@ class Damage:
     chunk: int
     path: Path
     reason: str
-
-
-class DamagedJournalError(RuntimeError):
-    """A journal whose SQLite pages are damaged."""
-
-
-def check_journal(folder: Path) -> None:
-    """Have SQLite check every page of a run's journal.
-
-    Raises:
-        DamagedJournalError: with SQLite's findings.
-    """
-    database = sqlite3.connect(f"file:{folder / JOURNAL}?mode=ro", uri=True)
-    try:
-        ((said,), *_) = database.execute("PRAGMA integrity_check").fetchall()
-    except sqlite3.DatabaseError as error:
-        said = str(error)
-    finally:
-        database.close()
-    if said != "ok":
-        raise DamagedJournalError(f"{folder / JOURNAL} is damaged: {said}")
 
 
 def damages(journal: Reader, *, deep: bool) -> list[Damage]:

@@ -9,10 +9,12 @@ epoch as a fence against a holder that was suspended and overtaken); everyone el
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from .journal_held import FencedError
+from .journal_opening import open_journal_file
 from .journal_reader import JOURNAL, Cost, JournalError, Part
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
@@ -121,12 +123,16 @@ class Journal(Undoing):
         )
 
     def amend(
-        self, unit: str, result: Done, made_of_it: Sequence[str], why: Mapping[str, Json]
+        self,
+        unit: str,
+        result: Done,
+        made_of_it: Sequence[tuple[int, str]],
+        why: Mapping[str, Json],
     ) -> None:
         """Replace what a done unit committed by a result under another key, which adds to it.
 
-        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, of the same
-        iteration, are forgotten. An event `amended` keeps both keys, and `why`.
+        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, by
+        iteration and label, are forgotten. An event `amended` keeps both keys, and `why`.
 
         Raises:
             JournalError: if the unit is not done; nothing is changed then.
@@ -140,7 +146,7 @@ class Journal(Undoing):
             if not found:
                 raise JournalError(f"unit {unit} is not done")
             ((iteration, stage, chunk, telemetry, served),) = found
-            self._forget([(iteration, label) for label in made_of_it])
+            self._forget(made_of_it)
             self._take_from_packs(unit)
             self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
             self._db.execute("DELETE FROM units WHERE key = ?", (unit,))
@@ -269,8 +275,11 @@ def migrated(folder: Path) -> list[Migration]:
     Raises:
         LockedError: if it is older, and another process holds the run.
     """
-    if not outdated(folder / JOURNAL):
+    if not (folder / JOURNAL).exists():
         return []
+    with closing(open_journal_file(folder)) as opened:
+        if not outdated(opened.database):
+            return []
     journal = Journal(folder)
     journal.close()
     return journal.migrated

@@ -4,7 +4,6 @@ While a reader is open no file that it may know of is removed (see `lock.share`)
 """
 
 import json
-import sqlite3
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .journal_opening import open_journal_file
+from .journal_pages import JOURNAL
 from .lock import release, share
 from .migrations import JOURNAL_VERSION
 from .schemas import SCHEMA_VERSION
 from .sealed import PartFile
 
-JOURNAL = "journal.sqlite"
+__all__ = ["JOURNAL", "Files", "JournalError", "Part", "RowFile"]
 
 _PARTS_SQL = """
 SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.pack
@@ -26,12 +27,12 @@ JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
 WHERE CONDITION ORDER BY u.iteration, s.ordinal, u.chunk, p."table"
 """
 _FILES_SQL = """
-SELECT "table", sha256, rows, size, packed, partly FROM (
+SELECT "table", sha256, rows, size, packed, partly, stage FROM (
     SELECT k."table", k.sha256, k.rows, k.size, 1 AS packed, k.live < k.units AS partly,
-        k.iteration, s.ordinal, k.chunk
+        k.stage, k.iteration, s.ordinal, k.chunk
     FROM packs k JOIN stages s ON s.iteration = k.iteration AND s.stage = k.stage
     UNION ALL
-    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.iteration, s.ordinal, u.chunk
+    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk
     FROM parts p JOIN units u ON u.key = p.unit
     JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
     WHERE p.pack IS NULL
@@ -76,6 +77,7 @@ class RowFile:
     """
 
     table: str
+    stage: str
     sha256: str
     rows: int
     size: int
@@ -89,16 +91,16 @@ class Files:
     def __init__(self, folder: Path, *, writable: bool = False) -> None:
         self.folder = folder
         self._mutex = threading.RLock()
-        path = folder / JOURNAL
-        if not path.exists():
+        if not (folder / JOURNAL).exists():
             raise JournalError(f"there is no run at {folder}")
         self._shared = None if writable else share(folder)
-        mode = "rw" if writable else "ro"
-        self._db = sqlite3.connect(
-            f"file:{path}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
-        )
         try:
-            self._db.execute("PRAGMA busy_timeout = 30000")
+            self._opened = open_journal_file(folder, writable=writable)
+            self._db = self._opened.database
+        except BaseException:
+            self._unshare()
+            raise
+        try:
             self._check_version(writable=writable)
         except BaseException:
             Files.close(self)
@@ -131,7 +133,10 @@ class Files:
 
     def close(self) -> None:
         """Close the connection."""
-        self._db.close()
+        self._opened.close()
+        self._unshare()
+
+    def _unshare(self) -> None:
         if self._shared is not None:
             release(self._shared)
 
@@ -174,13 +179,14 @@ class Files:
             return [
                 RowFile(
                     table=t,
+                    stage=stage,
                     sha256=h,
                     rows=n,
                     size=b,
                     packed=bool(packed),
                     live=frozenset(p.chunk for p in self.parts_in(h)) if partly else None,
                 )
-                for t, h, n, b, packed, partly in rows
+                for t, h, n, b, packed, partly, stage in rows
             ]
 
     @contextmanager

@@ -8,17 +8,23 @@ import os
 import sqlite3
 import threading
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from .durable import make_folder, publish_file
+from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
+from .journal_log import Log
+from .journal_pages import PageHashes, require_sound
 from .journal_reader import JOURNAL, Reader, read_cost
 from .lock import acquire, admit_readers, release
 from .migrations import create_tables, migrate
 from .objects import require_unused
 from .schemas import SCHEMA_VERSION
+
+BACKUPS = "backups"
+DUE = 256
+"""After so many transactions the log's pages are moved into the journal's file."""
 
 
 class FencedError(RuntimeError):
@@ -46,7 +52,14 @@ class Held(Reader):
         try:
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.execute("PRAGMA wal_autocheckpoint = 0")
+            require_sound(self._db, self.folder, quick=True)
+            for left in self.folder.glob(f"{TEMPORARY}*"):
+                left.unlink()
+            sweep(self.folder / BACKUPS)
             admit_readers(self.folder)
+            self._pages = self._opened.pages
+            self._move_log()
             self.migrated = migrate(self._db)
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
@@ -83,8 +96,36 @@ class Held(Reader):
     def close(self) -> None:
         """Close the connection and release the run's lock."""
         with self._mutex:
+            # What cannot be moved or noted now is left to the next writer.
+            with suppress(OSError, sqlite3.OperationalError, FencedError):
+                self._check_epoch()
+                self._move_log(closing=True)
             super().close()
         release(self._lock)
+
+    def image(self) -> bytes:
+        """Return the whole journal as it is now, as the bytes of a database."""
+        with self._mutex:
+            self._check_epoch()
+            return self._db.serialize()
+
+    def _move_log(self, *, closing: bool = False) -> None:
+        """Move the log's pages into the journal's file, then publish the hashes of its pages.
+
+        Only after that may the next transaction write over the log. Readers of an older state can
+        keep pages in the log: then the hashes stay as they are.
+        """
+        self._since_move = 0
+        ((busy, frames, moved),) = self._query("PRAGMA wal_checkpoint(PASSIVE)")
+        if busy or moved < frames:
+            return
+        self._since_move = DUE
+        if self._pages is None:
+            self._pages = PageHashes.of(self._db.serialize())
+        else:
+            self._pages = self._pages.moved(Log.read(self.folder / JOURNAL).pages)
+        self._pages = self._pages.write(self.folder, closed=closing)
+        self._since_move = 0
 
     def _begin_epoch(self) -> int:
         self._db.execute("BEGIN IMMEDIATE")
@@ -118,12 +159,16 @@ class Held(Reader):
     def _transaction(self, name: str) -> Generator[None]:
         """Run the body as one transaction; `name` names the failpoints around the COMMIT."""
         with self._mutex:
+            if self._since_move >= DUE:
+                self._check_epoch()
+                self._move_log()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 self._check_epoch()
                 yield
                 reach(f"journal.{name}.before")
                 self._db.execute("COMMIT")
+                self._since_move += 1
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")

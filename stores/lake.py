@@ -2,14 +2,15 @@
 """A lake: a folder of runs. A run is its journal, the parts it refers to, and its checkpoints.
 
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
-journal.sqlite, parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/,
-reward_models/SHA256/, own/ (copies of the user's own code), quarantine/ (damaged files), work/
-(unpublished), logs/.
+journal.sqlite, journal.pages (the hashes of its pages), backups/ (of the journal),
+parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/, reward_models/SHA256/,
+own/ (copies of the user's own code), quarantine/ (damaged files), work/ (unpublished), logs/.
 """
 
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,10 +18,11 @@ import polars as pl
 import pyarrow as pa
 
 from .canaries import CANARIES, require_canaries
-from .committer import Committer, Finished, seal, when_there_is_room
+from .committer import Committer, Finished, if_there_is_room, seal, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
-from .journal import Journal
+from .journal import FencedError, Journal
+from .journal_backups import QUARANTINE, back_up
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
@@ -46,7 +48,6 @@ RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
 OWN = "own"
-QUARANTINE = "quarantine"
 COLLECTED = "collected"
 
 T = TypeVar("T")
@@ -174,7 +175,11 @@ class RunWriter:
         self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
 
     def amend(
-        self, unit: str, result: Finished, made_of_it: Sequence[str], why: Mapping[str, Json]
+        self,
+        unit: str,
+        result: Finished,
+        made_of_it: Sequence[tuple[int, str]],
+        why: Mapping[str, Json],
     ) -> None:
         """Replace a done unit by a result under another key; durable on return (`Journal.amend`).
 
@@ -267,12 +272,21 @@ class RunWriter:
         if not path.exists():
             self.when_there_is_room(keep)
 
+    def back_up(self) -> None:
+        """Keep a copy of the journal, unless the disk is full."""
+        if_there_is_room(lambda: back_up(self.journal))
+
     def close(self) -> None:
         """Make durable what was handed over, close the journal and release its lock."""
         self._giving_up.set()
         self.packer.close()
         self._committer.close()
-        self.journal.close()
+        try:
+            # Whoever was overtaken has nothing to keep.
+            with suppress(FencedError):
+                self.back_up()
+        finally:
+            self.journal.close()
 
     def _part(self, row_type: type[Row], unit: str) -> Part:
         table = TABLES[row_type]

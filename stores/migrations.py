@@ -9,10 +9,8 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from .failpoints import reach
@@ -147,12 +145,9 @@ def create_tables(database: sqlite3.Connection) -> None:
     database.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
 
 
-def outdated(journal: Path) -> bool:
-    """Whether a journal exists at this path and is of an older version."""
-    if not journal.exists():
-        return False
-    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
-        ((found,),) = database.execute("PRAGMA user_version").fetchall()
+def outdated(database: sqlite3.Connection) -> bool:
+    """Whether an open journal is of an older version."""
+    ((found,),) = database.execute("PRAGMA user_version").fetchall()
     return found < JOURNAL_VERSION
 
 

@@ -132,8 +132,9 @@ def _piece(data: memoryview, column: Any) -> list[Any]:
 
 def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
     for group in groups:
+        first, last = group["prompts"]
         for column, offset, length, sha256 in group["pieces"]:
-            yield Piece(column, *group["prompts"], offset, length, sha256)
+            yield Piece(column, first, last, offset, length, sha256)
 
 
 def _number(data: bytes | memoryview) -> int:

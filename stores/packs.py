@@ -7,7 +7,7 @@ there: the unit's own rows come back in their order, with the bytes of the part 
 supersedes.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -94,14 +94,23 @@ def without_places(pack: pa.Table, table: str) -> pa.Table:
     return rows.cast(pa.schema(fields, metadata=metadata))
 
 
-def committed(journal: Reader, *, table: str | None = None) -> Iterator[tuple[str, pa.Table]]:
+def committed(
+    journal: Reader,
+    *,
+    table: str | None = None,
+    stages: Callable[[str], bool] = lambda _: True,
+) -> Iterator[tuple[str, pa.Table]]:
     """Yield the table and the rows of each file of committed rows, its bytes verified.
+
+    Files of other `stages` are not read.
 
     Raises:
         DamagedError: if one is missing or altered.
     """
     objects = objects_of(journal.folder)
     for file in journal.files(table=table):
+        if not stages(file.stage):
+            continue
         with remedied(journal.folder):
             rows = objects.read_part(file_path(journal.folder, file), file.sha256)
         if file.live is not None:

@@ -1,5 +1,6 @@
 """What all commands share: exit codes, options, and error messages."""
 
+import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -12,6 +13,7 @@ from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
 
 DEFAULT_LAKE = Path("lake")
+UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class Exit(IntEnum):
@@ -83,7 +85,7 @@ def exit_codes() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(error)
+        told = _told(error) or _unwritable(error)
         if told is None:
             raise
         say(told[1])
@@ -98,8 +100,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
-    from ...stores.inspection import DamagedJournalError
     from ...stores.journal import FencedError
+    from ...stores.journal_pages import DamagedJournalError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
@@ -161,3 +163,11 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     if isinstance(error, NothingToTrainOn):
         return Exit.NOTHING_TO_TRAIN_ON, f"nothing to train on: {error}"
     return None
+
+
+def _unwritable(error: Exception) -> tuple[Exit, str] | None:
+    """Tell where something could not be written, or not be read for want of permission."""
+    if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
+        return None
+    said = f"{error.filename} cannot be written or read here: {error.strerror}"
+    return Exit.BAD_INPUT, f"error: {said}"

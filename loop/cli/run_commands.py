@@ -220,18 +220,18 @@ def _lift_pause(
 
 
 def _to_ask_again(reader: "RunReader") -> Generator[str]:
-    """Yield lines on comparisons that are asked again, and on those for which it is too late."""
-    from ..stages.retry_unscored import to_retry, unscored
+    """Yield lines on what is asked for again, and on that for which it is too late."""
+    from ..stages.retry_unscored import counted, to_retry, unscored
 
     asked = to_retry(reader.journal)
     for stage in asked:
         where = f"iteration {stage.iteration}, {stage.stage}"
-        yield f"asks again about {stage.rows:,} comparisons of {where}"
-    late = sum(stage.rows for stage in unscored(reader.journal) if stage.trained)
+        yield f"asks again about {stage.rows:,} {stage.kind.noun} of {where}"
+    late = [stage for stage in unscored(reader.journal) if stage.trained is not None]
     if late:
-        yield f"{late:,} comparisons stay without a verdict: models learned from the others already"
+        yield f"{counted(late)} stay unread: models learned from the others already"
     if not asked:
-        yield "every comparison has its verdict: nothing is asked again"
+        yield "every reply could be read: nothing is asked again"
 
 
 def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:

@@ -18,17 +18,37 @@ from .common import (
     in_lake,
 )
 
+NAMED = 300
+
 if TYPE_CHECKING:
     from ...stores.garbage import Garbage
     from ...stores.inspection import Damage
 
 
-def digest(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Print one hash over all rows of a run, independent of how they were made."""
-    from ...stores.digest import run_digest
+def digest(
+    name: RunArgument,
+    *,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Also what `eval --prompts` measured, a hash each.")
+    ] = False,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Print one hash over all that a run's loop has made, independent of how it was made."""
+    from ...stores.digest import beside_digests, run_digest
+    from ..data.sanitize import one_line
+    from .tables import print_json
 
     with exit_codes():
-        typer.echo(run_digest(folder_of(lake, name)))
+        folder = folder_of(lake, name)
+        found = run_digest(folder)
+        others = beside_digests(folder) if beside or as_json else {}
+    if as_json:
+        print_json({"run": name, "digest": found, "beside": others})
+        return
+    typer.echo(found)
+    for benchmark, other in others.items():
+        typer.echo(f"{other}  {one_line(benchmark, limit=NAMED)}")
 
 
 def verify(
@@ -40,7 +60,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that all committed rows of a run are there; name the units whose rows are not."""
-    from ...stores.inspection import check_journal, damages
+    from ...stores.inspection import damages
+    from ...stores.journal_opening import check_journal
     from ...stores.journal_reader import Reader
     from ..lake.query.row_output import write_objects
     from ..run.terminal import say
@@ -73,15 +94,17 @@ def repair(
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Quarantine damaged files, and plan exactly their units again."""
-    from ...stores.inspection import check_journal
+    """Quarantine damaged files, and plan exactly their units again; mend the journal first."""
     from ...stores.inspection import repair as repair_run
     from ...stores.journal import Journal
+    from ...stores.journal_backups import mend
     from ..run.terminal import say
 
     with exit_codes():
-        folder = folder_of(lake, name)
-        check_journal(folder)
+        folder = _mendable(lake, name)
+        mended = mend(folder)
+        if mended is not None:
+            say(f"the journal was damaged; {mended}")
         journal = Journal(folder)
         try:
             found = repair_run(journal)
@@ -161,6 +184,19 @@ def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
         typer.echo(f"journal version {migration.version}: {migration.what}")
     if not done:
         typer.echo("the journal is up to date")
+
+
+def _mendable(lake: Path, name: str) -> Path:
+    """Return the folder of a run, whose journal may be damaged or even missing."""
+    from ...stores.journal_held import BACKUPS
+    from ...stores.journal_pages import JOURNAL
+    from ...stores.lake import run_folder
+    from ..lake.query.runs import open_run
+
+    folder = run_folder(lake, name)
+    if not any((folder / there).exists() for there in (JOURNAL, BACKUPS)):
+        open_run(lake, name)
+    return folder
 
 
 def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:

@@ -41,7 +41,7 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
     if status["bucket"]:
         where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         console.print(where, highlight=False, markup=False, soft_wrap=True)
-    console.print(_stages(status["iterations"]))
+    console.print(_stages((*status["iterations"], *status["beside"])))
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
@@ -50,6 +50,11 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
         alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
         for what, found in alike.items():
             console.print(f"  near copies: {_alike(what, found)}", highlight=False)
+    for aside in status["beside"]:
+        what = f"{aside['benchmark']}, iteration {aside['iteration']}"
+        made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
+        told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
     for table in results_tables(evaluations):
         console.print(table)
     for warning in status["warnings"]:

@@ -6,7 +6,7 @@ critiqued is re-used, whatever ended the run before.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...configs.engines import EngineConfig
@@ -25,16 +25,18 @@ from ...policies.workers.identity import model_digest
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import Unit
 from ...stores.keys import digest
-from ...stores.records import Candidate, Prompt
+from ...stores.records import Candidate, Critique, Prompt
 from ...stores.schemas import RowsByType
 from ..lake.imports.answers_file import AnswersFile
 from ..lake.imports.import_files import IMPORT
 from ..run.handles import Planned
 from ..run.models import NO_MODEL, is_endpoint, located
 from ..run.reporter import Advance, Reporter
-from ..run.run import Run, Verb, Work
+from ..run.run import Run, Stage, Verb, Work
 from ..run.stop import StopSignal
+from ..stages.ask_judge import RepliesOf
 from ..stages.critique import CRITIQUE, Judging
+from ..stages.retry_unscored import judged
 from .job import Job
 from .loop import opened, work_until_whole
 from .own_files import own_digests, own_files
@@ -130,29 +132,51 @@ def _kept(run: Run, answers: AnswersFile) -> Planned:
 
 
 def _critique(run: Run, answers: Planned) -> None:
-    """Critique each answer; prompts are in memory only while their unit is asked about."""
-    store = run.store
-    prompts, at_hand = dict[str, Prompt](), dict[int, Sequence[Prompt]]()
-    run.prompts = prompts
-
-    def candidates(chunk: int) -> Sequence[Candidate]:
-        key = answers.key(store.journal, chunk)
-        at_hand[chunk] = store.rows(Prompt, key)
-        prompts.update((prompt.prompt_id, prompt) for prompt in at_hand[chunk])
-        return store.rows(Candidate, key)
-
-    judging = Judging(run=run, iteration=0, candidates=candidates)
+    """Critique each answer."""
+    journal = run.store.journal
+    asking = AnswersJudging(run=run, answers=answers)
     work = Work(
         verb=CRITIQUE,
-        params=judging.identity,
+        params=asking.judging.params,
         upstream=(answers.identity,),
-        reads=lambda: [(key,) for key in answers.keys(store.journal)],
+        reads=lambda: [(key,) for key in answers.keys(journal)],
     )
-    with run.stage(0, CRITIQUES, work, judge=True) as stage:
+    judged(run, 0, CRITIQUES, work, asking)
+
+
+@dataclass(kw_only=True)
+class AnswersJudging:
+    """The critiques of stored answers; prompts are in memory while their unit is asked about."""
+
+    run: Run
+    answers: Planned
+    _prompts: dict[str, Prompt] = field(default_factory=dict[str, Prompt], init=False)
+    _at_hand: dict[int, Sequence[Prompt]] = field(
+        default_factory=dict[int, Sequence[Prompt]], init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.run.prompts = self._prompts
+        self.judging = Judging(run=self.run, iteration=0, candidates=self._candidates)
+
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.judging.attempts
+
+    def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
+        """Critique what the stage owes, and forget a unit's prompts when it is committed."""
 
         def commit(unit: Unit, tables: RowsByType, cost: Advance) -> None:
             stage.commit(unit, tables, cost)
-            for prompt in at_hand.pop(unit.chunk):
-                del prompts[prompt.prompt_id]
+            for prompt in self._at_hand.pop(unit.chunk):
+                del self._prompts[prompt.prompt_id]
 
-        judging.pay(replace(stage, commit=commit))
+        self.judging.pay(replace(stage, commit=commit), replies)
+
+    def _candidates(self, chunk: int) -> Sequence[Candidate]:
+        store = self.run.store
+        key = self.answers.key(store.journal, chunk)
+        self._at_hand[chunk] = prompts = store.rows(Prompt, key)
+        self._prompts.update((prompt.prompt_id, prompt) for prompt in prompts)
+        return store.rows(Candidate, key)

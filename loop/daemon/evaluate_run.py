@@ -1,4 +1,4 @@
-"""Evaluating a finished run's checkpoint on prompts of the user's own."""
+"""Evaluating a run's checkpoint on prompts of the user's own, beside its loop."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from ...configs.load import stored_config
+from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
 from ..data.prompts import read_prompts
@@ -54,7 +55,7 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     if wanted not in made:
         raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
     prompts = read_prompts(path, task=config.prompts.task, split="held-out", run=own)
-    benchmark = f"{path.stem}-{content_key(prompts)[:8]}"
+    benchmark = benchmark_beside(path.stem, content_key(prompts))
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:
         policy = iteration(run, wanted, made[wanted])

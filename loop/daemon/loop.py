@@ -1,6 +1,7 @@
 """The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
 
 import logging
+import re
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,8 @@ from .job import Job, fingerprint_of, open_journal
 from .own_files import keep_own_files, own_digests, own_files
 
 PROMPTS_A_PART = 4096
+WORK = re.compile(r"[0-9a-f]{64}|unpacked")
+"""How a run's folders in work/ are called: by a training's unit or stage, or for unpacked rows."""
 
 logger = logging.getLogger("lpfloop.loop")
 
@@ -254,7 +257,10 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
             evaluate(it, held_out)
             probe(it)
         note_duplicates(run, number)
-        _discard_work(run)
+        # On resuming, a later iteration's training may wait there for its turn.
+        if number == max(state.iteration for state in run.store.journal.stages()):
+            _discard_work(run)
+        run.store.back_up()
 
 
 def _trained(it: Iteration, given: Given | None) -> Checkpoint:
@@ -310,9 +316,13 @@ def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def _discard_work(run: Run) -> None:
-    """Remove the trainer's work folders, whose results are published by now."""
+    """Remove the trainer's work folders, whose results are published by now, and nothing else.
+
+    What cannot be removed, as on NFS while somebody reads it, is in nobody's way.
+    """
     for path in (run.store.folder / "work").iterdir():
-        shutil.rmtree(path)
+        if WORK.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:

@@ -15,6 +15,7 @@ import psutil
 
 from ...configs.load import stored_config
 from ...stores.address import bucket_of
+from ...stores.beside import measured_beside
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader
@@ -89,9 +90,12 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
     found: dict[str, Any] = status(run, iteration)
     daemon = daemon_of(reader)
     stages = progress(reader, running=not daemon.state.startswith("ended"))
-    for turn in found["iterations"]:
+    for turn in (*found["iterations"], *found["beside"]):
+        place = (turn["iteration"], turn.get("benchmark"))
         turn["stages"] = [
-            stage.as_json() for stage in stages if stage.iteration == turn["iteration"]
+            stage.as_json()
+            for stage in stages
+            if (stage.iteration, measured_beside(stage.stage)) == place
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
@@ -99,13 +103,14 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
 
 
 def stage_rows(found: Mapping[str, Any]) -> pl.DataFrame:
-    """Return an overview's stages as rows."""
+    """Return an overview's stages as rows; `beside` is the benchmark of those beside the loop."""
     rows = [
-        {"iteration": turn["iteration"], **stage}
-        for turn in found["iterations"]
+        {"iteration": turn["iteration"], "beside": turn.get("benchmark"), **stage}
+        for turn in (*found["iterations"], *found["beside"])
         for stage in turn["stages"]
     ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    schema = {"iteration": pl.Int64, "beside": pl.String}
+    return pl.DataFrame(rows, schema_overrides=schema if rows else None, infer_schema_length=None)
 
 
 def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:

@@ -71,7 +71,7 @@ class Stage:
 class Run:
     """The store, the models and the judges of one run.
 
-    `retry` are the stages, by iteration and label, whose unread comparisons are asked about again.
+    `retry` are the stages, by iteration and label, whose unread judgements are asked for again.
     """
 
     name: str

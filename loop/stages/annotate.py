@@ -6,7 +6,7 @@ reason and the raw reply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -23,7 +23,15 @@ from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run, Stage, Verb
-from .ask_judge import JudgeInquiry, Posed, ask_judge, guard_params, with_room
+from .ask_judge import (
+    JudgeInquiry,
+    Posed,
+    Replies,
+    RepliesOf,
+    ask_judge,
+    guard_params,
+    with_room,
+)
 from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
@@ -55,8 +63,7 @@ class PairInquiry(JudgeInquiry[tuple[Comparison, ...], PairChoice]):
 class Annotating:
     """A stage of preferences: those of the matches that one annotator of a panel gets.
 
-    `matched` gives the matches of a chunk of prompts. `kept` are the rows by id, unit by unit, of a
-    stage that is asked again about those that could not be read.
+    `matched` gives the matches of a chunk of prompts.
     """
 
     run: Run
@@ -65,9 +72,11 @@ class Annotating:
     panel: Panel
     annotator: Annotator
     matched: Callable[[int], Sequence[Match]]
-    kept: Mapping[str, Mapping[str, Preference]] = field(
-        default_factory=dict[str, Mapping[str, Preference]]
-    )
+
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.run.config.annotation.attempts
 
     @cached_property
     def identity(self) -> Json:
@@ -84,14 +93,13 @@ class Annotating:
             **guard_params(self.run),
         }
 
-    def pay(self, stage: Stage, replies: Callable[[Unit], range]) -> None:
-        """Compare what the stage owes; `replies` numbers those that may be asked for."""
-        size = 1 if self.kept else self.annotator.batch_size
+    def pay(self, stage: Stage, replies: RepliesOf[Preference]) -> None:
+        """Compare what the stage owes."""
         hand = dict[str, Sequence[Task]]()
 
         def asked(unit: Unit) -> list[PairInquiry]:
-            hand[unit.key] = tasks = self._tasks(unit)
-            return self._asked(tasks, replies(unit), size)
+            hand[unit.key] = tasks = self._tasks(unit, replies(unit))
+            return self._asked(tasks, replies(unit))
 
         def rows(unit: Unit, settled: Sequence[PairInquiry]) -> list[Preference]:
             said = {(pair.key, pair.order): one for one in settled for pair in one.subject}
@@ -112,12 +120,12 @@ class Annotating:
             logit_bias=self.annotator.logit_bias,
         )
         again = again if self.annotator.short else with_room(self.run, again)
-        first = again if self.kept else replace(again, temperature=self.annotator.temperature)
+        first = replace(again, temperature=self.annotator.temperature)
         return EngineLine(run=self.run, served=self._served, first=first, again=again, judge=True)
 
-    def _tasks(self, unit: Unit) -> list[Task]:
+    def _tasks(self, unit: Unit, replies: Replies[Preference]) -> list[Task]:
         """Return the matches that the annotator was drawn for."""
-        pool, seed, kept = self.panel.pool, self.run.config.seed, self.kept.get(unit.key, {})
+        pool, seed, kept = self.panel.pool, self.run.config.seed, replies.rows
         drawn = (
             m for m in self.matched(unit.chunk) if assign(pool, m.drawn_by, seed) is self.annotator
         )
@@ -145,14 +153,23 @@ class Annotating:
         done = known is not None or row.status == SCORED
         return Task(match=match, row=row, orders=() if done else orders_of(match, seed, config))
 
-    def _asked(self, tasks: Sequence[Task], replies: range, size: int) -> list[PairInquiry]:
-        """Ask about what is shown first, and what is shown once more, some pairs a prompt."""
+    def _asked(self, tasks: Sequence[Task], replies: Replies[Preference]) -> list[PairInquiry]:
+        """Ask about what is shown first, and what is shown once more, some pairs a prompt.
+
+        Asked again, each pair stands alone.
+        """
+        size = 1 if replies.had else self.annotator.batch_size
         showings = [
             [self._comparison(task, task.orders[n]) for task in tasks if n < len(task.orders)]
             for n in range(2)
         ]
         return [
-            PairInquiry(subject=tuple(shown[at : at + size]), pose=self._pose, replies=replies)
+            PairInquiry(
+                subject=tuple(shown[at : at + size]),
+                pose=self._pose,
+                most=replies.most,
+                attempts=replies.had,
+            )
             for shown in showings
             for at in range(0, len(shown), size)
         ]

@@ -5,7 +5,7 @@ new derived seed and at another temperature, until the replies that may be asked
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -30,6 +30,28 @@ JudgeSettings = CriticConfig | GradingConfig | PromptQuality
 Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies(Generic[Judgement]):
+    """How many replies each question of a unit may have, `most`, and how many it `had` before.
+
+    `rows` are those that the unit has already, by id: what was read of them stays.
+    """
+
+    most: int
+    had: int = 0
+    rows: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
+
+    def kept(self, ids: Sequence[str]) -> list[Judgement] | None:
+        """Return the rows of these ids if all of them were read, so that they are not asked for."""
+        rows = [row for identity in ids if (row := self.rows.get(identity)) is not None]
+        read = len(rows) == len(ids) and all(row.status in WAS_READ for row in rows)
+        return rows if read else None
+
+
+RepliesOf = Callable[[Unit], Replies[Judgement]]
+"""How many replies the questions of a unit may have."""
+
+
 class Posed(NamedTuple, Generic[T]):
     """A question as it is sent: by which name, and under which seed."""
 
@@ -42,13 +64,13 @@ class Posed(NamedTuple, Generic[T]):
 class JudgeInquiry(Generic[S, T]):
     """What a judge is asked about, with what its latest reply says.
 
-    `pose` says how it is asked for a reply, by its number; `replies` numbers those that may be
-    asked for.
+    `pose` says how it is asked for a reply, by its number. It may have `most` replies, and had
+    `attempts` of them.
     """
 
     subject: S
     pose: Callable[[S, int], Posed[T]]
-    replies: range
+    most: int = 0
     readings: Sequence[Reading[T]] = ()
     text: str = ""
     attempts: int = 0
@@ -56,13 +78,13 @@ class JudgeInquiry(Generic[S, T]):
     @cached_property
     def posed(self) -> Posed[T]:
         """How it is asked next."""
-        return self.pose(self.subject, self.replies[self.attempts])
+        return self.pose(self.subject, self.attempts)
 
     @property
     def settled(self) -> bool:
         """Whether nothing is to be asked any more."""
         read = bool(self.readings) and all(reading.status in WAS_READ for reading in self.readings)
-        return read or self.attempts >= len(self.replies)
+        return read or self.attempts >= self.most
 
     def request(self) -> Request:
         """Return the next request."""
@@ -115,12 +137,14 @@ def guard_params(run: Run) -> Mapping[str, Json]:
 
 
 def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
-    """Return what of a judge, and of how it is asked, can change what it says."""
+    """Return what of a judge, and of how it is asked, can change what it says.
+
+    Not how many replies it may give: that can change only what none of the earlier ones said.
+    """
     return {
         **guard_params(run),
         "served": judge.params,
         "sampling": settings.sampling.model_dump(mode="json"),
-        "attempts": settings.attempts,
         "retry_temperature": settings.retry_temperature,
     }
 

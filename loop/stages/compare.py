@@ -17,7 +17,7 @@ from ..run.panel import Panel
 from ..run.run import Verb
 from .annotate import Annotating
 from .matches import Match, all_pairs, drawn_pairs, match_of
-from .retry_unscored import Retrying, replies_so_far
+from .retry_unscored import judged
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare")
 
@@ -66,7 +66,7 @@ def _compared(
     which: Mapping[str, Json],
     *read: Rows[Candidate],
 ) -> Rows[Preference]:
-    """Pay a stage for each annotator, then ask again where the run was told to.
+    """Pay a stage for each annotator.
 
     `matched` gives the matches of a chunk of prompts, `which` is what the keys say of their choice.
     """
@@ -75,33 +75,21 @@ def _compared(
             "this run has no annotators: the class of the recipe's settings needs Annotated among "
             "its bases, or assessment.reference must name what answers are compared with"
         )
-    asking = [
-        Annotating(
-            run=it.run, iteration=it.number, verb=verb, panel=panel, annotator=one, matched=matched
+    stages = list[Planned]()
+    for annotator in panel.annotators:
+        annotating = Annotating(
+            run=it.run,
+            iteration=it.number,
+            verb=verb,
+            panel=panel,
+            annotator=annotator,
+            matched=matched,
         )
-        for one in panel.annotators
-    ]
-    stages = [_paid(it, annotating, which, *read) for annotating in asking]
-    group = tuple(planned.stage for planned in stages)
-    for annotating, planned in zip(asking, stages, strict=True):
-        place = (it.number, planned.stage)
-        if place in it.run.retry:
-            it.run.retry.remove(place)
-            Retrying(run=it.run, planned=planned, group=group).pay(annotating)
+        params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
+        label = f"{verb.name}:{read[0].label}:{annotator.name}"
+        work = it.work(verb, params, *read)
+        stages.append(judged(it.run, it.number, label, work, annotating))
     return Rows(row_type=Preference, stages=tuple(stages))
-
-
-def _paid(
-    it: Iteration, annotating: Annotating, which: Mapping[str, Json], *read: Rows[Candidate]
-) -> Planned:
-    """Pay the stage of one annotator: those of the pairs that it was drawn for."""
-    attempts = it.run.config.annotation.attempts
-    params: Json = {"by": annotating.identity, "attempts": attempts, **which}
-    owed = it.work(annotating.verb, params, *read)
-    label = f"{annotating.verb.name}:{read[0].label}:{annotating.annotator.name}"
-    with it.run.stage(it.number, label, owed, judge=True) as stage:
-        annotating.pay(stage, replies_so_far(it.run.store.journal, attempts))
-    return stage.planned
 
 
 NEEDS: Needs = {annotate: (Annotated,)}

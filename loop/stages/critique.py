@@ -5,14 +5,13 @@ derived seed, at most `attempts` times in all, and then stored as unscored with 
 raw reply.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique
 from ..data.judged_candidates import VERIFIED, VERIFIER
@@ -23,13 +22,16 @@ from ..run.run import Run, Stage, Verb
 from .ask_judge import (
     JudgeInquiry,
     Posed,
+    Replies,
+    RepliesOf,
     ask_judge,
     commit_judgements,
     judge_line,
     judge_params,
 )
+from .retry_unscored import judged
 
-CRITIQUE = Verb("critique")
+CRITIQUE = Verb("critique", 2)
 
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
@@ -37,10 +39,9 @@ def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     judging = Judging(
         run=it.run, iteration=it.number, candidates=lambda chunk: it.chunk(candidates, chunk)
     )
-    owed = it.work(CRITIQUE, judging.identity, candidates)
-    with it.run.stage(it.number, f"critique:{candidates.label}", owed, judge=True) as stage:
-        judging.pay(stage)
-    return Rows(row_type=Critique, stages=(stage.planned,))
+    owed = it.work(CRITIQUE, judging.params, candidates)
+    label = f"critique:{candidates.label}"
+    return Rows(row_type=Critique, stages=(judged(it.run, it.number, label, owed, judging),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,20 @@ class Judging:
     iteration: int
     candidates: Callable[[int], Sequence[Candidate]]
 
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.run.config.critic.attempts
+
+    @property
+    def params(self) -> Json:
+        """What the keys of the stage hold: all that its rows depend on besides the candidates."""
+        replies = {} if self.run.config.critic.kind == "verifier" else {"attempts": self.attempts}
+        return {**self.identity, **replies}
+
     @cached_property
-    def identity(self) -> Json:
-        """What a critique depends on besides its candidate."""
+    def identity(self) -> Mapping[str, Json]:
+        """What a critique depends on besides its candidate and the number of replies."""
         config = self.run.config.critic
         judge: dict[str, Json] = {"kind": config.kind}
         if config.kind != "feedback":
@@ -66,8 +78,8 @@ class Judging:
             judge |= judge_params(self.run, self.run.models.feedback, config)
         return judge
 
-    def pay(self, stage: Stage) -> None:
-        """Critique what the stage owes."""
+    def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
+        """Critique what the stage owes; the verifier needs no replies."""
         config = self.run.config.critic
         if config.kind == "verifier":
             for unit in stage.owed:
@@ -81,8 +93,8 @@ class Judging:
                 judge_line(self.run, self.run.models.feedback, config),
                 stage,
                 Critique,
-                work=lambda unit: [self._asked(c) for c in self.candidates(unit.chunk)],
-                rows=self._critiques,
+                work=lambda u: [self._asked(c, replies(u)) for c in self.candidates(u.chunk)],
+                rows=lambda unit, asked: self._critiques(asked, replies(unit)),
             )
 
     @property
@@ -93,10 +105,15 @@ class Judging:
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])
 
-    def _asked(self, candidate: Candidate) -> JudgeInquiry[Candidate, AspectRatings]:
-        drawn = candidate.finish_reason != "failed"
-        most = self.run.config.critic.attempts if drawn else 0
-        return JudgeInquiry(subject=candidate, pose=self._pose, replies=range(most))
+    def _asked(
+        self, candidate: Candidate, replies: Replies[Critique]
+    ) -> JudgeInquiry[Candidate, AspectRatings]:
+        kept = replies.kept([self._critique_id(candidate)])
+        if kept or candidate.finish_reason == "failed":
+            return JudgeInquiry(subject=candidate, pose=self._pose)
+        return JudgeInquiry(
+            subject=candidate, pose=self._pose, most=replies.most, attempts=replies.had
+        )
 
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
@@ -108,12 +125,17 @@ class Judging:
         return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
 
     def _critiques(
-        self, _unit: Unit, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]]
+        self, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]], replies: Replies[Critique]
     ) -> list[Critique]:
         beside: list[tuple[AspectRating, ...]] = [()] * len(asked)
         if self.run.config.critic.kind == "both":
             beside = [_rated(verdict) for verdict in self._verdicts([a.subject for a in asked])]
-        return [self._critique(a, verified) for a, verified in zip(asked, beside, strict=True)]
+        return [
+            row
+            for one, verified in zip(asked, beside, strict=True)
+            for row in replies.kept([self._critique_id(one.subject)])
+            or [self._critique(one, verified)]
+        ]
 
     def _critique(
         self, asked: JudgeInquiry[Candidate, AspectRatings], verified: tuple[AspectRating, ...]

@@ -5,7 +5,7 @@ about its aspect alone again.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,15 +23,25 @@ from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.needs import Needs
 from ..run.run import Run, Stage, Verb
-from .ask_judge import JudgeInquiry, Posed, ask_judge, judge_line, judge_params
+from .ask_judge import (
+    JudgeInquiry,
+    Posed,
+    Replies,
+    RepliesOf,
+    ask_judge,
+    judge_line,
+    judge_params,
+)
+from .retry_unscored import judged
 
-GRADE = Verb("grade")
+GRADE = Verb("grade", 2)
 NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
 
 Group = tuple[Candidate, ...]
 """Candidates that are graded together."""
+GroupInquiry = JudgeInquiry[Group, Appraisal]
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
@@ -58,38 +68,62 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
     grader = it.run.grader
     if grader is None:
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
-    grading = Grading(run=it.run, iteration=it.number, grader=grader, aspect=aspect)
-    owed = it.work(GRADE, grading.identity, candidates)
-    label = f"grade:{candidates.label}:{aspect}"
-    with it.run.stage(it.number, label, owed, judge=True) as stage:
-        grading.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
-    return stage.planned
+    grading = Grading(
+        run=it.run,
+        iteration=it.number,
+        grader=grader,
+        aspect=aspect,
+        candidates=lambda chunk: it.chunk(candidates, chunk),
+    )
+    owed = it.work(GRADE, grading.params, candidates)
+    return judged(it.run, it.number, f"grade:{candidates.label}:{aspect}", owed, grading)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """A stage of grades in one aspect: one a candidate."""
+    """A stage of grades in one aspect: one a candidate.
+
+    `candidates` gives those of a chunk, when it is its turn.
+    """
 
     run: Run
     iteration: int
     grader: Grader
     aspect: GradedAspect
+    candidates: Callable[[int], Sequence[Candidate]]
+
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.run.config.grading.attempts
+
+    @property
+    def params(self) -> Json:
+        """What the keys of the stage hold: all that its rows depend on besides the candidates."""
+        return {**self.identity, "attempts": self.attempts}
 
     @cached_property
-    def identity(self) -> Json:
-        """What a grade depends on besides the candidates that are graded together."""
+    def identity(self) -> Mapping[str, Json]:
+        """What a grade depends on besides what is graded together and the number of replies."""
         params = judge_params(self.run, self._judge, self.run.config.grading)
         return {"aspect": self.aspect, "grader": self.grader.digest(self.aspect), **params}
 
-    def pay(self, stage: Stage, candidates: Callable[[Unit], Sequence[Candidate]]) -> None:
-        """Grade what the stage owes; `candidates` gives those of a unit."""
-        config = self.run.config.grading
+    def pay(self, stage: Stage, replies: RepliesOf[Grade]) -> None:
+        """Grade what the stage owes."""
+
+        def rows(unit: Unit, asked: Sequence[GroupInquiry]) -> list[Grade]:
+            return [
+                row
+                for one in asked
+                for row in replies(unit).kept(self._ids(one.subject)) or self._rows(one)
+            ]
+
         ask_judge(
-            judge_line(self.run, self._judge, config),
+            judge_line(self.run, self._judge, self.run.config.grading),
             stage,
             Grade,
-            work=lambda unit: self._asked(candidates(unit)),
-            rows=lambda _, asked: [row for one in asked for row in self._rows(one)],
+            work=lambda unit: self._asked(self.candidates(unit.chunk), replies(unit)),
+            rows=rows,
         )
 
     def pose(self, group: Group, attempt: int) -> Posed[Appraisal]:
@@ -122,7 +156,13 @@ class Grading:
     def _about(self, group: Group) -> Json:
         return [self.aspect, sorted(c.candidate_id for c in group)]
 
-    def _asked(self, candidates: Sequence[Candidate]) -> list[JudgeInquiry[Group, Appraisal]]:
+    def _ids(self, group: Group) -> list[str]:
+        about = self._about(group)
+        return [row_id("grade", [c.candidate_id, about, self.identity]) for c in group]
+
+    def _asked(
+        self, candidates: Sequence[Candidate], replies: Replies[Grade]
+    ) -> list[GroupInquiry]:
         """Ask about the candidates of each prompt, in the order in which prompts first appear."""
         groups: dict[str, Group] = {}
         for candidate in candidates:
@@ -130,28 +170,31 @@ class Grading:
                 alone = self.aspect == "overall"
                 name = candidate.candidate_id if alone else candidate.prompt_id
                 groups[name] = (*groups.get(name, ()), candidate)
-        replies = range(self.run.config.grading.attempts)
-        asked = [JudgeInquiry(subject=g, pose=self.pose, replies=replies) for g in groups.values()]
+        asked = [
+            GroupInquiry(subject=group, pose=self.pose)
+            if replies.kept(self._ids(group))
+            else GroupInquiry(
+                subject=group, pose=self.pose, most=replies.most, attempts=replies.had
+            )
+            for group in groups.values()
+        ]
         return asked + [
-            JudgeInquiry(
+            GroupInquiry(
                 subject=(candidate,),
                 pose=self.pose,
-                replies=range(0),
                 readings=[Reading(candidate.finish_reason, Appraisal())],
             )
             for candidate in candidates
             if candidate.finish_reason in NOT_WRITTEN
         ]
 
-    def _rows(self, asked: JudgeInquiry[Group, Appraisal]) -> Iterator[Grade]:
-        group, attempts = asked.subject, asked.attempts
+    def _rows(self, asked: GroupInquiry) -> Iterator[Grade]:
+        group, attempts, ids = asked.subject, asked.attempts, self._ids(asked.subject)
         places = self.places(group, attempts - 1) if attempts else [NOWHERE]
-        for candidate, place in zip(group, places, strict=True):
+        for candidate, place, identity in zip(group, places, ids, strict=True):
             reading, prompt = asked.readings[place], self.run.prompts[candidate.prompt_id]
             yield Grade(
-                grade_id=row_id(
-                    "grade", [candidate.candidate_id, self._about(group), self.identity]
-                ),
+                grade_id=identity,
                 candidate_id=candidate.candidate_id,
                 prompt_id=candidate.prompt_id,
                 iteration=self.iteration,

@@ -11,7 +11,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb
 from .sample import Draw, drawn, draws
 
-REFINE = Verb("refine")
+REFINE = Verb("refine", 2)
 
 
 def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
@@ -23,14 +23,15 @@ def refine(it: Iteration, best: Best, critiques: Rows[Critique], *, m: int) -> R
     """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate."""
     config = it.run.config.policy.sampling
 
-    def work(chunk: int, identity: Json) -> list[Draw]:
+    def work(chunk: int, _: Json) -> list[Draw]:
         feedback = {c.candidate_id: c for c in it.chunk(critiques, chunk)}
         rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
         drafts = it.chunk(best.candidates, chunk)
         return [
             draw
             for draft in promising(drafts, rewards, feedback)
-            for draw in _refinements(it, draft, feedback[draft.candidate_id], m, identity)
+            # Not by the unit's key: how often the critic was asked would be part of the ids.
+            for draw in _refinements(it, draft, feedback[draft.candidate_id], m, params)
         ]
 
     params: Json = {

@@ -1,71 +1,101 @@
-"""Comparisons without a verdict that are asked about again: `lpfloop resume --retry-unscored`.
+"""Judgements that could not be read and are asked for again: `lpfloop resume --retry-unscored`.
 
-A unit that is asked again keeps its verdicts, and takes another key, which says how many replies it
-may have had; what was made of it is forgotten, and made again when the recipe comes to it. So it
-is as if more replies had been allowed in the first place, and a unit that is lost later comes out
-the same. What a model was trained on already stays as it is.
+A unit that is asked again keeps what was read, and takes another key, which says how many replies
+its questions may have had; what was made of it is forgotten, and made again when the recipe comes
+to it. So it is as if more replies had been allowed in the first place, and a unit that is lost
+later comes out the same. What a model was trained on already stays as it is.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
-
-import polars as pl
+from typing import Any, Protocol, cast
 
 from ...configs.schema import ConfigError
+from ...critics.judge import WAS_READ
 from ...stores.committer import Finished, if_there_is_room
+from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
 from ...stores.journal_reader import Reader, Unit
-from ...stores.keys import Json, digest
+from ...stores.keys import digest
 from ...stores.packs import scan_parts
-from ...stores.records import SCORED, Preference
-from ...stores.schemas import TABLES, Batch, Row
+from ...stores.records import PromptReview
+from ...stores.schemas import TABLES, RowsByType
+from ..data.receipts import keeps
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import Advance, served_by
-from ..run.run import Run, Stage
-from .annotate import Annotating
+from ..run.run import Run, Stage, Work
+from .ask_judge import Replies
+from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
+from .review_prompts import REVIEW, fate
 
-ANNOTATE, COMPARE = "annotate:", "compare:"
-"""How the labels of the stages begin that compare."""
 TRAINING = frozenset({"train", "train_reward", "ppo", "quark"})
 """The stages that train, by the first word of their labels."""
-MADE_OF_IT = {ANNOTATE: "", COMPARE: "assess:"}
-"""How the labels of later stages begin that read what such a stage compared."""
+
+
+class Judge(Protocol):
+    """Who pays a stage of judgements, whatever their kind."""
+
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        ...
+
+    def pay(self, stage: Stage, replies: Callable[[Unit], Replies[Any]]) -> None:
+        """Judge what the stage owes."""
+        ...
+
+
+def judged(run: Run, iteration: int, label: str, work: Work, judge: Judge) -> Planned:
+    """Pay a stage of judgements, ask again where the run was told to, and return the stage.
+
+    Raises:
+        Stopped: if a stop was asked for, or a budget ended, before all were asked.
+    """
+    with run.stage(iteration, label, work, judge=True) as stage:
+        judge.pay(stage, replies_so_far(run.store.journal, judge.attempts))
+    kind = kind_of(label)
+    if kind is not None and (iteration, label) in run.retry:
+        run.retry.remove((iteration, label))
+        Retrying(run=run, planned=stage.planned, kind=kind).pay(judge)
+    return stage.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unscored:
-    """A stage with comparisons that have no verdict; `trained` if a model learned from the rest."""
+    """A stage with judgements that could not be read.
 
+    `trained` is the iteration whose models learned from the rest, if there is one.
+    """
+
+    kind: JudgementKind
     iteration: int
     stage: str
     rows: int
-    trained: bool
+    trained: int | None
 
 
 def unscored(journal: Reader) -> list[Unscored]:
-    """Return the stages that compared and did not read every verdict, in the order of planning."""
-    parts = [
-        part
-        for part in journal.parts(table=TABLES[Preference])
-        if part.stage.startswith((ANNOTATE, COMPARE))
-    ]
-    trained = {
-        state.iteration
-        for state in journal.stages()
-        if state.done and state.stage.partition(":")[0] in TRAINING
-    }
+    """Return the stages that judged and could not read everything, in the order of planning."""
+    states = journal.stages()
+    trained = [s.iteration for s in states if s.done and s.stage.partition(":")[0] in TRAINING]
     found = list[Unscored]()
-    for iteration, stage in dict.fromkeys((part.iteration, part.stage) for part in parts):
-        own = [part for part in parts if (part.iteration, part.stage) == (iteration, stage)]
-        missing = pl.col("status") != SCORED
-        rows = scan_parts(journal.folder, TABLES[Preference], own).select(missing.sum())
-        count = int(rows.collect(engine="in-memory").item())
-        learned = stage.startswith(ANNOTATE) and iteration in trained
-        if count:
-            found.append(Unscored(iteration=iteration, stage=stage, rows=count, trained=learned))
+    for state in states:
+        kind = kind_of(state.stage)
+        rows = 0 if kind is None else _unread(journal, kind, (state.iteration, state.stage))
+        if kind is not None and rows:
+            late = [n for n in trained if state.stage == REVIEW or n == state.iteration]
+            found.append(
+                Unscored(
+                    kind=kind,
+                    iteration=state.iteration,
+                    stage=state.stage,
+                    rows=rows,
+                    trained=min(late) if late and not is_evaluation(state.stage) else None,
+                )
+            )
     return found
 
 
@@ -73,57 +103,70 @@ def to_retry(journal: Reader) -> list[Unscored]:
     """Return the stages that can be asked again.
 
     Raises:
-        ConfigError: if there are comparisons without a verdict, but models were trained since.
+        ConfigError: if there are judgements that could not be read, but models were trained since.
     """
     found = unscored(journal)
-    open_ = [stage for stage in found if not stage.trained]
+    open_ = [stage for stage in found if stage.trained is None]
     if found and not open_:
-        rows = sum(stage.rows for stage in found)
-        numbers = ", ".join(map(str, sorted({stage.iteration for stage in found})))
+        name = journal.folder.name
+        numbers = ", ".join(map(str, sorted({stage.trained or 0 for stage in found})))
+        settings = " and ".join(dict.fromkeys(stage.kind.setting for stage in found))
         raise ConfigError(
-            f"--retry-unscored: {rows} comparisons of run {journal.folder.name} have no verdict, "
-            f"but iteration {numbers} has trained on the others already; `lpfloop run --fork "
-            f"{journal.folder.name}` with more annotation.attempts makes another run"
+            f"--retry-unscored: {counted(found)} of run {name} could not be read, but iteration "
+            f"{numbers} has trained on the others already; `lpfloop run --fork {name}` with more "
+            f"{settings} makes another run"
         )
     return open_
 
 
-def replies_so_far(journal: Reader, attempts: int) -> Callable[[Unit], range]:
-    """Return which replies a unit may have had: `attempts` of them, or more if it was retried."""
+def counted(stages: Sequence[Unscored]) -> str:
+    """Say how many judgements of each kind could not be read."""
+    counts = Counter[str]()
+    for stage in stages:
+        counts[stage.kind.noun] += stage.rows
+    return " and ".join(f"{counts[k.noun]:,} {k.noun}" for k in KINDS if counts[k.noun])
+
+
+def replies_so_far(journal: Reader, attempts: int) -> Callable[[Unit], Replies[Any]]:
+    """Return how many replies a unit may have: `attempts` of them, or more if it was retried."""
     amended = cast("list[dict[str, Any]]", journal.events(AMENDED))
     counts = {str(event["unit"]): int(event["replies"]) for event in amended}
-    return lambda unit: range(counts.get(unit.key, attempts))
+    return lambda unit: Replies(most=counts.get(unit.key, attempts))
+
+
+def _unread(journal: Reader, kind: JudgementKind, place: Place) -> int:
+    iteration, label = place
+    table = TABLES[kind.row_type]
+    parts = [p for p in journal.parts(table=table, iteration=iteration) if p.stage == label]
+    rows = scan_parts(journal.folder, table, parts).select(kind.unread.sum())
+    return int(rows.collect(engine="in-memory").item() or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Again:
-    """A unit to ask again: what it has, how many comparisons it lacks, which replies may come."""
+    """A unit to ask again: which it is, how many rows it lacks, and which replies may come."""
 
     before: str
     chunk: int
-    rows: Mapping[str, Preference]
     unread: int
-    replies: range
+    replies: Replies[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """A stage whose unread comparisons are asked about again.
-
-    `group` are the labels of all stages that compared the same answers.
-    """
+    """A stage whose unread judgements are asked for again."""
 
     run: Run
     planned: Planned
-    group: Sequence[str]
+    kind: JudgementKind
 
-    def pay(self, annotating: Annotating) -> None:
-        """Ask `annotating` again.
+    def pay(self, judge: Judge) -> None:
+        """Let `judge` be asked again.
 
         Raises:
             Stopped: if a stop was asked for, or a budget ended, before all were asked.
         """
-        run, units = self.run, self._units()
+        run, units = self.run, self._units(judge.attempts)
         owed = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
         stage = Stage(planned=self.planned, owed=owed, commit=self._committing(units))
         where = (self.planned.iteration, self.planned.stage)
@@ -132,8 +175,7 @@ class Retrying:
         run.reporter.begin(where[0], f"retry:{where[1]}", planned=len(owed), done=0)
         started = time.monotonic()
         try:
-            kept = {key: again.rows for key, again in units.items()}
-            replace(annotating, kept=kept).pay(stage, lambda unit: units[unit.key].replies)
+            judge.pay(stage, lambda unit: units[unit.key].replies)
         finally:
             seconds = time.monotonic() - started
             run.budget.add_seconds(seconds)
@@ -142,46 +184,61 @@ class Retrying:
         run.stop.check()
         run.budget.check()
 
-    def _units(self) -> dict[str, _Again]:
-        """Return the units that lack verdicts, by their new keys."""
-        journal, more = self.run.store.journal, self.run.config.annotation.attempts
+    def _units(self, more: int) -> dict[str, _Again]:
+        """Return the units that lack something, by their new keys."""
+        journal, kind = self.run.store.journal, self.kind
         had = replies_so_far(journal, more)
         found: dict[str, _Again] = {}
         for chunk, key in enumerate(self.planned.keys(journal)):
-            rows = {row.preference_id: row for row in self.run.store.rows(Preference, key)}
-            unread = sum(row.status != SCORED for row in rows.values())
-            if unread:
-                first = len(had(Unit(key=key, chunk=chunk)))
+            rows = self.run.store.rows(kind.row_type, key)
+            if not rows_frame(kind.row_type, rows).filter(kind.unread).is_empty():
+                first = had(Unit(key=key, chunk=chunk)).most
                 found[digest([key, "replies", first + more])] = _Again(
                     before=key,
                     chunk=chunk,
-                    rows=rows,
-                    unread=unread,
-                    replies=range(first, first + more),
+                    unread=sum(row.status not in WAS_READ for row in rows),
+                    replies=Replies(
+                        most=first + more,
+                        had=first,
+                        rows={getattr(row, kind.identity): row for row in rows},
+                    ),
                 )
         return found
 
     def _committing(
         self, units: Mapping[str, _Again]
-    ) -> Callable[[Unit, Mapping[type[Row], Batch], Advance], None]:
-        def commit(unit: Unit, tables: Mapping[type[Row], Batch], done: Advance) -> None:
+    ) -> Callable[[Unit, RowsByType, Advance], None]:
+        def commit(unit: Unit, tables: RowsByType, done: Advance) -> None:
             run, again = self.run, units[unit.key]
             cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)
             spent = {**more.numbers, "judge_calls": cost.judge_calls}
             result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
-            why: Mapping[str, Json] = {"stage": self.planned.stage, "replies": again.replies.stop}
-            run.store.amend(again.before, result, self._made_of_it(), why)
+            forgotten = self._made_of_it(again, tables)
+            why = {"stage": self.planned.stage, "replies": again.replies.most}
+            run.store.amend(again.before, result, forgotten, why)
+            # What judges among them is made anew, and may have as many replies.
+            run.retry.update(place for place in forgotten if kind_of(place[1]))
             run.budget.settle(unit.key, cost)
             run.reporter.advance(done)
 
         return commit
 
-    def _made_of_it(self) -> list[str]:
-        """Return the labels of the stages that read what is replaced."""
-        states = self.run.store.journal.stages()
-        labels = [state.stage for state in states if state.iteration == self.planned.iteration]
-        later = max(labels.index(label) for label in self.group) + 1
-        annotated = self.planned.stage.startswith(ANNOTATE)
-        beginning = MADE_OF_IT[ANNOTATE if annotated else COMPARE]
-        return [label for label in labels[later:] if label.startswith(beginning)]
+    def _made_of_it(self, again: _Again, tables: RowsByType) -> list[Place]:
+        """Return the planned stages that read what is replaced."""
+        planned = [(state.iteration, state.stage) for state in self.run.store.journal.stages()]
+        place = (self.planned.iteration, self.planned.stage)
+        changed = self.planned.stage == REVIEW and self._takes_others(again, tables)
+        found = made_of(place, planned, prompts_change=changed)
+        return [stage for stage in found if stage in planned]
+
+    def _takes_others(self, again: _Again, tables: RowsByType) -> bool:
+        """Whether reviews that are read now let other prompts be taken than before."""
+        least = self.run.config.prompts.quality.least
+        before: Mapping[str, PromptReview] = again.replies.rows
+        now = cast("Sequence[PromptReview]", tables[PromptReview])
+        return any(
+            keeps(fate(row, least)) != keeps(fate(before[row.prompt_id], least))
+            or row.intention != before[row.prompt_id].intention
+            for row in now
+        )

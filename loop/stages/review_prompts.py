@@ -8,12 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Prompt, PromptReview
+from ...stores.records import SCORED, Prompt, PromptReview
+from ..data.receipts import KEPT
 from ..run.handles import Prompts
 from ..run.run import Run, Stage
-from .ask_judge import JudgeInquiry, Posed, ask_judge, judge_line, judge_params
+from .ask_judge import (
+    JudgeInquiry,
+    Posed,
+    Replies,
+    RepliesOf,
+    ask_judge,
+    judge_line,
+    judge_params,
+)
+
+REVIEW, QUALITY = "prompts:review", "prompts:quality"
+"""The stage of the reviews, and that of what they say of the prompts."""
+UNJUDGED = f"{KEPT}: unjudged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +38,42 @@ class Reviewing:
     prompts: Prompts
 
     @property
-    def identity(self) -> Json:
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.run.config.prompts.quality.attempts
+
+    @property
+    def params(self) -> Json:
         """What a review depends on besides its prompt."""
         params = judge_params(self.run, self.run.models.reviewer, self.run.config.prompts.quality)
-        return {"reviewer": self.reviewer.digest, **params}
+        return {"reviewer": self.reviewer.digest, "attempts": self.attempts, **params}
 
-    def pay(self, stage: Stage) -> None:
+    def pay(self, stage: Stage, replies: RepliesOf[PromptReview]) -> None:
         """Review what the stage owes."""
         config = self.run.config.prompts.quality
-        line = judge_line(self.run, self.run.models.reviewer, config)
-        replies = range(config.attempts)
+        ask_judge(
+            judge_line(self.run, self.run.models.reviewer, config),
+            stage,
+            PromptReview,
+            work=lambda unit: self._asked(self.prompts.chunks[unit.chunk], replies(unit)),
+            rows=lambda unit, asked: [
+                row
+                for one in asked
+                for row in replies(unit).kept([one.subject.prompt_id]) or self._rows(one)
+            ],
+        )
 
-        def work(unit: Unit) -> list[JudgeInquiry[Prompt, ReviewedPrompt]]:
-            prompts = self.prompts.chunks[unit.chunk]
-            return [JudgeInquiry(subject=p, pose=self._pose, replies=replies) for p in prompts]
-
-        ask_judge(line, stage, PromptReview, work=work, rows=self._rows)
+    def _asked(
+        self, prompts: Sequence[Prompt], replies: Replies[PromptReview]
+    ) -> list[JudgeInquiry[Prompt, ReviewedPrompt]]:
+        return [
+            JudgeInquiry(subject=prompt, pose=self._pose)
+            if replies.kept([prompt.prompt_id])
+            else JudgeInquiry(
+                subject=prompt, pose=self._pose, most=replies.most, attempts=replies.had
+            )
+            for prompt in prompts
+        ]
 
     def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", prompt.prompt_id)
@@ -51,9 +83,7 @@ class Reviewing:
             derive_seed(self.run.config.seed, "review", prompt.prompt_id, number),
         )
 
-    def _rows(
-        self, _unit: Unit, asked: Sequence[JudgeInquiry[Prompt, ReviewedPrompt]]
-    ) -> list[PromptReview]:
+    def _rows(self, one: JudgeInquiry[Prompt, ReviewedPrompt]) -> list[PromptReview]:
         return [
             PromptReview(
                 prompt_id=one.subject.prompt_id,
@@ -65,6 +95,16 @@ class Reviewing:
                 attempts=one.attempts,
                 text=one.text,
             )
-            for one in asked
             for reading in one.readings
         ]
+
+
+def fate(review: PromptReview, least: int) -> str:
+    """Return what becomes of a prompt: `kept`, or the first aspect that is rated below `least`.
+
+    A filter drops what it has judged: a prompt whose review could not be read is kept.
+    """
+    if review.status != SCORED:
+        return UNJUDGED
+    low = (a.name for a in review.aspects if a.rating is not None and a.rating < least)
+    return next((f"low_{name}" for name in low), KEPT)

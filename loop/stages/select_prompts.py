@@ -10,20 +10,19 @@ from dataclasses import dataclass, field
 
 from ...critics.quality.prompt_review import Reviewer
 from ...stores.journal_reader import Unit
-from ...stores.records import SCORED, Prompt, PromptReview, Receipt
+from ...stores.records import Prompt, PromptReview, Receipt
 from ...stores.schemas import RowsByType
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Planned, chunked, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from .review_prompts import Reviewing
+from .retry_unscored import judged
+from .review_prompts import QUALITY, REVIEW, Reviewing, fate
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
-RULES, REVIEW = "prompts:rules", "prompts:review"
-QUALITY, INTENTIONS = "prompts:quality", "prompts:intentions"
-UNJUDGED = f"{KEPT}: unjudged"
+RULES, INTENTIONS = "prompts:rules", "prompts:intentions"
 UNKNOWN = "unknown"
 SHORT = ", short of"
 
@@ -95,17 +94,6 @@ def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
     return Suitable(prompts=kept, intentions=classes, least=least)
 
 
-def fate(review: PromptReview, least: int) -> str:
-    """Return what becomes of a prompt: `kept`, or the first aspect that is rated below `least`.
-
-    A filter drops what it has judged: a prompt whose review could not be read is kept.
-    """
-    if review.status != SCORED:
-        return UNJUDGED
-    low = (a.name for a in review.aspects if a.rating is not None and a.rating < least)
-    return next((f"low_{name}" for name in low), KEPT)
-
-
 def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]:
     """Commit what the rules say of the prompts, and return those that are kept."""
     fates = rules.fates(prompts)
@@ -137,14 +125,13 @@ def _reviewed(
     )
     work = Work(
         verb=REVIEW_PROMPTS,
-        params=reviewing.identity,
+        params=reviewing.params,
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    with run.stage(ITERATION, REVIEW, work, judge=True) as stage:
-        reviewing.pay(stage)
-    keys = stage.planned.keys(run.store.journal)
-    return stage.planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
+    planned = judged(run, ITERATION, REVIEW, work, reviewing)
+    keys = planned.keys(run.store.journal)
+    return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
 
 
 def _by_quality(

@@ -133,6 +133,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         **{f"{engine}.kind": "transformers" for engine in engines},
+        **{f"{engine}.dtype": "bfloat16" for engine in engines},
         **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},
         "annotation.keyed_on": "instruction",
         "annotation.order": "both",

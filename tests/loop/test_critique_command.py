@@ -79,11 +79,12 @@ def test_people_get_two_lines_a_row_and_the_counts_beside_the_data(tmp_path):
 
 
 def test_the_rows_are_in_the_lake_as_any_others(tmp_path):
-    critique(tmp_path, write(tmp_path, ROWS))
-    (name,) = run_names(tmp_path)
+    lake = tmp_path / "lake"
+    critique(lake, write(tmp_path, ROWS))
+    (name,) = run_names(lake)
 
     def told(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words, "--lake", str(tmp_path)])
+        done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
         assert done.exit_code == Exit.DONE, done.output
         return done.stdout
 
@@ -150,6 +151,23 @@ def test_a_budget_stops_it_and_resume_goes_on(tmp_path, asked):
     assert len({run_digest(run_folder(tmp_path, name)) for name in "ab"}) == 1
 
 
+def test_what_could_not_be_read_can_be_asked_again(tmp_path, asked):
+    path = write(tmp_path, many())
+    settings = (SCRIPTED[0], "critic.engine.script=scripts:stammering_critic")
+    once = critique(tmp_path, path, "tiny", "--run", "a", settings=(*settings, "critic.attempts=1"))
+    assert "unscored: " in once.stderr
+    before = len(asked)
+    words = ["resume", "a", "--retry-unscored", "--lake", str(tmp_path)]
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == Exit.DONE, again.output
+    assert "critiques of iteration 0, critique:import" in again.stderr
+    assert "40 of 40 scored" in again.stderr
+    assert 0 < len(asked) - before < len(many())
+    twice = (*settings, "critic.attempts=2")
+    assert critique(tmp_path, path, "tiny", "--run", "b", settings=twice).stdout == again.stdout
+    assert len({run_digest(run_folder(tmp_path, name)) for name in "ab"}) == 1
+
+
 WRONG = [
     ([{"id": "a", "prompt": "x"}], "line 1: no answer; name its field one of response, "),
     ([{"id": "a", "response": "x"}], "line 1: no prompt; name its field one of messages, "),
@@ -204,10 +222,9 @@ def test_a_run_of_something_else_is_left_alone(tmp_path):
 
 def start(lake: Path, path: Path, judge: PaidJudge) -> subprocess.Popen[str]:
     engine = (f"critic.engine.concurrency={CONCURRENCY}", "critic.engine.model_name=m")
+    bare = ("critic.templates=tiny", "critic.aspects=tiny", "guard=false")
     words = ["critique", str(path), "--critic", judge.url, "--run", "a", "--json"]
-    settings = [
-        f"--set={setting}" for setting in (*engine, "critic.templates=tiny", "critic.aspects=tiny")
-    ]
+    settings = [f"--set={setting}" for setting in (*engine, *bare)]
     return subprocess.Popen(
         [sys.executable, "-m", "lpfloop", *words, *settings],
         env={**os.environ, "LPFLOOP_LAKE": str(lake)},

@@ -21,8 +21,10 @@ from crashing import (
 
 from lpfloop.configs.schema import RunConfig
 from lpfloop.stores.garbage import garbage
-from lpfloop.stores.inspection import Damage, DamagedJournalError, check_journal, damages, repair
+from lpfloop.stores.inspection import Damage, damages, repair
 from lpfloop.stores.journal import ContradictionError, Journal
+from lpfloop.stores.journal_opening import check_journal
+from lpfloop.stores.journal_pages import PAGES, DamagedJournalError
 from lpfloop.stores.journal_reader import JOURNAL, JournalError, Reader
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.packs import path_of
@@ -225,6 +227,8 @@ def _change_journal(lake: Path, sql: str) -> None:
     with database:
         database.execute(sql)
     database.close()
+    # A newer version would have hashed its pages in a form of its own.
+    (run_folder(lake, RUN) / PAGES).unlink()
 
 
 @pytest.mark.parametrize(

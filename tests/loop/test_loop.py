@@ -254,3 +254,18 @@ def test_candidates_that_are_all_the_same_give_no_pair(tmp_path):
     outcomes = set(run.scan("yields").collect()["outcome"])
     assert outcomes <= {"all_identical", "no_negative", "no_positive", "none_rated"}
     run.close()
+
+
+def test_only_what_a_run_makes_in_its_work_folder_is_discarded(tmp_path):
+    wanted = job(tmp_path, "iterations=0")
+    run_loop(wanted, Watcher(), StopSignal())
+    work = run_folder(tmp_path, "a") / "work"
+    for name in ("0" * 64, "unpacked", "mine"):
+        (work / name).mkdir()
+        (work / name / "file").write_text("text")
+    strays = [".DS_Store", ".nfs000000000123", "1" * 64]
+    for name in strays:
+        (work / name).write_text("text")
+    run_loop(wanted, Watcher(), StopSignal())
+    assert {path.name for path in work.iterdir()} == {*strays, "mine"}
+    assert (work / "mine" / "file").exists()

@@ -86,6 +86,10 @@ def test_a_pause_and_a_stop_end_it_at_a_checkpoint_and_change_no_bit(
 
     run_loop(job, reporter, StopSignal())
     assert run_digest(folder) == run_digest(whole)
+    log = (folder / "logs" / "train.log").read_text()
+    assert log.count("starting afresh") == 1
+    assert log.count("resuming from") == 2
+    assert not list((folder / "work").iterdir())
     reader = RunReader(folder)
     steps = reader.scan("statistics").collect()
     (trained,) = reader.scan("checkpoints", iteration=1).collect()["steps"]

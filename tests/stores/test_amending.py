@@ -8,8 +8,9 @@ from examples import PREFERENCE, REWARD
 
 from lpfloop.stores import packing
 from lpfloop.stores.committer import Finished
-from lpfloop.stores.inspection import check_journal, damages
+from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import AMENDED, Journal
+from lpfloop.stores.journal_opening import check_journal
 from lpfloop.stores.journal_reader import Cost, JournalError
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all
@@ -39,7 +40,7 @@ def writer(tmp_path):
 def amend(writer, unit="asked-0"):
     more = {"tokens": 7, "unscored": -1}
     result = Finished(unit="again", tables={Preference: [READ[0]]}, telemetry=more)
-    writer.amend(unit, result, ["made"], {"replies": 4})
+    writer.amend(unit, result, [(1, "made")], {"replies": 4})
 
 
 def preferences(writer):

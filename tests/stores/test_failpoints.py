@@ -180,7 +180,8 @@ def test_every_declared_failpoint_of_the_store_is_reached(tmp_path):
         (part,) = sealing.write_parts([(run, table)])
         pack = sealing.write_pack(other := durable.make_folder(tmp_path / "packs"), table)
         durable.discard(other / f"{pack.sha256}.parquet")
-        durable.write_file(run / "file", b"")
+        for purpose in ("file", "pages", "backup", "mended"):
+            durable.write_file(run / "file", b"", purpose)
         (run / "draft").write_bytes(b"")
         durable.publish_file(run / "draft", run / "final")
         (run / "model").mkdir()

@@ -13,10 +13,11 @@ from pathlib import Path
 from crashing import KILLED, RUN, Attempt, look, loop
 
 from lpfloop.configs.schema import RunConfig
-from lpfloop.stores import packing
+from lpfloop.stores import journal_backups, packing
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair
 from lpfloop.stores.journal import Journal, migrated
+from lpfloop.stores.journal_held import BACKUPS
 from lpfloop.stores.journal_reader import JOURNAL, Reader
 from lpfloop.stores.lake import CHECKPOINTS, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all
@@ -25,7 +26,7 @@ from lpfloop.stores.packs import path_of
 FORKED = "b"
 SCENARIOS = (
     *("run", "recovery", "publication", "repair", "redo", "fork", "packing", "compaction"),
-    "collection",
+    *("collection", "mending", "restoring"),
 )
 
 
@@ -33,7 +34,8 @@ SCENARIOS = (
 class Scenario:
     """What is killed: `prepare` makes the lake that `work` begins with.
 
-    `forgets` says that the work gives up answers that were committed, and asks for them again.
+    `forgets` says that the work gives up answers that were committed, and asks for them again, or
+    that it begins with a journal that cannot be read.
     """
 
     prepare: Callable[[Path], None]
@@ -70,6 +72,16 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
         "collection": Scenario(
             prepare=partial(_littered, config=config), work=partial(tidy, config=config)
         ),
+        "mending": Scenario(
+            prepare=partial(_with_damaged_journal, config=config),
+            work=partial(mend_journal, config=config),
+            forgets=True,
+        ),
+        "restoring": Scenario(
+            prepare=partial(_with_lost_page, config=config),
+            work=partial(mend_journal, config=config),
+            forgets=True,
+        ),
     }
 
 
@@ -80,6 +92,12 @@ def mend(lake: Path, *, config: RunConfig, redo: bool = False) -> None:
     if redo:
         journal.redo()
     journal.close()
+    loop(lake, config=config)
+
+
+def mend_journal(lake: Path, *, config: RunConfig) -> None:
+    """Make the run's journal whole, and turn the loop to its end."""
+    journal_backups.mend(run_folder(lake, RUN))
     loop(lake, config=config)
 
 
@@ -167,6 +185,22 @@ def _littered(lake: Path, *, config: RunConfig) -> None:
     shutil.copy(part, part.with_stem("0" * 64))
     checkpoint = next((folder / CHECKPOINTS).iterdir())
     shutil.copytree(checkpoint, checkpoint.with_name("0" * 64))
+
+
+def _with_damaged_journal(lake: Path, *, config: RunConfig) -> None:
+    """Alter the journal of a finished run."""
+    _finished(lake, config=config)
+    flip(run_folder(lake, RUN) / JOURNAL)
+
+
+def _with_lost_page(lake: Path, *, config: RunConfig) -> None:
+    """Alter what the journal of a run has that its backups have not: iteration 2, half done."""
+    _killed(lake, config=config, at="checkpoint.trained#2")
+    folder = run_folder(lake, RUN)
+    Journal(folder).close()
+    backup = max((folder / BACKUPS).iterdir()).read_bytes()
+    pairs = zip((folder / JOURNAL).read_bytes(), backup, strict=False)
+    flip(folder / JOURNAL, [n for n, (now, then) in enumerate(pairs) if now != then][-1])
 
 
 def flip(path: Path, place: int | None = None) -> None:

@@ -37,7 +37,8 @@ from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
-from lpfloop.stores.inspection import check_journal, damages
+from lpfloop.stores.inspection import damages
+from lpfloop.stores.journal_opening import check_journal
 from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.packs import committed

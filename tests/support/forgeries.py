@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpfloop.configs.filters import PromptQuality
-from lpfloop.configs.schema import CriticConfig, GradingConfig
+from lpfloop.configs.grading import GradingConfig
+from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
 from lpfloop.critics.feedback import FeedbackCritic

@@ -32,6 +32,13 @@ def unsure(request: Request, sampling: Sampling) -> str:
     return reply if request.seed % 2 else reply.rpartition("\n")[0]
 
 
+def stammering(request: Request, sampling: Sampling) -> str:
+    """Grade like `by_figure`; one first reply in two, which is drawn greedily, lacks its end."""
+    reply = by_figure(request, sampling)
+    greedy = sampling.temperature == 0
+    return reply.rpartition("\n")[0] if greedy and request.seed % 2 else reply
+
+
 def shy(request: Request, sampling: Sampling) -> str:
     """Grade like `by_figure`, but find that honesty does not apply."""
     question = request.messages[-1].content

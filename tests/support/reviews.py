@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from lpfloop.critics.quality.prompt_review import ASPECTS
+from lpfloop.loop.tiny.reviewer import reviewer
 from lpfloop.policies.engines.engine import Request, Sampling
 
 GOOD = tuple(f"Tell me about the number {n}." for n in range(8))
@@ -28,6 +29,12 @@ def wavering(request: Request, sampling: Sampling) -> str:
     """Find every prompt perfect, three times in four in words that cannot be read."""
     ratings = dict.fromkeys(ASPECTS, 1)
     return json.dumps(ratings) if request.seed % 4 == 0 else "It is a fine text, I think."
+
+
+def hesitant(request: Request, sampling: Sampling) -> str:
+    """Rate like the tiny reviewer; one first reply in two, drawn greedily, says nothing."""
+    greedy = sampling.temperature == 0
+    return "Hm." if greedy and request.seed % 2 else reviewer(request, sampling)
 
 
 def silent(request: Request, sampling: Sampling) -> str:

@@ -35,6 +35,15 @@ def mumbling_critic(request: Request, sampling: Sampling) -> str:
     return "Well, it depends."
 
 
+def stammering_critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for; one first reply in two, which is drawn greedily, has no ratings."""
+    if sampling.temperature == 0 and request.seed % 2:
+        return "Well, it depends."
+    return critic(
+        Request(request_id="", messages=request.messages, seed=8 * request.seed + 1), sampling
+    )
+
+
 def slow_policy(request: Request, sampling: Sampling) -> str:
     """Answer like `policy`, after a while."""
     time.sleep(0.02)

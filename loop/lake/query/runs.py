@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ....stores.beside import measured_beside
 from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
@@ -17,6 +18,8 @@ from ...data.splits import HELD_OUT
 from ..search.duplicates import reported
 from .endpoints import warnings
 from .forgetting import PREFIX, alarming, is_probe
+
+COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
 
 
 class NoSuchRunError(ValueError):
@@ -50,11 +53,13 @@ def evaluations(run: RunReader) -> list[Evaluation]:
 def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds.
 
-    `warnings` are sentences on the endpoints that served it.
+    What was measured beside the loop is counted apart. `warnings` are sentences on the endpoints
+    that served the run.
     """
     numbers = evaluations(run)
     checkpoints = {row["iteration"]: row for row in run.scan("checkpoints").collect().to_dicts()}
-    stages = run.journal.stages()
+    every = run.journal.stages()
+    stages = [state for state in every if measured_beside(state.stage) is None]
     last = max((state.iteration for state in stages), default=-1)
     return {
         "run": run.folder.name,
@@ -88,6 +93,13 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
             for number in range(last + 1)
             if iteration is None or number == iteration
         ],
+        "beside": [
+            {"benchmark": name, "iteration": number, "counts": _made(run, number, name)}
+            for number, name in dict.fromkeys(
+                (s.iteration, measured_beside(s.stage)) for s in every
+            )
+            if name is not None and (iteration is None or number == iteration)
+        ],
     }
 
 
@@ -114,11 +126,8 @@ def _ended(run: RunReader) -> Json:
 
 
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
-    def count(table: str) -> int:
-        return sum(p.rows for p in run.journal.parts(table=table, iteration=iteration))
-
     unscored = (
-        run.scan("critiques", iteration=iteration)
+        _of_loop(run, "critiques", iteration)
         .filter(pl.col("status") != SCORED)
         .group_by("status")
         .len()
@@ -129,10 +138,28 @@ def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
         run.scan("yields", iteration=iteration).group_by("outcome").len().sort("outcome").collect()
     )
     return {
-        "candidates": count("candidates"),
-        "critiques": count("critiques"),
+        **_made(run, iteration, None),
         "unscored": dict(unscored.iter_rows()),
-        "pairs": count("pairs"),
-        "demonstrations": count("demonstrations"),
         "prompts_by_outcome": dict(yields.iter_rows()),
     }
+
+
+def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Json]:
+    """Return how many rows an iteration of the loop has, or a benchmark measured beside it."""
+    return {
+        table: sum(
+            part.rows
+            for part in run.journal.parts(table=table, iteration=iteration)
+            if measured_beside(part.stage) == benchmark
+        )
+        for table in COUNTED
+    }
+
+
+def _of_loop(run: RunReader, table: str, iteration: int) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made in an iteration."""
+    parts = run.journal.parts(table=table, iteration=iteration)
+    own = [part for part in parts if measured_beside(part.stage) is None]
+    if len(own) == len(parts):
+        return run.scan(table, iteration=iteration)
+    return run.scan_parts(table, own)

@@ -1,0 +1,119 @@
+"""SQLite's write-ahead log of a journal: which pages it holds, and whether it is whole.
+
+Each frame of the log has a checksum that continues the one before. SQLite uses the frames as far as
+these agree, and takes what follows for a write that never ended: a damaged frame would silently
+undo every transaction after it. Here that is told apart from a crash (sqlite.org/fileformat2.html,
+section 4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC = {0x377F0682: "<u4", 0x377F0683: ">u4"}
+HEADER, FRAME_HEADER = 32, 24
+
+Words = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What a log holds: the newest committed state of each page in it, by number from 1.
+
+    `whole` are the bytes that hold them. `fault` says what is damaged, if anything is.
+    """
+
+    path: Path
+    size: int = 0
+    whole: int = 0
+    fault: str | None = None
+    pages: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+
+    @classmethod
+    def read(cls, journal: Path) -> Self:
+        """Read the log of the journal at this path, if there is one."""
+        path = journal.with_name(f"{journal.name}-wal")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        if len(data) <= HEADER or not any(data[:HEADER]):
+            return cls(path=path, size=len(data))
+        head: Words = np.frombuffer(data, ">u4", 8).astype(np.uint32)
+        order = MAGIC.get(int(head[0]))
+        size = int(head[2])
+        told = np.frombuffer(data, order or ">u4", 6).astype(np.uint32)
+        if order is None or not size or tuple(_sums(told[None])[0]) != tuple(head[6:8]):
+            return cls(path=path, size=len(data), fault="its header was altered")
+        return cls._of_frames(path, data, head, order)
+
+    @classmethod
+    def _of_frames(cls, path: Path, data: bytes, head: Words, order: str) -> Self:
+        size = int(head[2])
+        length = FRAME_HEADER + size
+        count = (len(data) - HEADER) // length
+        frames = np.frombuffer(data, np.uint8, count * length, HEADER).reshape(count, length)
+        heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
+        follows = _following(frames, heads, head, order)
+        commits = np.flatnonzero(heads[:, 1])
+        broken = np.flatnonzero(~follows)
+        first = int(broken[0]) if len(broken) else count
+        used = int(max(commits[commits < first], default=-1)) + 1
+        pages = {
+            int(heads[n, 0]): frames[n, FRAME_HEADER:].tobytes()
+            for n in {int(heads[n, 0]): n for n in range(used)}.values()
+        }
+        fault = f"frame {first + 1} was altered" if _undone(follows, commits, first) else None
+        whole = HEADER + used * length
+        return cls(path=path, size=len(data), whole=whole, fault=fault, pages=pages)
+
+
+def _following(
+    frames: NDArray[np.uint8], heads: Words, head: Words, order: str
+) -> NDArray[np.bool]:
+    """Whether each frame is of this log, and its checksum continues that of the one before."""
+    parts = (frames[:, :8], frames[:, FRAME_HEADER:])
+    words = np.ascontiguousarray(np.hstack(parts)).view(order).astype(np.uint32)
+    before = np.vstack((head[None, 6:8], heads[:-1, 4:6]))
+    told = _sums(words, before)
+    salted = (heads[:, 2:4] == head[4:6]).all(axis=1)
+    return salted & (told == heads[:, 4:6]).all(axis=1)
+
+
+def _undone(follows: NDArray[np.bool], commits: NDArray[np.intp], first: int) -> bool:
+    """Whether transactions were committed in a row after the first frame that does not follow.
+
+    A commit that failed leaves at most its own last frames there: never two commits in a row.
+    """
+    breaks = np.flatnonzero(~follows)
+    after = commits[commits > first]
+    runs = np.searchsorted(breaks, after)
+    return len(set(runs.tolist())) < len(after)
+
+
+def _sums(words: Words, before: Words | None = None) -> Words:
+    """Return SQLite's two checksums of each row of words, continuing those `before`."""
+    weights, power = _weights(words.shape[1])
+    told = words @ weights
+    return told if before is None else told + before @ power
+
+
+@cache
+def _weights(count: int) -> tuple[Words, Words]:
+    """Return what each word adds to the two sums, and what sums from before become.
+
+    SQLite adds the words in pairs: s1 += a + s2; s2 += b + s1. That is linear modulo 2**32.
+    """
+    step = np.array([[1, 1], [1, 2]], np.uint32)
+    power = np.eye(2, dtype=np.uint32)
+    weights = np.empty((count, 2), np.uint32)
+    for pair in range(count - 2, -1, -2):
+        weights[pair] = power[:, 0] + power[:, 1]
+        weights[pair + 1] = power[:, 1]
+        power = power @ step
+    return weights, power.T.copy()

@@ -40,6 +40,7 @@ from ..stores.durable import write_file
 from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
 from .engines.canary import CANARY, write_canary
+from .engines.system_turn import fold_system
 from .online.online_training import train_online
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.train_model import RESULT
@@ -199,6 +200,8 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
     if tokenizer.chat_template is None:
         raise TrainingError("refused", f"the model {job.model} has no chat template")
+    if fold_system(tokenizer):
+        logger.info("%s: the chat template has no system turn: folded into the user's", job.model)
     # `train` below opens the checkpoint's pickles, so its hashes are compared first.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")

@@ -145,6 +145,7 @@ def _place(about: str, location: str, engine: EngineConfig) -> Finding:
 
 def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
     from ...policies.engines.engine import EngineError
+    from ...policies.engines.system_turn import folder_folds
     from ...policies.workers.identity import check_context, check_folder
 
     try:
@@ -154,7 +155,9 @@ def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
     except EngineError as error:
         remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
-    return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB")
+    folding = machine.installed("jinja2") and folder_folds(Path(folder))
+    folds = "; its template has no system turn: it begins the user's" if folding else ""
+    return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB{folds}")
 
 
 def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Finding:

@@ -38,7 +38,7 @@ class UnboundedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _ColumnPage:
     """What the header of a page states, and where its content begins."""
 
     start: int
@@ -89,7 +89,7 @@ def _repeating(columns: list[Any], group: Any, stream: BinaryIO) -> list[str]:
     return found
 
 
-def _written_out(column: Any, chunk: Any, pages: list[_Page], stream: BinaryIO) -> int:
+def _written_out(column: Any, chunk: Any, pages: list[_ColumnPage], stream: BinaryIO) -> int:
     """Return the most bytes that the texts of a dictionary become in one batch."""
     values = sum(page.values for page in pages if page.encoding in BY_DICTIONARY)
     if not column.max_repetition_level:
@@ -100,7 +100,7 @@ def _written_out(column: Any, chunk: Any, pages: list[_Page], stream: BinaryIO) 
     return values * _longest(dictionary, chunk.compression, stream)
 
 
-def _longest(page: _Page, codec: str, stream: BinaryIO) -> int:
+def _longest(page: _ColumnPage, codec: str, stream: BinaryIO) -> int:
     """Return the length of the longest text of a dictionary."""
     if page.unpacked > max(UNPACKED, UNPACKED_TIMES * page.packed):
         raise UnboundedError(f"{page.packed} bytes of it unpack to {page.unpacked}")
@@ -118,7 +118,7 @@ def _longest(page: _Page, codec: str, stream: BinaryIO) -> int:
     return longest
 
 
-def _pages(chunk: Any, stream: BinaryIO) -> Iterator[_Page]:
+def _pages(chunk: Any, stream: BinaryIO) -> Iterator[_ColumnPage]:
     """Yield the pages of a column of a row group."""
     starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
     at = min((start for start in starts if start), default=0)
@@ -127,7 +127,7 @@ def _pages(chunk: Any, stream: BinaryIO) -> Iterator[_Page]:
         fields, length = _header(stream, at)
         kind = next((k for k in (DATA, DATA_V2, DICTIONARY) if k in fields), None)
         told = {} if kind is None else _struct(fields[kind])
-        page = _Page(
+        page = _ColumnPage(
             start=at + length,
             unpacked=_size(fields, 2),
             packed=_size(fields, 3),

@@ -14,7 +14,9 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 
 from ...stores.chat_markers import broken
+from ...stores.records import Message
 from ..engines.engine import Completion, Provenance, Request, Sampling
+from ..engines.system_turn import folded
 from ..engines.token_count import TokenCount, about, counted, most_tokens
 from .endpoint import NO_KEY, ServedModel
 from .faults import shown
@@ -32,6 +34,20 @@ OVERFLOW_SIGNS = (
     "too long",
 )
 
+SYSTEM_SIGNS = (
+    "system role",
+    "system message",
+    "system prompt",
+    "role 'system'",
+    'role "system"',
+    "role: system",
+    "role system",
+    "roles must alternate",
+    "only user and assistant roles",
+)
+"""What servers say where the model's chat template has no system turn, in lower case."""
+FOLDED = "the endpoint refuses system turns: each became the beginning of the user's first turn"
+
 SAID = ("content", "reasoning_content", "reasoning")
 """The fields of a message that hold text."""
 
@@ -45,14 +61,29 @@ class Dialect:
 
     logprobs: bool = True
     limit: str = "max_completion_tokens"
+    system: bool = True
 
-    def without(self, told: str) -> "Dialect | None":
-        """Return a dialect without the field that a refusal names; None if it names none."""
+    def without(self, told: str, messages: tuple[Message, ...] = ()) -> "Dialect | None":
+        """Return a dialect without what a refusal names; None if it names nothing known.
+
+        `messages` are what was refused: a system turn is one of them, and nothing else is unusual.
+        """
+        if self.system and refuses_system(told, messages):
+            return replace(self, system=False)
         if self.logprobs and "logprob" in told:
             return replace(self, logprobs=False)
         if self.limit in told and self.limit != "max_tokens":
             return replace(self, limit="max_tokens")
         return None
+
+
+def refuses_system(told: str, messages: tuple[Message, ...]) -> bool:
+    """Whether a refusal of a conversation is because of its system turn."""
+    roles = [message.role for message in messages]
+    usual = ["user", "assistant"] * len(roles)
+    if roles[:1] != ["system"] or roles[1:] != usual[: len(roles) - 1]:
+        return False
+    return any(sign in told for sign in SYSTEM_SIGNS)
 
 
 def overflows(told: str) -> bool:
@@ -82,7 +113,12 @@ class ChatRequest:
         create: Any = client.chat.completions.create
         body = self.parameters(dialect, served.family)
         reply = await create(model=served.name, extra_body=extra, **body)
-        return self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
+        drawn = self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
+        whole = self.request.messages
+        if dialect.system or folded(whole) == whole or drawn.provenance is None:
+            return drawn
+        told = replace(drawn.provenance, remarks=(*drawn.provenance.remarks, FOLDED))
+        return replace(drawn, provenance=told)
 
     def parameters(self, dialect: Dialect, family: str | None) -> dict[str, Any]:
         """Return the request body without what only vLLM understands.
@@ -90,9 +126,8 @@ class ChatRequest:
         No text in it can end its turn: the marks of the family's chat templates are broken, or
         those of all families if it is not known.
         """
-        messages = [
-            {"role": m.role, "content": broken(m.content, family)} for m in self.request.messages
-        ]
+        turns = self.request.messages if dialect.system else folded(self.request.messages)
+        messages = [{"role": m.role, "content": broken(m.content, family)} for m in turns]
         body: dict[str, Any] = {
             "messages": messages,
             "temperature": self.sampling.temperature,

@@ -227,7 +227,7 @@ class OpenAIEngine:
             try:
                 return await self._ask(question, dialect, passage)
             except RefusedError as refusal:
-                simpler = dialect.without(refusal.told)
+                simpler = dialect.without(refusal.told, question.request.messages)
                 if simpler is None or overflows(refusal.told):
                     raise
                 self._dialect = simpler

@@ -15,6 +15,7 @@ from typing import Any
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import FinishReason, Message
 from .engine import Completion, EngineError, Request
+from .system_turn import fold_system
 
 DISTINCT_CONVERSATIONS = 4096
 """Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
@@ -43,6 +44,7 @@ class ChatTokenizer:
             raise EngineError(
                 f"{folder}: the tokenizer has no chat template; add chat_template.jinja"
             )
+        fold_system(tokenizer)
         self.tokenizer = tokenizer
         added = tokenizer.added_tokens_decoder.values()
         self._special = tuple(sorted(str(token) for token in added if token.special))

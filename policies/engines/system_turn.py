@@ -64,11 +64,11 @@ def has_no_system(render: Render) -> bool:
 
     try:
         render(PROBE[1:])
-    except TemplateError:
+    except (TemplateError, TypeError):
         return False
     try:
         return PROBE[0].content not in render(PROBE)
-    except TemplateError:
+    except (TemplateError, TypeError):
         return True
 
 
@@ -86,11 +86,11 @@ def folder_folds(folder: Path) -> bool:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    environment.globals.update(raise_exception=refuse, strftime_now=lambda _form: "")
+    known: dict[str, Any] = {"raise_exception": refuse, "strftime_now": lambda _form: ""}
 
     def render(messages: Sequence[Message]) -> str:
         turns = [{"role": m.role, "content": m.content} for m in messages]
-        made = environment.from_string(template)
+        made = environment.from_string(template, globals=known)
         return made.render(messages=turns, add_generation_prompt=True, bos_token="", eos_token="")
 
     return has_no_system(render)

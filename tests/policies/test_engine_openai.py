@@ -200,6 +200,50 @@ def test_an_endpoint_without_log_probabilities_is_asked_once(endpoint: Endpoint)
     assert [body.get("logprobs") for body in endpoint.bodies] == [True, None, None, None]
 
 
+SYSTEM_REFUSALS = (
+    "System role not supported",
+    "Conversation roles must alternate user/assistant/user/assistant/... None",
+    "Only user and assistant roles are supported!",
+)
+
+
+@pytest.mark.parametrize("told", SYSTEM_REFUSALS)
+def test_a_system_turn_that_is_refused_begins_the_users(endpoint: Endpoint, told: str) -> None:
+    messages = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    asked = tuple(Request(request_id=str(i), messages=messages, seed=i) for i in range(3))
+    endpoint.replies = [refusal(told)]
+    engine = OpenAIEngine(endpoint.url, EngineConfig(concurrency=1))
+    try:
+        [result] = engine.generate([Batch(key="k", requests=asked, sampling=SAMPLING)])
+    finally:
+        engine.close()
+    sent = [[(m["role"], m["content"]) for m in body["messages"]] for body in endpoint.bodies]
+    assert sent == [
+        [("system", "Be brief."), ("user", "Who?")],
+        *[[("user", "Be brief.\n\nWho?")]] * 3,
+    ]
+    assert [drawn.finish_reason for drawn in result.completions] == ["stop"] * 3
+    remarks = {r for c in result.completions if c.provenance for r in c.provenance.remarks}
+    assert any("refuses system turns" in remark for remark in remarks)
+
+
+def test_other_refusals_change_no_system_turn(endpoint: Endpoint) -> None:
+    odd = (Message(role="user", content="a"), Message(role="user", content="b"))
+    usual = (Message(role="system", content="Be brief."), Message(role="user", content="Who?"))
+    refused = [(odd, "roles must alternate"), (usual, "this text is against our terms")]
+    asked = [Request(request_id=str(i), messages=m, seed=i) for i, (m, _) in enumerate(refused)]
+    endpoint.replies = [refusal(told) for _, told in refused]
+    engine = OpenAIEngine(endpoint.url, EngineConfig(concurrency=1))
+    last = Request(request_id="last", messages=usual, seed=3)
+    requests = (*asked, last)
+    try:
+        [result] = engine.generate([Batch(key="k", requests=requests, sampling=SAMPLING)])
+    finally:
+        engine.close()
+    assert [c.finish_reason for c in result.completions] == ["failed", "failed", "stop"]
+    assert [m["role"] for m in endpoint.bodies[-1]["messages"]] == ["system", "user"]
+
+
 def test_an_older_name_of_the_limit(endpoint: Endpoint) -> None:
     endpoint.replies = [refusal("unknown field max_completion_tokens")]
     draw(endpoint)

@@ -28,7 +28,7 @@ TAIL = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PackPiece:
     """A column of a row group: its place in the file, and its hash."""
 
     column: str
@@ -59,7 +59,7 @@ class Some:
 ALL = Some()
 
 
-Pieces = tuple[Piece, ...]
+Pieces = tuple[PackPiece, ...]
 
 
 def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
@@ -88,7 +88,7 @@ def read_pieces(path: Path) -> Pieces | None:
     return tuple(_pieces(json.loads(told)))
 
 
-def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
+def wanted(pieces: Pieces, some: Some) -> Iterator[PackPiece]:
     """Yield the pieces that a reader needs."""
     for piece in pieces:
         if some.columns is not None and piece.column not in some.columns:
@@ -130,11 +130,11 @@ def _piece(data: memoryview, column: Any) -> list[Any]:
     return [column.path_in_schema.partition(".")[0], begin, length, sha256]
 
 
-def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
+def _pieces(groups: list[dict[str, Any]]) -> Iterator[PackPiece]:
     for group in groups:
         first, last = group["prompts"]
         for column, offset, length, sha256 in group["pieces"]:
-            yield Piece(column, first, last, offset, length, sha256)
+            yield PackPiece(column, first, last, offset, length, sha256)
 
 
 def _number(data: bytes | memoryview) -> int:

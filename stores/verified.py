@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from .pack_hashes import Piece, Pieces, Some, read_pieces, wanted
+from .pack_hashes import PackPiece, Pieces, Some, read_pieces, wanted
 from .sealed import DamagedError, file_sha256
 
 AT_ONCE = min(8, os.cpu_count() or 1)
@@ -47,7 +47,7 @@ class Pack:
 
     look: Hashable
     pieces: Pieces | None
-    proved: set[Piece]
+    proved: set[PackPiece]
 
 
 _packs: dict[str, Pack] = {}

@@ -109,7 +109,7 @@ class Sound:
     answers: dict[Way, str]
 
 
-class RefusedError(Exception):
+class CommandFailedError(Exception):
     """A command that ended with an error, printed no row and said why."""
 
 
@@ -119,7 +119,7 @@ def printed(lake: Path, text: str) -> str:
     if told.exit_code:
         assert isinstance(told.exception, SystemExit), (text, told.exception)
         assert told.stdout == "", text
-        raise RefusedError(f"{told.exit_code} {told.stderr}")
+        raise CommandFailedError(f"{told.exit_code} {told.stderr}")
     return told.stdout
 
 
@@ -189,7 +189,7 @@ def outcome(way: Way, lake: Path, answer: str, damaged: Path) -> str:
     """Return what became of a read: "refused", "right" or what was wrong."""
     try:
         found = way.read(lake)
-    except (RefusedError, DamagedError) as error:
+    except (CommandFailedError, DamagedError) as error:
         code = isinstance(error, DamagedError) or str(error).startswith("1 ")
         # A flipped manifest has another hash for a file beside it: that one is named.
         named = {place.name for place in map(Path, NAMED.findall(str(error)))}
@@ -231,7 +231,7 @@ def test_every_way_that_reads_rows_refuses_them_if_all_are_damaged(sound, tmp_pa
     for way, answer in sound.answers.items():
         try:
             found[way.name] = "the same" if way.read(lake) == answer else "silently wrong"
-        except (RefusedError, DamagedError):
+        except (CommandFailedError, DamagedError):
             found[way.name] = "refused"
     without = {way.name for way, answer in sound.answers.items() if answer in ("", "[]")}
     # The index holds the texts itself.
@@ -247,7 +247,7 @@ def test_nothing_is_made_of_damaged_rows(sound, tmp_path, text):
     for path in sorted(path for path in rows if path.parent.name not in ("prompts", "checkpoints")):
         flip(path, random.Random(path.name))
     before = set(lake.glob("runs/*/derived/*"))
-    with pytest.raises(RefusedError, match=r"^1 error: .*was altered.*`lpfloop re(pair|de)"):
+    with pytest.raises(CommandFailedError, match=r"^1 error: .*was altered.*`lpfloop re(pair|de)"):
         printed(lake, asked)
     assert set(lake.glob("runs/*/derived/*")) == before
     assert not (tmp_path / "out").exists()
@@ -262,7 +262,7 @@ def test_what_is_derived_is_hashed_even_if_a_bit_rots_behind_the_back_of_the_fil
     status = path.stat()
     flip(path, random.Random(0))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(RefusedError, match=path.name):
+    with pytest.raises(CommandFailedError, match=path.name):
         printed(lake, f"rederive {RUN} --rule success_vs_failure --name other")
 
 

@@ -189,8 +189,12 @@ def test_a_damaged_run_does_not_stop_a_search(lake, capsys):
     for path in (run_folder(lake, "a") / "parts" / "critiques").glob("*.parquet"):
         path.write_bytes(b"")
     assert ids(lake, "wrong") == [f"crit-{FIRST}-1-1"]
-    assert "cannot be read" in capsys.readouterr().err
-    with pytest.raises(DamagedError, match="`lpfloop verify a` says more"):
+    told = capsys.readouterr().err
+    assert "is not brought up to date" in told
+    assert "was altered" in told
+    with pytest.raises(
+        DamagedError, match=r"critiques/\w+.parquet was altered.*`lpfloop repair a`"
+    ):
         reindex(lake)
 
 

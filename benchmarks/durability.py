@@ -62,7 +62,8 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds that sampling `count` units took."""
-    from lpfloop.loop.daemon.loop import Job, iteration, opened, ordered
+    from lpfloop.loop.daemon.loop import Job, iteration, ordered
+    from lpfloop.loop.daemon.opening import opened
     from lpfloop.loop.data.prompts import load_prompts
     from lpfloop.loop.run.handles import chunked
     from lpfloop.loop.run.stop import StopSignal

@@ -38,7 +38,8 @@ from ..stages.ask_judge import RepliesOf
 from ..stages.critique import CRITIQUE, Judging
 from ..stages.retry_unscored import judged
 from .job import Job
-from .loop import opened, work_until_whole
+from .loop import work_until_whole
+from .opening import opened
 from .own_files import own_digests, own_files
 
 KEEP_ANSWERS = Verb("answers")

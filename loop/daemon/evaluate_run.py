@@ -19,7 +19,8 @@ from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from .job import Job
-from .loop import iteration, opened
+from .loop import iteration
+from .opening import opened
 from .own_files import require_own_files
 
 

@@ -3,66 +3,44 @@
 import logging
 import re
 import shutil
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redacted
-from ...critics.feedback import FeedbackCritic
-from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
-from ...policies.workers.own_check import require_importable
 from ...stores.bucket import BucketError
 from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
-from ...stores.journal_reader import JOURNAL, JournalError
+from ...stores.journal_reader import JournalError
 from ...stores.keys import derive_seed
-from ...stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
+from ...stores.lake import OwedAgainError
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
 from ..evaluation.probe import probe
-from ..evaluation.probe_sets import probes_fingerprint, require_probes
-from ..evaluation.reference_outputs import reference_fingerprint
+from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
-from ..recipes.missing_needs import require_needs
-from ..run.completers import completers_of
 from ..run.conditioning import control_of
-from ..run.fingerprint import (
-    annotators_fingerprint,
-    completers_fingerprint,
-    grader_fingerprint,
-    reviewer_fingerprint,
-)
-from ..run.fork import Fork
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
-from ..run.models import Models, Served
+from ..run.models import Served
 from ..run.outcomes import NothingToTrainOn
-from ..run.panel import Panels
-from ..run.prices import Prices
-from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
-from ..run.run_grader import grader_of
-from ..run.slow_answers import verifier_of
 from ..run.stop import Stopped, StopSignal
 from ..stages.keep_prompts import keep_prompts
-from ..stages.mix import mix_fingerprint, mix_of, require_mix
-from ..stages.retry_unscored import to_retry
+from ..stages.mix import mix_of, require_mix
 from ..stages.select_prompts import Suitable, suitable
-from ..stages.supervised_set import require_supervised, supervised_fingerprint
+from ..stages.supervised_set import require_supervised
 from ..stages.train import keep_initial
-from .control import ControlServer, Operator
 from .derived_run import Given, begin, stored_given, train_given
-from .job import Job, fingerprint_of, open_journal
-from .own_files import keep_own_files, own_digests, own_files
+from .job import Job
+from .opening import opened
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
@@ -133,105 +111,6 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         how = redacted(f"{type(end).__name__}: {end}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise
-
-
-@contextmanager
-def opened(
-    job: Job,
-    prompts: Sequence[Prompt],
-    reporter: Reporter,
-    stop: StopSignal,
-    *,
-    on_open: Callable[[Path], None] = lambda _: None,
-) -> Generator[Run]:
-    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
-
-    Raises:
-        ConfigError: if something configured cannot be used, or the run exists with other settings.
-    """
-    folder = run_folder(job.lake, job.name)
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
-    verifying = own_verifier(job.config.critic.verifier)
-    critic = FeedbackCritic.from_config(job.config.critic)
-    panels, completers = Panels.of(job.config), completers_of(job.config)
-    filters = Filters.from_config(job.config)
-    grader = grader_of(job.config)
-    try:
-        models = Models.of(
-            job.config,
-            folder / "logs",
-            roles=panels.roles,
-            completers=() if completers is None else completers.others,
-            grading=grader is not None,
-        )
-        Prices.of(job.config).require((models.initial, *models.judges))
-        if names_function(job.config.reward.model):
-            require_importable(job.config.reward.model)
-    except EngineError as error:
-        raise ConfigError(str(error)) from error
-    fingerprint = fingerprint_of(
-        job.config,
-        models.fingerprint,
-        critic.fingerprint,
-        annotators_fingerprint(models, panels),
-        completers_fingerprint(models, completers),
-        reviewer_fingerprint(models, filters),
-        grader_fingerprint(models, grader),
-        reference_fingerprint(job.config),
-        probes_fingerprint(job.config),
-        mix_fingerprint(job.config),
-        supervised_fingerprint(job.config),
-        own_digests(own_files(job.config)),
-    )
-    store = RunWriter(open_journal(folder, job, fingerprint))
-    try:
-        keep_own_files(store, own_files(job.config))
-        retried = to_retry(store.journal) if job.retry_unscored else []
-        with verifier_of(job.config, verifying) as verifier, _forked(job, store) as fork:
-            run = Run(
-                name=job.name,
-                config=job.config,
-                store=store,
-                models=models,
-                critic=critic,
-                verifier=verifier,
-                reporter=reporter,
-                stop=stop,
-                prompts={prompt.prompt_id: prompt for prompt in prompts},
-                panels=panels,
-                completers=completers,
-                grader=grader,
-                filters=filters,
-                retry={(s.iteration, s.stage) for s in retried},
-                fork=fork,
-            )
-            operator = Operator(
-                stop=stop,
-                journal=store.journal,
-                config=lambda: run.config,
-                configure=run.configure,
-            )
-            with ControlServer(folder, operator):
-                on_open(folder)
-                yield run
-    finally:
-        with stop.sheltered():
-            models.close()
-            store.close()
-
-
-@contextmanager
-def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
-    """Open the run that this one was forked from, if it was, and as long as it is there."""
-    parent = store.journal.meta("parent")
-    if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
-        yield None
-        return
-    reader = RunReader(run_folder(job.lake, parent))
-    try:
-        yield Fork(parent=reader)
-    finally:
-        reader.close()
 
 
 def _turn(run: Run, prompts: Sequence[Prompt]) -> None:

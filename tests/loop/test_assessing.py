@@ -14,7 +14,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.evaluate_run import evaluate_run
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import iteration, opened, run_loop
+from lpfloop.loop.daemon.loop import iteration, run_loop
+from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
 from lpfloop.loop.evaluation.assess import load_oracle

@@ -20,7 +20,8 @@ from lpfloop.configs.filters import RuleFilters
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import opened, ordered, run_loop
+from lpfloop.loop.daemon.loop import ordered, run_loop
+from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompt_rules import Rules
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run, status

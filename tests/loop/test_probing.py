@@ -16,7 +16,8 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.verify import Verdict
 from lpfloop.loop.cli.display import results_tables
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import iteration, opened, run_loop
+from lpfloop.loop.daemon.loop import iteration, run_loop
+from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
 from lpfloop.loop.evaluation.probe import passed, probe

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import iteration, opened, ordered
+from lpfloop.loop.daemon.loop import iteration, ordered
+from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import StopSignal

@@ -1,0 +1,141 @@
+"""Opening a run to write to it: what it is made of is checked, and its parts are put together."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...configs.own_function import names_function
+from ...configs.schema import ConfigError
+from ...critics.feedback import FeedbackCritic
+from ...critics.own_verifier import own_verifier
+from ...policies.engines.engine import EngineError
+from ...policies.workers.own_check import require_importable
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import RunReader, RunWriter, run_folder
+from ...stores.records import Prompt
+from ..evaluation.probe_sets import probes_fingerprint
+from ..evaluation.reference_outputs import reference_fingerprint
+from ..recipes import variant_of
+from ..recipes.missing_needs import require_needs
+from ..run.completers import completers_of
+from ..run.fingerprint import (
+    annotators_fingerprint,
+    completers_fingerprint,
+    grader_fingerprint,
+    reviewer_fingerprint,
+)
+from ..run.fork import Fork
+from ..run.models import Models
+from ..run.panel import Panels
+from ..run.prices import Prices
+from ..run.prompt_filters import Filters
+from ..run.reporter import Reporter
+from ..run.run import Run
+from ..run.run_grader import grader_of
+from ..run.slow_answers import verifier_of
+from ..run.stop import StopSignal
+from ..stages.mix import mix_fingerprint
+from ..stages.retry_unscored import to_retry
+from ..stages.supervised_set import supervised_fingerprint
+from .control import ControlServer, Operator
+from .job import Job, fingerprint_of, open_journal
+from .own_files import keep_own_files, own_digests, own_files
+
+
+@contextmanager
+def opened(
+    job: Job,
+    prompts: Sequence[Prompt],
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> Generator[Run]:
+    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+
+    Raises:
+        ConfigError: if something configured cannot be used, or the run exists with other settings.
+    """
+    folder = run_folder(job.lake, job.name)
+    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    verifying = own_verifier(job.config.critic.verifier)
+    critic = FeedbackCritic.from_config(job.config.critic)
+    panels, completers = Panels.of(job.config), completers_of(job.config)
+    filters = Filters.from_config(job.config)
+    grader = grader_of(job.config)
+    try:
+        models = Models.of(
+            job.config,
+            folder / "logs",
+            roles=panels.roles,
+            completers=() if completers is None else completers.others,
+            grading=grader is not None,
+        )
+        Prices.of(job.config).require((models.initial, *models.judges))
+        if names_function(job.config.reward.model):
+            require_importable(job.config.reward.model)
+    except EngineError as error:
+        raise ConfigError(str(error)) from error
+    fingerprint = fingerprint_of(
+        job.config,
+        models.fingerprint,
+        critic.fingerprint,
+        annotators_fingerprint(models, panels),
+        completers_fingerprint(models, completers),
+        reviewer_fingerprint(models, filters),
+        grader_fingerprint(models, grader),
+        reference_fingerprint(job.config),
+        probes_fingerprint(job.config),
+        mix_fingerprint(job.config),
+        supervised_fingerprint(job.config),
+        own_digests(own_files(job.config)),
+    )
+    store = RunWriter(open_journal(folder, job, fingerprint))
+    try:
+        keep_own_files(store, own_files(job.config))
+        retried = to_retry(store.journal) if job.retry_unscored else []
+        with verifier_of(job.config, verifying) as verifier, _forked(job, store) as fork:
+            run = Run(
+                name=job.name,
+                config=job.config,
+                store=store,
+                models=models,
+                critic=critic,
+                verifier=verifier,
+                reporter=reporter,
+                stop=stop,
+                prompts={prompt.prompt_id: prompt for prompt in prompts},
+                panels=panels,
+                completers=completers,
+                grader=grader,
+                filters=filters,
+                retry={(s.iteration, s.stage) for s in retried},
+                fork=fork,
+            )
+            operator = Operator(
+                stop=stop,
+                journal=store.journal,
+                config=lambda: run.config,
+                configure=run.configure,
+            )
+            with ControlServer(folder, operator):
+                on_open(folder)
+                yield run
+    finally:
+        with stop.sheltered():
+            models.close()
+            store.close()
+
+
+@contextmanager
+def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
+    """Open the run that this one was forked from, if it was, and as long as it is there."""
+    parent = store.journal.meta("parent")
+    if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
+        yield None
+        return
+    reader = RunReader(run_folder(job.lake, parent))
+    try:
+        yield Fork(parent=reader)
+    finally:
+        reader.close()

@@ -1,4 +1,4 @@
-"""The loop itself: opens or continues a run, turns its iterations, evaluates and publishes."""
+"""The loop itself: turns the iterations of a run, evaluates and publishes."""
 
 import logging
 import re

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import signal
 import statistics
 import sys
@@ -42,6 +41,7 @@ from ..stores.sealed import file_sha256
 from .engines.canary import CANARY, write_canary
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
+from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
@@ -207,6 +207,8 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer
     trainer = make(job, tokenizer)
+    if is_main():
+        seal_prepared(job, identity)
     journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
     trainer.add_callback(journal)
     trainer.remove_callback(PrinterCallback)
@@ -262,7 +264,7 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         "history": file_sha256(write_history(job.output, trained.history)),
     }
     write_file(job.folder(RESULT), json.dumps(result, indent=1).encode())
-    shutil.rmtree(job.folder("cache"), ignore_errors=True)
+    discard_prepared(job)
 
 
 def main(path: str) -> int:

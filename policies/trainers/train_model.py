@@ -10,7 +10,6 @@ so and every byte agrees, so an interrupted job either continues bit-exactly or 
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
 from .preflight import refuse_full_disk, refuse_unfit
+from .prepared_rows import discard_unsealed
 from .trainer_checkpoints import agrees, discard_unfit
 from .trainer_faults import FAULT, TRANSIENT, TrainingError, halted, read_fault
 from .trainer_history import HISTORY, StepNumbers, read_history
@@ -134,7 +134,7 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
     with alone(job, patience_s=patience_s):
         sweep(job.output)
         job.folder(FAULT).unlink(missing_ok=True)
-        shutil.rmtree(job.folder("cache"), ignore_errors=True)
+        discard_unsealed(job, identity)
         for checkpoint in discard_unfit(job.folder("checkpoints"), identity):
             logger.warning("removed %s: not a whole checkpoint of this job", checkpoint)
     return identity

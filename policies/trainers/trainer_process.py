@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from ...stores.durable import write_file
+from .prepared_rows import CACHE
 from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
 from .trainer_orders import Orders, write_orders
@@ -167,7 +168,7 @@ def child_environment(job: TrainJob) -> dict[str, str]:
     return env | {
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_CACHE": str(job.folder("cache")),
+        "HF_DATASETS_CACHE": str(job.folder(CACHE)),
         "TQDM_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         # The launcher's own children have no -P: an unpacked data set may hold a json.py.

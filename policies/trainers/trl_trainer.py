@@ -20,6 +20,7 @@ from trl.trainer.sft_config import SFTConfig
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
 from ..engines.chat import ChatTokenizer
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .prepared_rows import CACHE
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
@@ -161,7 +162,7 @@ def load_data(job: TrainJob) -> Dataset:
     data = Dataset.from_parquet(
         [str(p) for p in job.data],
         columns=list(COLUMNS[job.method]),
-        cache_dir=str(job.folder("cache")),
+        cache_dir=str(job.folder(CACHE)),
     )
     if not len(data):
         raise TrainingError("refused", "there is no row to train on")

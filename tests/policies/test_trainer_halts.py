@@ -11,6 +11,7 @@ import pytest
 from trainings import DIE, dpo_job, make_world, plain_job, same, scripted, starts
 from waiting import ended, wait_until
 
+from lpfloop.policies.trainers.prepared_rows import CACHE
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -100,30 +101,44 @@ def test_asked_to_end_again_and_again_it_ends_bit_equal_and_loses_no_step(
     world: Path, tmp_path: Path
 ):
     job, log = dpo_job(world, tmp_path / "work"), tmp_path / "train.log"
-    job = replace(job, settings=job.settings.model_copy(update={"epochs": 2 / 3}))
+    job = replace(job, settings=job.settings.model_copy(update={"epochs": 2}))
     seen: list[int] = []
 
     def see(progress: TrainerProgress) -> None:
         seen.append(progress.step)
 
-    for least in (3, 8):
+    prepared: list[dict[Path, int]] = []
+    for _ in range(2):
+        least = seen[-1] + 2 if seen else 2
         with pytest.raises(TrainingError, match=r"^training was interrupted after step") as end:
             train(job, log=log, on_progress=see, is_to_end=partial(reached, seen, least))
         assert end.value.kind == "halted"
         last = seen[-1]
         assert str(end.value) == (
-            f"training was interrupted after step {last} of 16; "
+            f"training was interrupted after step {last} of 48; "
             f"it goes on from its checkpoint after step {last}"
         )
-    assert last < 16
+        prepared.append({p: p.stat().st_mtime_ns for p in job.folder(CACHE).rglob("*.arrow")})
+    assert last < 48
+    # What the reference says of the rows was not computed again; once it is damaged, it is.
+    assert prepared[0]
+    assert prepared[0] == prepared[1]
+    flip_a_bit(max(prepared[0], key=lambda path: path.stat().st_size))
     resumed = train(job, log=log, on_progress=see)
     # Nothing was made twice.
-    assert seen == list(range(1, 17))
+    assert seen == list(range(1, 49))
     assert len(starts(job.output)) == 3
     straight = train(replace(job, output=tmp_path / "straight"), log=log)
     assert same(resumed, straight)
     assert resumed.history == straight.history
-    assert [step["step"] for step in resumed.history] == list(range(1, 17))
+    assert [step["step"] for step in resumed.history] == list(range(1, 49))
+
+
+def flip_a_bit(path: Path) -> None:
+    """Damage a file in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 def reached(seen: list[int], step: int) -> bool:

@@ -115,6 +115,8 @@ def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, A
     metadata = pq.read_metadata(pa.BufferReader(data))
     first = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        if not group.num_rows:
+            continue  # Nothing is ever read of a pack without rows.
         prompts = prompt_ids[first : first + group.num_rows]
         first += group.num_rows
         yield {

@@ -31,7 +31,7 @@ from .ask_judge import (
 )
 from .retry_unscored import judged
 
-CRITIQUE = Verb("critique", 2)
+CRITIQUE = Verb("critique", semantics=2)
 
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:

@@ -34,7 +34,7 @@ from .ask_judge import (
 )
 from .retry_unscored import judged
 
-GRADE = Verb("grade", 2)
+GRADE = Verb("grade", semantics=2)
 NOT_WRITTEN = frozenset({"failed", "overlong"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1

@@ -11,7 +11,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb
 from .sample import Draw, drawn, draws
 
-REFINE = Verb("refine", 2)
+REFINE = Verb("refine", semantics=2)
 
 
 def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:

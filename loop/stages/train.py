@@ -25,7 +25,7 @@ from ..run.run import Run, Stage, Verb, Work
 from .publish import Publishing, accelerate_config, step_statistics
 from .supervised_set import Supervision, supervision
 
-TRAIN, KEEP_POLICY = Verb("train"), Verb("unchanged")
+TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from ..run.run import Verb
 from .publish import Publishing, accelerate_config, step_statistics
 from .train import parts_with_rows, require_enough
 
-TRAIN_REWARD = Verb("train_reward", semantics=2)
+TRAIN_REWARD = Verb("train_reward", semantics=3)
 SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
 
 

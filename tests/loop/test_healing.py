@@ -185,7 +185,9 @@ def test_a_file_added_to_a_checkpoint_is_damage(finished, lake):
 
 
 def test_a_policy_that_answers_otherwise_is_found_out_and_redone_on_demand(tmp_path):
-    config = small_config(write_prompts(tmp_path), "policy.engine.script=crashing:counting_policy")
+    answers = "policy.engine.script=crashing:counting_policy"
+    # Nobody knows what it answers, so there are enough prompts for a pair.
+    config = small_config(write_prompts(tmp_path, 32), answers, "prompts.per_iteration=12")
     with stand_ins(tmp_path):
         loop(tmp_path, config=config)
         before = whole(tmp_path)

@@ -17,8 +17,10 @@ from lpfloop.policies.trainers.trainer_checkpoints import (
     KEPT,
     MANIFEST,
     UnfitCheckpointError,
+    checkpoint_step,
     discard_unfit,
     is_whole,
+    newest_first,
     newest_whole,
     retain,
     seal_checkpoint,
@@ -65,12 +67,12 @@ def damaged_copies(whole: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
 @pytest.mark.model
 def test_each_damage_to_each_file_of_a_real_checkpoint_leads_to_the_older_one(tmp_path: Path):
     job = dpo_job(make_world(tmp_path), tmp_path / "work")
-    train(job, log=tmp_path / "train.log")
+    train(job, log=tmp_path / "train.log", checkpoint_minutes=0)
     identity = sha256(job.output / "job.json")
     checkpoints = job.output / "checkpoints"
-    newest, older = checkpoints / "checkpoint-44", checkpoints / "checkpoint-40"
+    newest, older = newest_first(checkpoints)
     assert newest_whole(checkpoints, identity) == newest
-    assert json.loads((newest / MANIFEST).read_text())["step"] == 44
+    assert json.loads((newest / MANIFEST).read_text())["step"] == checkpoint_step(newest)
     assert {*NEEDED, MANIFEST} <= {p.name for p in newest.iterdir()}
     shutil.move(newest, tmp_path / newest.name)
     cases = 0

@@ -104,14 +104,18 @@ def test_the_prices_of_policy_and_critic_become_those_of_their_models(lake):
     assert stored.prices.models == {"judge-1": ModelPrice(prompt=0.5, completion=1.5)}
 
 
-def test_an_old_run_goes_on_and_ends_as_it_would_have(lake, monkeypatch):
+def test_an_old_run_whose_stages_have_other_keys_now_goes_on_by_a_fork(lake, monkeypatch):
     monkeypatch.setattr(packing, "FEWEST", 2)
     config = small_config(Path("prompts.jsonl"), "prompts.chunk=2")
     with stand_ins(lake):
-        loop(lake, config=config)
-    found = whole(lake)
-    assert (found.digest, found.owed, found.damaged) == (DIGESTS["finished"], [], [])
-    assert len(list(run_folder(lake, RUN).glob("packs/critiques/*"))) > 1
+        with pytest.raises(JournalError, match=r"was planned with other inputs; .* --fork a"):
+            loop(lake, config=config)
+        assert run_digest(run_folder(lake, RUN)) == DIGESTS["half"]
+        loop(lake, config=config, name="b", fork=RUN)
+        loop(lake, config=config, name="c")
+    forked, straight = (whole(lake, name=name) for name in "bc")
+    assert (forked.digest, forked.owed, forked.damaged) == (straight.digest, [], [])
+    assert len(list(run_folder(lake, "b").glob("packs/critiques/*"))) > 1
 
 
 def test_an_old_run_is_forked_once_it_was_migrated(lake):

@@ -29,7 +29,7 @@ DOORS = {
     "stores/sealed.py": "bytes that were read and hashed",
     "stores/pack_hashes.py": "the footer of a pack that is being written",
     "loop/lake/query/sql.py": "DuckDB, of files that were verified, and no others",
-    "loop/data/files.py": "files of the user's own, outside the lake",
+    "loop/data/parquet_rows.py": "files of the user's own, outside the lake",
 }
 
 

@@ -28,6 +28,7 @@ from ....stores.lake import run_names
 from ....stores.lock import LockedError
 from ....stores.sealed import DamagedError
 from ...data.files import InputError
+from ...run.models import NO_MODEL
 from ...run.terminal import say
 from ..query.runs import open_run
 from .embedding import check_unchanged, configured, opened
@@ -160,10 +161,22 @@ def _embedded(lake: Path, run: str | None, config: RunConfig, *, full: bool) -> 
 
 
 def _config(lake: Path, run: str | None, settings: Sequence[str]) -> RunConfig:
-    """Return the configuration of a run, or of the latest, with the embedder's settings changed."""
+    """Return the configuration of a run, with the embedder's settings changed.
+
+    Without a name it is that of the latest run with a policy: one that only critiques has none.
+    """
     other = next((text for text in settings if not text.startswith("index.")), None)
     if other is not None:
         raise ConfigError(f"--set {other}: only settings of the index can be given here")
+    if run is None:
+        latest = (_stored(lake, name, settings) for name in reversed(run_names(lake)))
+        found = next((config for config in latest if config.policy.model != NO_MODEL), None)
+        if found is not None:
+            return found
+    return _stored(lake, run, settings)
+
+
+def _stored(lake: Path, run: str | None, settings: Sequence[str]) -> RunConfig:
     reader = open_run(lake, run)
     stored = json.loads(reader.journal.meta("config") or "{}")
     reader.close()

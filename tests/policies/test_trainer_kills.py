@@ -32,21 +32,28 @@ def short_sft(world: Path, output: Path) -> TrainJob:
     return replace(job, settings=job.settings.model_copy(update={"epochs": 1.0}))
 
 
-# The place of each kill, and the step from which the run that follows sets out. `file.rename` is
-# that of a manifest, for the last two those of the steps' numbers and of result.json.
+# The place of each kill, and the step from which the run that follows sets out; None if the killed
+# one had not begun. The first `file.rename` seals what is prepared, the second is that of a
+# manifest, for the last two those of the steps' numbers and of result.json.
 DPO_KILLS = [
+    ("file.rename.before#1", None),
     ("trainer.checkpoint.saved#1", 0),
-    ("file.rename.before#1", 0),
+    ("file.rename.before#2", 0),
     ("trainer.checkpoint.sealed#1", 1),
     ("trainer.checkpoint.saved#1", 1),
-    ("file.rename.after#1", 2),
+    ("file.rename.after#2", 2),
     ("retired.rename.before#1", 3),
     ("trainer.model.saved", 15),
     ("trainer.result", 15),
-    ("file.rename.before#1", 15),
     ("file.rename.before#2", 15),
+    ("file.rename.before#3", 15),
 ]
-SFT_KILLS = [("file.rename.before#1", 0), ("trainer.checkpoint.sealed#2", 2), ("trainer.result", 5)]
+SFT_KILLS = [
+    ("file.rename.before#1", None),
+    ("file.rename.before#2", 0),
+    ("trainer.checkpoint.sealed#2", 2),
+    ("trainer.result", 5),
+]
 
 
 @pytest.mark.slow
@@ -58,7 +65,7 @@ def test_dpo_killed_at_every_boundary_of_its_saves_ends_bit_equal(
     for place, _ in DPO_KILLS:
         killed_at(monkeypatch, job, log, place)
     resumed = train(job, log=log)
-    assert starts(job.output) == [0, *(step for _, step in DPO_KILLS)]
+    assert starts(job.output) == [0, *(step for _, step in DPO_KILLS if step is not None)]
     kept = {p.name for p in (job.output / "checkpoints").glob("checkpoint-*")}
     assert kept == {"checkpoint-14", "checkpoint-15"}
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))
@@ -73,7 +80,7 @@ def test_sft_killed_in_its_saves_ends_bit_equal(
     for place, _ in SFT_KILLS:
         killed_at(monkeypatch, job, log, place)
     resumed = train(job, log=log)
-    assert starts(job.output) == [0, *(step for _, step in SFT_KILLS)]
+    assert starts(job.output) == [0, *(step for _, step in SFT_KILLS if step is not None)]
     assert same(resumed, train(short_sft(world, tmp_path / "other"), log=log))
 
 

@@ -261,7 +261,7 @@ def resume(rounds: int) -> None:
         folder = Path(name).resolve()
         write_prompts(folder / "prompts.jsonl", BIG["prompts"])
         print(f"{build(folder):,} finished units")
-        command = [sys.executable, "-P", __file__, "continue", "--folder", str(folder)]
+        command = [sys.executable, __file__, "continue", "--folder", str(folder)]
         seconds = list[float]()
         for _ in range(rounds):
             done = subprocess.run(

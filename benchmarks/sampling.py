@@ -181,7 +181,7 @@ def measure_apart(side: str, requests: Path, options: argparse.Namespace) -> Mea
         environment = {**os.environ, **{name: environment[name] for name in FIXED}}
         environment["VLLM_CPU_KVCACHE_SPACE"] = "1"
     apart = ["--side", side, "--requests", str(requests)]
-    command = [sys.executable, "-P", __file__, *sys.argv[1:], *apart]
+    command = [sys.executable, __file__, *sys.argv[1:], *apart]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{side} failed:\n{done.stderr[-3000:]}")

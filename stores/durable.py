@@ -103,10 +103,16 @@ def make_folder(folder: Path) -> Path:
         with operation("folder", "mkdir", folder):
             folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent, "folder")
-    elif os.access(folder.parent, os.R_OK) and not any(folder.iterdir()):
+    elif os.access(folder.parent, os.R_OK) and _is_empty(folder):
         # A process may have been killed right after mkdir, before the folder's name was durable.
         sync_folder(folder.parent, "folder")
     return folder
+
+
+def _is_empty(folder: Path) -> bool:
+    """Look at the first entry only: a folder of parts may have a million."""
+    with os.scandir(folder) as entries:
+        return next(entries, None) is None
 
 
 def quarantine(path: Path, folder: Path) -> Path:

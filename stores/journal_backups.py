@@ -24,17 +24,19 @@ QUARANTINE = "quarantine"
 
 
 def back_up(journal: Held) -> None:
-    """Keep a copy of the journal as it is now, unless the last one is the same."""
+    """Keep a copy of the journal as it is now, if it changed since the last one."""
+    if not journal.changed:
+        return
     folder = make_folder(journal.folder / BACKUPS)
     image = journal.image()
     name = hashlib.sha256(image).hexdigest()
     before = _backups(journal.folder)
-    if before and _named(before[-1]) == name:
-        return
-    number = int(before[-1].name.partition("-")[0]) + 1 if before else 1
-    write_file(folder / f"{number:08}-{name}.sqlite", image, "backup")
-    for old in before[: 1 - KEPT]:
-        remove(old)
+    if not before or _named(before[-1]) != name:
+        number = int(before[-1].name.partition("-")[0]) + 1 if before else 1
+        write_file(folder / f"{number:08}-{name}.sqlite", image, "backup")
+        for old in before[: 1 - KEPT]:
+            remove(old)
+    journal.changed = False
 
 
 def mend(folder: Path) -> str | None:

@@ -36,12 +36,13 @@ class Held(Reader):
     """A journal that this process holds; its methods may be called from several threads.
 
     `publishing` is held from the sealing of parts until the journal refers to them, and while parts
-    that the journal does not refer to are removed.
+    that the journal does not refer to are removed. `changed` says that something was committed
+    since the journal was opened, or backed up.
     """
 
     def __init__(self, folder: Path) -> None:
         self.publishing = threading.Lock()
-        self._unhashed = self._logged = False
+        self.changed = self._unhashed = self._logged = False
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -175,7 +176,7 @@ class Held(Reader):
                 yield
                 reach(f"journal.{name}.before")
                 self._db.execute("COMMIT")
-                self._logged = True
+                self.changed = self._logged = True
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")

@@ -139,7 +139,7 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)
-        run.store.back_up()
+            run.store.back_up()
 
 
 def _trained(it: Iteration, given: Given | None) -> Checkpoint:

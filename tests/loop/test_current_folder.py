@@ -138,4 +138,6 @@ def test_every_command_that_starts_the_interpreter_has_the_option(root):
         if not ast.unparse(elements[1]).startswith("*")
     }
     assert len(found) >= 8
-    assert {place: said for place, said in found.items() if said != "'-P'"} == {}
+    # A script that is named by its path has its own folder ahead on the path, not the current one.
+    safe = ("'-P'", "__file__")
+    assert {place: said for place, said in found.items() if said not in safe} == {}

@@ -42,8 +42,9 @@ def is_url(model: str) -> bool:
 def model_digest(model: str, config: EngineConfig) -> str:
     """Return the identity of a model, for keys: hex for a folder, the served name for an endpoint.
 
-    Raises: EngineError: for a folder without a model, or one that is not safe to load; for an
-    endpoint that does not answer.
+    Raises:
+        EngineError: for a folder without a model, or one that is not safe to load; for an endpoint
+            that does not answer.
     """
     if config.kind == "scripted":
         return digest(["scripted", config.script])

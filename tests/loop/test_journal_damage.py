@@ -6,16 +6,14 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 from crash_scenarios import flip, truncate
 from crashing import (
-    KILLED,
     RUN,
-    Attempt,
     copied,
+    finished_and_killed,
     loop,
     quick_folder,
     small_config,
@@ -59,15 +57,7 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     with quick_folder(tmp_path_factory.getbasetemp()) as folder:
         config = small_config(write_prompts(folder))
-        finished, killed = folder / "finished", folder / "killed"
-        for lake in (finished, killed):
-            lake.mkdir()
-        with stand_ins(finished):
-            loop(finished, config=config)
-        attempt = Attempt(
-            lake=killed, work=partial(loop, config=config), points={"stage.end#12": "kill"}
-        )
-        assert attempt.start() == KILLED
+        finished, killed = finished_and_killed(folder, config)
         yield Runs(
             finished=finished,
             killed=killed,

@@ -7,19 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 from crashing import (
-    KILLED,
     RUN,
-    Attempt,
     copied,
-    loop,
+    finished_and_killed,
     quick_folder,
     small_config,
-    stand_ins,
     write_prompts,
 )
 
@@ -60,15 +56,7 @@ class Lakes:
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
     with quick_folder(tmp_path_factory.getbasetemp()) as folder:
         config = small_config(write_prompts(folder))
-        finished, killed = folder / "finished", folder / "killed"
-        for lake in (finished, killed):
-            lake.mkdir()
-        with stand_ins(finished):
-            loop(finished, config=config)
-        attempt = Attempt(
-            lake=killed, work=partial(loop, config=config), points={"stage.end#12": "kill"}
-        )
-        assert attempt.start() == KILLED
+        finished, killed = finished_and_killed(folder, config)
         yield Lakes(finished=finished, killed=killed)
 
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,19 @@ class Attempt:
         code = self.start()
         told = self.lake / "error"
         assert code == 0, f"exit code {code}: {told.read_text() if told.exists() else ''}"
+
+
+def finished_and_killed(folder: Path, config: RunConfig) -> tuple[Path, Path]:
+    """Return a lake with a run of a configuration, and one where it was killed in iteration 2."""
+    finished, killed = folder / "finished", folder / "killed"
+    for lake in (finished, killed):
+        lake.mkdir()
+    with stand_ins(finished):
+        loop(finished, config=config)
+    work = partial(loop, config=config)
+    attempt = Attempt(lake=killed, work=work, points={"stage.end#12": "kill"})
+    assert attempt.start() == KILLED
+    return finished, killed
 
 
 def _context() -> Any:

@@ -18,6 +18,17 @@ from .common import (
     exit_codes,
     in_lake,
 )
+from .run_options import (
+    ConfigName,
+    Critic,
+    Iterations,
+    Policy,
+    PromptsFile,
+    RunName,
+    RunOptions,
+    Seed,
+    Variant,
+)
 from .session import compare_variants, stop_signal, work_on
 
 if TYPE_CHECKING:
@@ -26,14 +37,6 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
     from ..daemon.job import Job
 
-ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
-Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
-Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
-RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[str | None, typer.Option(help="Prompts: JSONL or Parquet.")]
-Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
-Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
     str | None, typer.Option("--fork", help="Re-use this run's units that are still valid.")
@@ -67,45 +70,44 @@ def run(
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
-    from ...configs.load import Override, load_config
     from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
 
-    given = (
-        Override(source="--iterations", path="iterations", value=iterations),
-        Override(source="--prompts", path="prompts.source", value=prompts),
-        Override(source="--policy", path="policy.model", value=policy),
-        Override(source="--critic", path="critic.model", value=critic),
-        Override(source="--seed", path="seed", value=seed),
+    options = RunOptions(
+        config=config,
+        variant=variant,
+        iterations=iterations,
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
+        seed=seed,
+        settings=settings or (),
     )
     with exit_codes():
-        refuse_secrets(settings or ())
-        own = config is None and any(v is not None for v in (prompts, policy, critic))
-        chosen = "own" if own else config
-        overrides = [override for override in given if override.value is not None]
+        refuse_secrets(options.settings)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
-                config=chosen,
+                config=options.preset,
                 variants=chosen_variants(variants),
                 seeds=tuple(range(first, first + seeds)),
                 lake=lake,
-                prefix=name or Path(chosen or "tiny").stem,
-                overrides=(*overrides, *(settings or ())),
+                prefix=name or options.stem,
+                overrides=tuple(options.overrides),
                 env=os.environ,
             )
             compare_variants(suite)
             return
-        loaded = load_config(chosen, variant, [*overrides, *(settings or ())], os.environ)
-        name = name or f"{Path(chosen or 'tiny').stem}-{short_name(loaded.recipe.name)}"
+        loaded = options.resolved()
+        name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
         if detach:
-            words = [f"--set={item}" for item in settings or ()]
-            options = {"config": chosen, "variant": variant, "run": name, "lake": lake}
-            options |= {"prompts": prompts, "policy": policy, "critic": critic}
-            options |= {"iterations": iterations, "seed": seed, "fork": fork}
-            _detached(["run", *_given(options), *words], name, lake)
+            words = [f"--set={item}" for item in options.settings]
+            given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
+            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"iterations": iterations, "seed": seed, "fork": fork}
+            _detached(["run", *_given(given), *words], name, lake)
         else:
             work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
 

@@ -8,12 +8,13 @@ The reply to a guarded question (`guard`) counts below the line with its mark al
 `Expected` has the rules for what counts there, or in the whole reply to a bare question.
 """
 
+import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import SCORED, FinishReason, Message
 from .guard import Guard, parted
@@ -156,6 +157,13 @@ class HeardReply:
     cut: bool = False
 
 
+class ExampleReply(NamedTuple):
+    """A reply in the form that is asked for: what stands ahead of the mark, and what below it."""
+
+    before: str
+    below: str
+
+
 class Expected(ABC, Generic[T]):
     """What a reply must hold, and in which form."""
 
@@ -180,6 +188,10 @@ class Expected(ABC, Generic[T]):
         Raises:
             UnreadError: if nothing of it counts.
         """
+
+    @abstractmethod
+    def example(self, draw: random.Random) -> ExampleReply:
+        """Return a reply that can be read, its verdict drawn at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +221,12 @@ class Question(Generic[T]):
             return list(self.expected.read(self._heard(text, cut=finish_reason == "length")))
         except UnreadError as error:
             return unread(error.status, self.expected)
+
+    def example(self, seed: int) -> str:
+        """Return a reply that this question would read, for a judge that is not asked."""
+        parts = self.expected.example(random.Random(seed))
+        lines = (parts.before, self.mark, parts.below)
+        return "\n".join(line for line in lines if line)
 
     def _heard(self, text: str, *, cut: bool) -> HeardReply:
         """Return what of a reply counts, with what was said ahead of it.

@@ -111,8 +111,8 @@ class PairVerdicts(Expected[PairChoice]):
 
     def example(self, draw: random.Random) -> ExampleReply:
         """Return a verdict on each pair."""
-        choices: tuple[Preferred, ...] = ("first", "second")
-        verdicts = [
+        choices: list[Preferred] = ["first", "second"]
+        verdicts: list[tuple[str, Preferred, str]] = [
             (str(number), draw.choice(choices), "What speaks for it, in a sentence.")
             for number in range(1, len(self.orders) + 1)
         ]

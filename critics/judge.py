@@ -50,6 +50,8 @@ _REFUSED = re.compile(
 )
 """A refusal to judge: who cannot find a fault, or give more than this, does not refuse."""
 _SENTENCE_END = re.compile(r"[.!?\n{]")
+REASON = "What the judge has to say, in two or three sentences."
+"""Why an example of a reply judges as it does."""
 OPENING = 400
 """Characters in which a refusal is looked for."""
 
@@ -190,8 +192,8 @@ class Expected(ABC, Generic[T]):
         """
 
     @abstractmethod
-    def example(self, draw: random.Random) -> ExampleReply:
-        """Return a reply that can be read, its verdict drawn at random."""
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a reply that can be read, its verdict drawn at random, for the reason given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +224,9 @@ class Question(Generic[T]):
         except UnreadError as error:
             return unread(error.status, self.expected)
 
-    def example(self, seed: int) -> str:
+    def example(self, seed: int, reason: str = REASON) -> str:
         """Return a reply that this question would read, for a judge that is not asked."""
-        parts = self.expected.example(random.Random(seed))
+        parts = self.expected.example(random.Random(seed), reason)
         lines = (parts.before, self.mark, parts.below)
         return "\n".join(line for line in lines if line)
 

@@ -18,10 +18,20 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Self
 
 from ..stores.records import SCORED, AspectRating, Rating
-from .judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from .judge import (
+    REASON,
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+)
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
 
 AspectRatings = tuple[AspectRating, ...]
@@ -92,13 +102,16 @@ class RatedAspects(Expected[AspectRatings]):
         )
         return [Reading(SCORED, tuple(rated))]
 
-    def example(self, draw: random.Random) -> ExampleReply:
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a comment on each aspect, and ratings that are often all good or all bad."""
         chosen = draw.sample(self.names, self.count)
         names = [name for name in self.names if name in chosen]
         all_alike = draw.choices((1, -1, None), weights=(4, 3, 1))[0]
         ratings = {n: draw.choice((-1, 0, 1)) if all_alike is None else all_alike for n in names}
-        said = "\n".join(f"{name}: what the judge has to say of this aspect." for name in names)
+        said = "\n".join(
+            f"{name}: {text}"
+            for name, text in zip(names, chain([reason], repeat(REASON)), strict=False)
+        )
         return ExampleReply(said, json.dumps(ratings))
 
     def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:

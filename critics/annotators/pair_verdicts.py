@@ -19,7 +19,16 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ...stores.records import SCORED, Order, Preferred
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import (
+    REASON,
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+)
 from ..quoting import declared_choices, foreign, holds, seen
 from .written_verdicts import NUMBERS, ReplyForm, reply_of
 
@@ -109,11 +118,11 @@ class PairVerdicts(Expected[PairChoice]):
             for n, order in enumerate(self.orders, 1)
         ]
 
-    def example(self, draw: random.Random) -> ExampleReply:
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a verdict on each pair."""
         choices: list[Preferred] = ["first", "second"]
         verdicts: list[tuple[str, Preferred, str]] = [
-            (str(number), draw.choice(choices), "What speaks for it, in a sentence.")
+            (str(number), draw.choice(choices), reason if number == 1 else REASON)
             for number in range(1, len(self.orders) + 1)
         ]
         return ExampleReply("", reply_of(self.form, verdicts, several=self.several))

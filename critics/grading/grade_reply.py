@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import SCORED, GradedAspect
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import (
+    REASON,
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+)
 from ..quoting import foreign, holds, require_undisputed
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
@@ -35,8 +44,6 @@ CRITIQUE_FIRST = (
     "Write the critique first. Then write the line {mark} by itself, and below it the line with "
     "the score."
 )
-
-EXAMPLE_REASON = "What the judge has to say, in two or three sentences."
 
 MARKS = r"[ \t>*#\[_`-]*"
 """What Markdown may put before a label."""
@@ -116,15 +123,15 @@ class Appraisals(Expected[Appraisal]):
             raise UnreadError(Status.WRONG_NUMBERS)
         return [_own(_appraised(block, scale), block.number, reply.judged) for block in blocks]
 
-    def example(self, draw: random.Random) -> ExampleReply:
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a block for each completion, or a critique with its score."""
         scale = SCALES[self.aspect]
         ratings = [draw.randint(LOWEST, scale.best) for _ in range(self.count)]
         if self.aspect == "overall":
-            return ExampleReply(EXAMPLE_REASON, f"Overall score: {ratings[0]}")
+            return ExampleReply(reason, f"Overall score: {ratings[0]}")
         types = "Type: None\nType rationale: None of them shows.\n" if scale.types else ""
         blocks = (
-            f"[Text {number}]\n{types}Rationale: {EXAMPLE_REASON}\nRating: {rating}"
+            f"[Text {number}]\n{types}Rationale: {reason if number == 1 else REASON}\nRating: {rating}"
             for number, rating in enumerate(ratings, start=1)
         )
         return ExampleReply("", "\n\n".join(blocks))

@@ -124,12 +124,11 @@ class ReviewReply(Expected[ReviewedPrompt]):
             raise UnreadError(Status.NO_CLASS)
         return [Reading(ratings.status, ReviewedPrompt(ratings.value, intention))]
 
-    def example(self, draw: random.Random) -> ExampleReply:
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a review that keeps the prompt, in a class drawn at random."""
         ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
         named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
-        said = "\n".join(f"{aspect}: what the judge has to say of it." for aspect in ASPECTS)
-        return ExampleReply(said, "\n".join([*named, ratings]))
+        return ExampleReply(reason, "\n".join([*named, ratings]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

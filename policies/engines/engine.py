@@ -34,14 +34,14 @@ class Sampling:
 class Request:
     """One completion to draw: a conversation and the seed of its random numbers.
 
-    `example` makes a reply that the asker could read, for an engine that stands in for a judge. It
-    never leaves the process.
+    `example` makes a reply that the asker could read, of a seed and a reason to give, for an engine
+    that stands in for a judge. It never leaves the process.
     """
 
     request_id: str
     messages: tuple[Message, ...]
     seed: int
-    example: Callable[[int], str] | None = field(default=None, compare=False, repr=False)
+    example: Callable[[int, str], str] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -281,6 +281,11 @@ def lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines())
 
 
+def reasons(first: str, count: int) -> list[str]:
+    """Return the reasons of an example about some subjects: the one given, and `REASON`."""
+    return [first, *[REASON] * (count - 1)]
+
+
 def user_message(text: str) -> tuple[Message, ...]:
     """Return the conversation that has nothing but `text`."""
     return (Message(role="user", content=text),)

@@ -18,12 +18,10 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import Self
 
 from ..stores.records import SCORED, AspectRating, Rating
 from .judge import (
-    REASON,
     ExampleReply,
     Expected,
     HeardReply,
@@ -31,6 +29,7 @@ from .judge import (
     Status,
     UnreadError,
     absent,
+    reasons,
 )
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
 
@@ -108,10 +107,8 @@ class RatedAspects(Expected[AspectRatings]):
         names = [name for name in self.names if name in chosen]
         all_alike = draw.choices((1, -1, None), weights=(4, 3, 1))[0]
         ratings = {n: draw.choice((-1, 0, 1)) if all_alike is None else all_alike for n in names}
-        said = "\n".join(
-            f"{name}: {text}"
-            for name, text in zip(names, chain([reason], repeat(REASON)), strict=False)
-        )
+        given = zip(names, reasons(reason, len(names)), strict=True)
+        said = "\n".join(f"{name}: {why}" for name, why in given)
         return ExampleReply(said, json.dumps(ratings))
 
     def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:

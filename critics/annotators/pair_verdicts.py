@@ -20,7 +20,6 @@ from typing import cast
 
 from ...stores.records import SCORED, Order, Preferred
 from ..judge import (
-    REASON,
     ExampleReply,
     Expected,
     HeardReply,
@@ -28,6 +27,7 @@ from ..judge import (
     Status,
     UnreadError,
     absent,
+    reasons,
 )
 from ..quoting import declared_choices, foreign, holds, seen
 from .written_verdicts import NUMBERS, ReplyForm, reply_of
@@ -121,10 +121,8 @@ class PairVerdicts(Expected[PairChoice]):
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a verdict on each pair."""
         choices: list[Preferred] = ["first", "second"]
-        verdicts: list[tuple[str, Preferred, str]] = [
-            (str(number), draw.choice(choices), reason if number == 1 else REASON)
-            for number in range(1, len(self.orders) + 1)
-        ]
+        given = enumerate(reasons(reason, len(self.orders)), start=1)
+        verdicts = [(str(number), draw.choice(choices), why) for number, why in given]
         return ExampleReply("", reply_of(self.form, verdicts, several=self.several))
 
     def _statements(self, text: str) -> Iterator[Statement]:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import SCORED, GradedAspect
 from ..judge import (
-    REASON,
     ExampleReply,
     Expected,
     HeardReply,
@@ -28,6 +27,7 @@ from ..judge import (
     Status,
     UnreadError,
     absent,
+    reasons,
 )
 from ..quoting import foreign, holds, require_undisputed
 from .graded_aspects import LOWEST, SCALES, GradeScale
@@ -129,10 +129,11 @@ class Appraisals(Expected[Appraisal]):
         ratings = [draw.randint(LOWEST, scale.best) for _ in range(self.count)]
         if self.aspect == "overall":
             return ExampleReply(reason, f"Overall score: {ratings[0]}")
+        given = reasons(reason, self.count)
         types = "Type: None\nType rationale: None of them shows.\n" if scale.types else ""
         blocks = (
-            f"[Text {number}]\n{types}Rationale: {reason if number == 1 else REASON}\nRating: {rating}"
-            for number, rating in enumerate(ratings, start=1)
+            f"[Text {number}]\n{types}Rationale: {why}\nRating: {rating}"
+            for number, (rating, why) in enumerate(zip(ratings, given, strict=True), start=1)
         )
         return ExampleReply("", "\n\n".join(blocks))
 

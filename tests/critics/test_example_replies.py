@@ -47,8 +47,9 @@ def questions(key: GuardKey) -> dict[str, Question]:
 def test_every_example_is_read(key: GuardKey):
     for name, question in questions(key).items():
         for seed in range(20):
-            read = question.read(question.example(seed), "stop")
-            assert {reading.status for reading in read} <= WAS_READ, name
+            for said in (question.example(seed), question.example(seed, "and so on " * 400)):
+                read = question.read(said, "stop")
+                assert {reading.status for reading in read} <= WAS_READ, name
 
 
 def test_examples_differ_by_their_seed_alone_so_that_pairs_come_about():

@@ -7,7 +7,7 @@ annotators and the models of a pool, whose engine gives way to the next one as t
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,9 @@ from .model_pool import PoolModel
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
 NO_MODEL = "none"
+
+Identify = Callable[[str, EngineConfig], tuple[str | None, str]]
+"""Gives the name under which a model is served, if it is, and its identity."""
 
 logger = logging.getLogger("lpfloop.models")
 
@@ -111,30 +114,33 @@ class Models:
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
         grading: bool = False,
+        identify: Identify | None = None,
     ) -> "Models":
         """Identify the configured models; nothing is loaded yet.
 
         `roles` are annotators' models, `completers` those of a pool besides the policy; `grading`
-        says whether the run grades.
+        says whether the run grades. With `identify` no model is looked at, nor any endpoint asked.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
             ConfigError: if a role has no model.
         """
+        called = identify or identified
         reward = None
         if config.reward.model != NO_MODEL:
-            reward = scorer_digest(located(config.reward.model, "reward"))
-        feedback = _served(config.critic.model, config.critic.engine)
+            place = located(config.reward.model, "reward")
+            reward = scorer_digest(place) if identify is None else place
+        feedback = _served(config.critic.model, config.critic.engine, called)
         return cls(
             config=config,
             logs=logs,
-            initial=_served(config.policy.model, config.policy.engine),
+            initial=_served(config.policy.model, config.policy.engine, called),
             feedback=feedback,
-            grader=_grader(config) if grading else feedback,
-            reviewer=_reviewer(config) or feedback,
+            grader=_grader(config, called) if grading else feedback,
+            reviewer=_reviewer(config, called) or feedback,
             reward_id=reward,
-            annotators={role: _annotator(config, role) for role in roles},
-            completers={model.name: _completer(model) for model in completers},
+            annotators={role: _annotator(config, role, called) for role in roles},
+            completers={model.name: _completer(model, called) for model in completers},
         )
 
     @property
@@ -220,25 +226,35 @@ class Models:
             self._scorer = None
 
 
-def _served(model: str, engine: EngineConfig) -> Served:
-    location = located(model)
+def identified(location: str, engine: EngineConfig) -> tuple[str | None, str]:
+    """Return the name under which a model is served, if it is, and its identity.
+
+    Raises:
+        EngineError: for a folder that holds no model, or an endpoint that does not answer.
+    """
     name = served_name(location, engine)
+    return name, model_digest(location, engine) if name is None else endpoint_digest(name)
+
+
+def _served(model: str, engine: EngineConfig, identify: Identify) -> Served:
+    location = located(model)
+    name, identity = identify(location, engine)
     return Served(
         name=name or engine.model_name or model,
-        identity=model_digest(location, engine) if name is None else endpoint_digest(name),
+        identity=identity,
         location=location,
         engine=engine,
     )
 
 
-def _grader(config: RunConfig) -> Served:
+def _grader(config: RunConfig, identify: Identify) -> Served:
     """Return the model that grades: the critic's, unless there is another."""
     if config.grading.model is None:
-        return _served(config.critic.model, config.critic.engine)
-    return _served(config.grading.model, config.grading.engine)
+        return _served(config.critic.model, config.critic.engine, identify)
+    return _served(config.grading.model, config.grading.engine, identify)
 
 
-def _annotator(config: RunConfig, role: Role) -> Served:
+def _annotator(config: RunConfig, role: Role, identify: Identify) -> Served:
     """Return the model that annotators of a role are made of."""
     model = config.annotation.model_of(role)
     if model.model is None:
@@ -246,23 +262,23 @@ def _annotator(config: RunConfig, role: Role) -> Served:
             f"annotation.{role}.model is not set, and annotators of the pool "
             f"{config.annotation.pool} need it: give a folder or an OpenAI-compatible URL"
         )
-    return _served(model.model, model.engine)
+    return _served(model.model, model.engine, identify)
 
 
-def _reviewer(config: RunConfig) -> Served | None:
+def _reviewer(config: RunConfig, identify: Identify) -> Served | None:
     """Return the model that judges prompts, if a run has one besides the critic's."""
     quality = config.prompts.quality
     if quality.model is None or quality.judge == "none":
         return None
-    return _served(quality.model, quality.engine)
+    return _served(quality.model, quality.engine, identify)
 
 
-def _completer(pooled: PoolModel) -> Served:
+def _completer(pooled: PoolModel, identify: Identify) -> Served:
     """Return a model of a pool, which must say where it is."""
     if pooled.model is None:
         raise ConfigError(f"the pool does not say where the model {pooled.name} is")
     try:
-        return _served(pooled.model, pooled.engine)
+        return _served(pooled.model, pooled.engine, identify)
     except EngineError as error:
         raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 

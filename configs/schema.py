@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
-from .engines import EngineConfig, SamplingConfig
+from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .methods import (
@@ -60,7 +60,7 @@ class PartsConfig(Section):
 class PromptsConfig(Section):
     """The prompts of an iteration."""
 
-    source: Place = semantic("tiny", "'tiny', or a JSONL file of prompts")
+    source: Place = semantic(NO_MODEL, "'tiny', or a JSONL file of prompts; it must be named")
     held_out: str | None = semantic(
         None, "JSONL file of held-out prompts; default: split off `source`"
     )
@@ -82,7 +82,9 @@ class PromptsConfig(Section):
 class PolicyConfig(Section):
     """The model to improve."""
 
-    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
+    model: Place = semantic(
+        NO_MODEL, "'tiny', a folder, or an OpenAI-compatible URL; it must be named"
+    )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
 
@@ -90,7 +92,11 @@ class PolicyConfig(Section):
 class CriticConfig(Section):
     """The feedback model f, its templates, and how its replies are read (Section 3.1)."""
 
-    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
+    model: Place = semantic(
+        NO_MODEL,
+        "'tiny', a folder, or an OpenAI-compatible URL; named where a recipe asks a critic, and "
+        "where held-out answers shall be rated",
+    )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
     kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
@@ -123,7 +129,7 @@ class RewardConfig(Section):
     """The reward model r."""
 
     model: Place = semantic(
-        "tiny",
+        NO_MODEL,
         "'tiny', 'none', a folder with a sequence classifier of one label, or ./FILE.py:NAME",
     )
     batch_size: int = semantic(32, "conversations in one forward pass", ge=1)

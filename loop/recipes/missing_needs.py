@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
-from ...configs.recipes import Annotated, Graded, Recipe, Rewarded
+from ...configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded
 from ...configs.schema import ConfigError, RunConfig
 from ..run.models import NO_MODEL, is_rewarded
-from ..run.needs import Needs
-
-DECLARED = "NEEDS"
+from ..run.needs import Asks, Needs
 
 
 def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
@@ -40,23 +38,35 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     learns = isinstance(settings, Annotated | Graded)
-    if isinstance(settings, Rewarded) and not learns and config.reward.model == NO_MODEL:
+    if isinstance(settings, Rewarded | Ranked) and not learns and config.reward.model == NO_MODEL:
         raise ConfigError(
-            f"reward.model is none, and the recipe {settings.name} optimises a reward and trains "
-            "no reward model: name a folder, or a function as ./FILE.py:NAME"
+            f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
+            "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
         )
 
 
 def verbs_of(recipe: Callable[..., Any]) -> Needs:
     """Return the functions that a recipe calls, by itself or by others, that declare needs."""
-    found: dict[Callable[..., Any], tuple[type[Recipe], ...]] = {}
+    needs: dict[Callable[..., Any], tuple[type[Recipe], ...]] = _declared(recipe, "NEEDS")
+    return needs
+
+
+def asking(recipe: Callable[..., Any]) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models."""
+    asks: dict[Callable[..., Any], tuple[str, ...]] = _declared(recipe, "ASKS")
+    return asks
+
+
+def _declared(recipe: Callable[..., Any], name: str) -> dict[Callable[..., Any], tuple[Any, ...]]:
+    """Return what the functions that a recipe calls are declared to be under a name."""
+    found: dict[Callable[..., Any], tuple[Any, ...]] = {}
     seen, waiting = set[int](), [recipe]
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen:
             continue
         seen.add(id(function))
-        declared: Needs = getattr(sys.modules.get(function.__module__), DECLARED, {})
+        declared = getattr(sys.modules.get(function.__module__), name, {})
         if function in declared:
             found[function] = declared[function]
         elif function.__module__ == recipe.__module__ or _is_here(function.__module__):

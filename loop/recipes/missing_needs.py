@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...configs.recipes import Annotated, Graded, Recipe, Rewarded
 from ...configs.schema import ConfigError, RunConfig
@@ -16,6 +16,7 @@ from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Needs
 
 DECLARED = "NEEDS"
+T = TypeVar("T")
 
 
 def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
@@ -49,16 +50,30 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
 
 def verbs_of(recipe: Callable[..., Any]) -> Needs:
     """Return the functions that a recipe calls, by itself or by others, that declare needs."""
-    found: dict[Callable[..., Any], tuple[type[Recipe], ...]] = {}
+
+    def needs(function: Callable[..., Any]) -> tuple[type[Recipe], ...] | None:
+        declared: Needs = getattr(sys.modules.get(function.__module__), DECLARED, {})
+        return declared.get(function)
+
+    return told_of_calls(recipe, needs)
+
+
+def told_of_calls(
+    recipe: Callable[..., Any], told: Callable[[Callable[..., Any]], T | None]
+) -> dict[Callable[..., Any], T]:
+    """Return what is `told` of the functions that a recipe calls, by itself or by others.
+
+    A function of which something is told is not looked into.
+    """
+    found: dict[Callable[..., Any], T] = {}
     seen, waiting = set[int](), [recipe]
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen:
             continue
         seen.add(id(function))
-        declared: Needs = getattr(sys.modules.get(function.__module__), DECLARED, {})
-        if function in declared:
-            found[function] = declared[function]
+        if (said := told(function)) is not None:
+            found[function] = said
         elif function.__module__ == recipe.__module__ or _is_here(function.__module__):
             waiting += _named_in(function)
     return found

@@ -24,6 +24,7 @@ from .methods import (
 )
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .smoke import SmokeConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RewardConfig",
     "RunConfig",
     "SamplingConfig",
+    "SmokeConfig",
     "TrainingConfig",
 ]
 
@@ -241,6 +243,7 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
+    smoke: SmokeConfig = SmokeConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -21,6 +21,8 @@ from .guard import Guard, parted
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
+CUT = frozenset[FinishReason]({"length", "truncated_thinking"})
+"""How a reply ends that has no end: that is cut at the token limit."""
 ECHO_LENGTH = 11
 """Shorter lines, in characters, can stand in question and reply by chance."""
 REFUSALS = (
@@ -72,6 +74,8 @@ class Status(StrEnum):
     """The question did not fit into the judge's context, so nothing was asked."""
     FAILED = "failed"
     """The judge broke down on this one: an engine gave it up, a comparison lacked memory."""
+    TRUNCATED_THINKING = "truncated_thinking"
+    """What was to be judged was cut inside its thought, so nothing was asked."""
     TRUNCATED = "truncated"
     """The reply ended at the token limit before what counts, or may have."""
     TOO_LONG = "too_long"
@@ -220,7 +224,7 @@ class Question(Generic[T]):
         """Read a reply: one reading for each subject, in their order."""
         try:
             _require_readable(text, finish_reason, self.expected)
-            return list(self.expected.read(self._heard(text, cut=finish_reason == "length")))
+            return list(self.expected.read(self._heard(text, cut=finish_reason in CUT)))
         except UnreadError as error:
             return unread(error.status, self.expected)
 
@@ -293,7 +297,7 @@ def user_message(text: str) -> tuple[Message, ...]:
 
 def _require_readable(text: str, finish_reason: FinishReason, expected: Expected[T]) -> None:
     """Refuse a reply in which nothing is to be looked for."""
-    cut = finish_reason == "length"
+    cut = finish_reason in CUT
     if finish_reason == "overlong":
         raise UnreadError(Status.OVERLONG)
     if finish_reason == "failed":

@@ -8,9 +8,9 @@ the whole run will ask (`plan`) and what its requests look like (`preview`).
 import math
 import os
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,26 +18,34 @@ from ...configs.load import resolved
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
+from ...policies.engines.engine import Request
 from ...policies.engines.token_count import TokenCount, about, token_count
+from ...stores.beside import SMOKE, smoked
 from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
 from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
 from ...stores.records import Evaluation, Prompt
 from ...stores.schemas import RowsByType
+from ..evaluation.probe import ANSWERS, MEASURES
+from ..evaluation.probe_sets import PROBES, load_probes
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
+from ..recipes.roles import COMPLETION, POLICY, NeededRole, annotator, needed_roles, require_named
 from ..run.completers import completers_of
 from ..run.handles import Planned
-from ..run.models import Models, Served, located
+from ..run.lines import engine_sampling
+from ..run.models import JUDGES, REWARD, Models, Served, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Stage, Work
 from ..run.run_grader import grader_of
 from ..run.stop import StopSignal
+from ..stages.supervised_set import STAGE as SUPERVISED
+from ..stages.supervised_set import read_supervised, source_of
 from .loop import turn
-from .prompt_sample import PromptGroup, PromptSample, sampled
+from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
 from .stand_ins import (
     LETTERS_A_TOKEN,
     CallCosts,
@@ -53,6 +61,8 @@ ITERATIONS = 1
 STEPS = 2
 """Steps of an online method that are rehearsed."""
 EXCERPT = 200
+BEFORE_SHARES = frozenset({"review", "filter"})
+"""Verbs that decide about prompts before any iteration takes its share of them."""
 MEASURING = frozenset({"measure", "assess", "probe"})
 """Verbs whose rows no other one reads."""
 MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
@@ -65,11 +75,11 @@ class RehearsalError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsedStage:
-    """A stage with the prompts that it works on, and the chunks of them in the rehearsal."""
+    """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk."""
 
     notes: StageNotes
     group: PromptGroup
-    chunks: int
+    by_chunk: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +137,12 @@ class RehearsedRun(Run):
         notes = StageNotes(iteration=iteration, stage=label, judge=judge)
         self.notes.stages.append(notes)
         with super().stage(iteration, label, work, judge=judge) as stage:
-            group = self._group_of(iteration, work)
+            group = self._group_of(iteration, label, work)
             self._groups[stage.planned.identity] = group
             yield stage
         notes.units = stage.planned.chunks
-        chunks = len(self.sample.chunked(group).chunks)
-        self._done.append(RehearsedStage(notes=notes, group=group, chunks=chunks))
+        by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
+        self._done.append(RehearsedStage(notes=notes, group=group, by_chunk=by_chunk))
 
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
@@ -141,18 +151,15 @@ class RehearsedRun(Run):
         unread = work.verb.name in MEASURING
         return super().make(iteration, label, work, _nothing if unread else make)
 
-    def _group_of(self, iteration: int, work: Work) -> PromptGroup:
+    def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
         """Return the prompts that a stage works on: those of what it reads."""
-        if iteration == 0 and label_is_review(work):
-            total = self.sample.suitable
-            return replace(self.sample.share, total=total)
+        share = self.sample.share
+        if smoked(label) is not None:
+            return replace(share, name=SMOKE, total=len(share.sample))
+        if iteration == 0 and work.verb.name in BEFORE_SHARES:
+            return replace(share, total=self.sample.suitable)
         known = (self._groups[name] for name in work.upstream if name in self._groups)
-        return next(known, self.sample.share)
-
-
-def label_is_review(work: Work) -> bool:
-    """Whether a stage decides about prompts before any iteration takes its share of them."""
-    return work.verb.name in ("review", "filter")
+        return next(known, share)
 
 
 def rehearse(
@@ -178,20 +185,58 @@ def rehearse(
             # A recipe of the user's own may raise anything, at answers that no model gave.
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise RehearsalError(f"the run cannot be planned: {said[:EXCERPT]}") from error
-        return Rehearsal(
-            config=config, sample=sample, models=run.models, stages=tuple(run.done), ends=ends
+        stages = (*_supervised(run, config), *_with_probes(run, config))
+        return Rehearsal(config=config, sample=sample, models=run.models, stages=stages, ends=ends)
+
+
+def _supervised(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
+    """Give the stage that commits people's answers, which may be many more than are sampled."""
+    source = source_of(config)
+    if source is not None:
+        every = read_supervised(config.prompts, source, run.prompts.values())
+        group = PromptGroup(name=SUPERVISED, total=len(every), sample=())
+        yield RehearsedStage(
+            notes=StageNotes(iteration=0, stage=SUPERVISED, judge=False), group=group, by_chunk=True
         )
+
+
+def _with_probes(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
+    """Give a rehearsal's stages, with those in which evaluated policies answer probes."""
+    place = config.assessment.probes
+    probes = () if place is None else load_probes(place).prompts
+    group = PromptGroup(name=PROBES, total=len(probes), sample=tuple(spread(probes, GROUP)))
+    sampling = engine_sampling(config.evaluation, temperature=0.0)
+    initial, kept = run.models.initial, False
+    for stage in run.done:
+        yield stage
+        if not probes or not stage.notes.stage.startswith("measure:"):
+            continue
+        number = stage.notes.iteration
+        if not kept:
+            keeping = StageNotes(iteration=0, stage=PROBES, judge=False, units=1)
+            yield RehearsedStage(notes=keeping, group=group, by_chunk=False)
+        kept = True
+        answering = StageNotes(iteration=number, stage=ANSWERS, judge=False)
+        run.notes.stages.append(answering)
+        for prompt in group.sample:
+            asked = Request(request_id=prompt.prompt_id, messages=prompt.messages, seed=0)
+            run.notes.answered(initial, asked, sampling)
+        yield RehearsedStage(notes=answering, group=group, by_chunk=True)
+        measuring = StageNotes(iteration=number, stage=MEASURES, judge=False, units=1)
+        yield RehearsedStage(notes=measuring, group=group, by_chunk=False)
 
 
 def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     """Return the configuration of a rehearsal: its prompts, few steps, no limits."""
     prompts, training = config.prompts, config.training
+    assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
     few = {"max_steps": STEPS}
     return config.model_copy(
         update={
             "iterations": min(config.iterations, ITERATIONS),
             "budget": BudgetConfig(),
+            "assessment": assessment,
             "prompts": prompts.model_copy(
                 update={
                     "chunk": sample.chunk,
@@ -204,6 +249,7 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
             "training": training.model_copy(
                 update={
                     "min_pairs": 1,
+                    "next_token": training.next_token.model_copy(update={"weight": 0.0}),
                     "ppo": training.ppo.model_copy(update=few),
                     "quark": training.quark.model_copy(update=few),
                 }
@@ -249,26 +295,36 @@ def _opened(config: RunConfig, sample: PromptSample, costs: CallCosts) -> Genera
 
 
 def _models(config: RunConfig, logs: Path, notes: Notes) -> StandInModels:
-    """Return stand-ins for the configured models, none of which is looked at.
+    """Return stand-ins for the models that a run asks, none of which is looked at.
 
     Raises:
         ConfigError: if a role has no model.
     """
-    panels, completers = Panels.of(config), completers_of(config)
-    real = Models.of(
-        config,
-        logs,
-        roles=panels.roles,
-        completers=() if completers is None else completers.others,
-        grading=grader_of(config) is not None,
-        identify=_unidentified,
+    roles = {role.name: role for role in needed_roles(config)}
+    require_named(tuple(roles.values()), f"the recipe {config.recipe.name}")
+    served = {name: _served(role) for name, role in roles.items()}
+    completers = completers_of(config)
+    others = () if completers is None else completers.others
+    return StandInModels(
+        config=config,
+        logs=logs,
+        initial=served[POLICY],
+        reward_id=roles[REWARD].model if REWARD in roles else None,
+        judging={name: served[name] for name in JUDGES if name in served},
+        annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
+        completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
+        notes=notes,
     )
-    own = {f.name: getattr(real, f.name) for f in fields(Models) if f.init}
-    return StandInModels(**own, notes=notes)
 
 
-def _unidentified(location: str, engine: EngineConfig) -> tuple[str | None, str]:
-    return None, f"rehearsed: {location} {engine.model_name or ''}"
+def _served(role: NeededRole) -> Served:
+    engine = role.engine or EngineConfig()
+    return Served(
+        name=engine.model_name or role.model,
+        identity=f"rehearsed: {role.model} {engine.model_name or ''}",
+        location=located(role.model),
+        engine=engine,
+    )
 
 
 def _nothing(_: Unit) -> RowsByType:

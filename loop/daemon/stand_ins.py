@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import polars as pl
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.own_function import OwnFunction
@@ -270,7 +270,7 @@ class StandInTrainer:
         **_: object,
     ) -> TrainResult:
         """Note the job, and return a model that is none."""
-        rows = sum(pq.read_metadata(path).num_rows for path in job.data)
+        rows = sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in job.data)
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
         model = make_folder(job.folder("model"))

@@ -7,11 +7,12 @@ annotators and the models of a pool, whose engine gives way to the next one as t
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.annotation import Role
+from ...configs.engines import NO_MODEL
 from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
@@ -28,10 +29,9 @@ from ...stores.keys import Json, digest
 from .model_pool import PoolModel
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
-NO_MODEL = "none"
-
-Identify = Callable[[str, EngineConfig], tuple[str | None, str]]
-"""Gives the name under which a model is served, if it is, and its identity."""
+CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
+JUDGES = (QUALITY, GRADING, CRITIC)
+"""The roles of which a run has one model each; what the later ones say of an engine counts."""
 
 logger = logging.getLogger("lpfloop.models")
 
@@ -95,10 +95,8 @@ class Models:
     config: RunConfig
     logs: Path
     initial: Served
-    feedback: Served
-    grader: Served
-    reviewer: Served
     reward_id: str | None
+    judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
@@ -111,49 +109,67 @@ class Models:
         config: RunConfig,
         logs: Path,
         *,
+        asked: Collection[str],
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
-        grading: bool = False,
-        identify: Identify | None = None,
     ) -> "Models":
-        """Identify the configured models; nothing is loaded yet.
+        """Identify the configured models that are asked; nothing is loaded yet.
 
-        `roles` are annotators' models, `completers` those of a pool besides the policy; `grading`
-        says whether the run grades. With `identify` no model is looked at, nor any endpoint asked.
+        `asked` are the names of the roles that the run needs: those of `JUDGES`, and reward.
+        `roles` are annotators' models, `completers` those of a pool besides the policy.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
-            ConfigError: if a role has no model.
         """
-        called = identify or identified
         reward = None
-        if config.reward.model != NO_MODEL:
-            place = located(config.reward.model, "reward")
-            reward = scorer_digest(place) if identify is None else place
-        feedback = _served(config.critic.model, config.critic.engine, called)
+        if REWARD in asked:
+            reward = scorer_digest(located(config.reward.model, "reward"))
         return cls(
             config=config,
             logs=logs,
-            initial=_served(config.policy.model, config.policy.engine, called),
-            feedback=feedback,
-            grader=_grader(config, called) if grading else feedback,
-            reviewer=_reviewer(config, called) or feedback,
+            initial=_served(config.policy.model, config.policy.engine),
             reward_id=reward,
-            annotators={role: _annotator(config, role, called) for role in roles},
-            completers={model.name: _completer(model, called) for model in completers},
+            judging={name: _judge(config, name) for name in JUDGES if name in asked},
+            annotators={role: _annotator(config, role) for role in roles},
+            completers={model.name: _completer(model) for model in completers},
         )
 
     @property
     def fingerprint(self) -> Mapping[str, Json]:
-        """What of the models that every run has must not change while it goes on."""
-        initial, feedback = self.initial.params, self.feedback.params
-        return {"policy": initial, "critic": feedback, "reward": self.reward_id}
+        """What of policy, critic and reward model must not change while a run goes on."""
+        critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
+        reward = {} if self.reward_id is None else {REWARD: self.reward_id}
+        return {"policy": self.initial.params, **critic, **reward}
 
     @property
     def judges(self) -> tuple[Served, ...]:
         """The models besides the policy that are asked for texts."""
-        own = (self.feedback, self.grader, self.reviewer)
-        return (*own, *self.annotators.values(), *self.completers.values())
+        asked = (self.judging, self.annotators, self.completers)
+        return tuple(served for models in asked for served in models.values())
+
+    @property
+    def feedback(self) -> Served:
+        """The critic's model."""
+        return self._asked(CRITIC)
+
+    @property
+    def grader(self) -> Served:
+        """The model that grades completions."""
+        return self._asked(GRADING)
+
+    @property
+    def reviewer(self) -> Served:
+        """The model that judges prompts."""
+        return self._asked(QUALITY)
+
+    def _asked(self, role: str) -> Served:
+        """Return who plays a role; it is missed only by a recipe whose code hides what it calls."""
+        if role not in self.judging:
+            raise ConfigError(
+                f"this run was opened without a {role}, because the recipe's code names no verb "
+                "that asks one: call it by its own name in the recipe's file"
+            )
+        return self.judging[role]
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`; engines that no stage will use again are closed.
@@ -163,7 +179,7 @@ class Models:
         """
         name = _name(served)
         if name not in self._engines:
-            self._close_all_but({_name(self.feedback)})
+            self._close_all_but(self._kept())
             if self.config.exclusive:
                 self._close_all_but(set())
                 self._close_scorer()
@@ -197,17 +213,14 @@ class Models:
         settings[_name(self.initial)] = config.policy.engine
         for role, served in self.annotators.items():
             settings[_name(served)] = config.annotation.model_of(role).engine
-        if config.grading.model is not None:
-            settings[_name(self.grader)] = config.grading.engine
-        if config.prompts.quality.model is not None:
-            settings[_name(self.reviewer)] = config.prompts.quality.engine
-        settings[_name(self.feedback)] = config.critic.engine
+        for role, served in self.judging.items():
+            settings[_name(served)] = place_of(config, role)[1]
         for name, engine in self._engines.items():
             engine.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
         """Close what would stand in the way of training on the same device."""
-        self._close_all_but(set() if self.config.exclusive else {_name(self.feedback)})
+        self._close_all_but(set() if self.config.exclusive else self._kept())
         if self.config.exclusive:
             self._close_scorer()
 
@@ -215,6 +228,10 @@ class Models:
         """Close every engine."""
         self._close_all_but(set())
         self._close_scorer()
+
+    def _kept(self) -> set[str]:
+        """Return the engine that stays open beside another one: the critic's, if there is one."""
+        return {_name(self.feedback)} if CRITIC in self.judging else set()
 
     def _close_all_but(self, kept: set[str]) -> None:
         for name in [name for name in self._engines if name not in kept]:
@@ -226,59 +243,43 @@ class Models:
             self._scorer = None
 
 
-def identified(location: str, engine: EngineConfig) -> tuple[str | None, str]:
-    """Return the name under which a model is served, if it is, and its identity.
-
-    Raises:
-        EngineError: for a folder that holds no model, or an endpoint that does not answer.
-    """
-    name = served_name(location, engine)
-    return name, model_digest(location, engine) if name is None else endpoint_digest(name)
-
-
-def _served(model: str, engine: EngineConfig, identify: Identify) -> Served:
+def _served(model: str, engine: EngineConfig) -> Served:
     location = located(model)
-    name, identity = identify(location, engine)
+    name = served_name(location, engine)
     return Served(
         name=name or engine.model_name or model,
-        identity=identity,
+        identity=model_digest(location, engine) if name is None else endpoint_digest(name),
         location=location,
         engine=engine,
     )
 
 
-def _grader(config: RunConfig, identify: Identify) -> Served:
-    """Return the model that grades: the critic's, unless there is another."""
-    if config.grading.model is None:
-        return _served(config.critic.model, config.critic.engine, identify)
-    return _served(config.grading.model, config.grading.engine, identify)
+def _judge(config: RunConfig, role: str) -> Served:
+    """Return the model that plays one of the `JUDGES`."""
+    model, engine = place_of(config, role)
+    return _served(model, engine)
 
 
-def _annotator(config: RunConfig, role: Role, identify: Identify) -> Served:
+def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
+    """Return place and engine of one of the `JUDGES`: the critic's, unless it has its own."""
+    own = {GRADING: config.grading, QUALITY: config.prompts.quality}.get(role)
+    if own is None or own.model is None:
+        return config.critic.model, config.critic.engine
+    return own.model, own.engine
+
+
+def _annotator(config: RunConfig, role: Role) -> Served:
     """Return the model that annotators of a role are made of."""
     model = config.annotation.model_of(role)
-    if model.model is None:
-        raise ConfigError(
-            f"annotation.{role}.model is not set, and annotators of the pool "
-            f"{config.annotation.pool} need it: give a folder or an OpenAI-compatible URL"
-        )
-    return _served(model.model, model.engine, identify)
+    return _served(model.model or NO_MODEL, model.engine)
 
 
-def _reviewer(config: RunConfig, identify: Identify) -> Served | None:
-    """Return the model that judges prompts, if a run has one besides the critic's."""
-    quality = config.prompts.quality
-    if quality.model is None or quality.judge == "none":
-        return None
-    return _served(quality.model, quality.engine, identify)
-
-
-def _completer(pooled: PoolModel, identify: Identify) -> Served:
+def _completer(pooled: PoolModel) -> Served:
     """Return a model of a pool, which must say where it is."""
     if pooled.model is None:
         raise ConfigError(f"the pool does not say where the model {pooled.name} is")
     try:
-        return _served(pooled.model, pooled.engine, identify)
+        return _served(pooled.model, pooled.engine)
     except EngineError as error:
         raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 

@@ -90,7 +90,12 @@ class JudgeInquiry(Generic[S, T]):
     def request(self) -> Request:
         """Return the next request."""
         question, request_id, seed = self.posed
-        return Request(request_id=request_id, messages=question.messages, seed=seed)
+        return Request(
+            request_id=request_id,
+            messages=question.messages,
+            seed=seed,
+            example=question.example,
+        )
 
     def heard(self, answer: Completion) -> Sequence[Self]:
         """Return it after a reply."""

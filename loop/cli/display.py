@@ -72,8 +72,10 @@ class _Tally:
     def outlook(self) -> str:
         """How long the rest will take, if that is known, of a stage that goes on."""
         made = self.done - self.before
-        left = f", about {duration(self.seconds / made * (self.planned - self.done))} to go"
-        return f" so far{left if made else ''}"
+        if not made:
+            return " so far"
+        left = self.seconds / made * (self.planned - self.done)
+        return f" so far, about {duration(left)} to go"
 
     def line(self, end: str) -> str:
         """Say on one line what was done."""
@@ -174,6 +176,17 @@ class PlainReporter:
     def close(self) -> None:
         """Say nothing more."""
         self._over.set()
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for a table; None means unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02.0f}"
+    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
 
 
 def _title(iteration: int, stage: str) -> str:

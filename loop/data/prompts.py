@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...configs.schema import PromptsConfig
+from ...configs.engines import NO_MODEL
+from ...configs.schema import ConfigError, PromptsConfig
 from ...critics.checks import validate_check
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Message, Prompt, Split
@@ -112,10 +113,12 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
-        ConfigError: for a check of an unknown kind.
+        ConfigError: for a check of an unknown kind, or if no prompts are named.
     """
     if config.source == TINY:
         return tiny_prompts()
+    if config.source == NO_MODEL:
+        raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
     path = Path(config.source)
     if config.held_out is None:
         prompts = read_prompts(path, task=config.task, shape=shape_of(config))

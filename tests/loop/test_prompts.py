@@ -220,7 +220,7 @@ def test_something_must_be_left_to_train_on(file) -> None:
 
 def test_the_tiny_worlds_prompts() -> None:
     prompts = tiny_prompts()
-    assert prompts == load_prompts(PromptsConfig(), seed=5)
+    assert prompts == load_prompts(PromptsConfig(source="tiny"), seed=5)
     assert len({prompt.prompt_id for prompt in prompts}) == len(prompts)
     assert {prompt.task for prompt in prompts} == {"math", "facts", "general"}
     assert sum(prompt.split == "train" for prompt in prompts) >= 3000

@@ -6,14 +6,19 @@ in this package. A function that declares its needs is not looked into: it answe
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from ...configs.engines import WHOLE
 from ...configs.recipes import Annotated, Graded, Recipe, Rewarded
 from ...configs.schema import ConfigError, RunConfig
-from ..run.models import NO_MODEL, is_rewarded
+from ...policies.engines.thinking import INSIDE, begins_inside
+from ..run.models import NO_MODEL, is_rewarded, located
 from ..run.needs import Needs
+from ..stages.online_rl import train_ppo, train_quark
+from ..stages.train import train
 
 DECLARED = "NEEDS"
 
@@ -25,7 +30,10 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         ConfigError: naming the verb, and the class that is missing among the settings' bases.
     """
     settings = config.recipe
-    for verb, needed in verbs_of(recipe).items():
+    verbs = verbs_of(recipe)
+    require_plain_sampling(verbs, config)
+    require_separable_thought(verbs, config)
+    for verb, needed in verbs.items():
         for base in needed:
             if not isinstance(settings, base):
                 raise ConfigError(
@@ -45,6 +53,38 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
             f"reward.model is none, and the recipe {settings.name} optimises a reward and trains "
             "no reward model: name a folder, or a function as ./FILE.py:NAME"
         )
+
+
+def require_plain_sampling(verbs: Container[Callable[..., Any]], config: RunConfig) -> None:
+    """Refuse to learn online from answers that are not drawn from all that the policy says.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if train_ppo not in verbs and train_quark not in verbs:
+        return
+    sampling = config.policy.sampling
+    for name, whole in WHOLE.items():
+        value: object = getattr(sampling, name)
+        if value != whole:
+            raise ConfigError(
+                f"policy.sampling.{name} is {value}: {config.recipe.name} learns by the "
+                "probabilities of all tokens, so its answers must be drawn from all of them; "
+                f"leave {name} out"
+            )
+
+
+def require_separable_thought(verbs: Container[Callable[..., Any]], config: RunConfig) -> None:
+    """Refuse to train answers alone where the policy's turns begin inside a thought.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    folder, engine = Path(located(config.policy.model)), config.policy.engine
+    if train not in verbs or config.training.thought != "none" or engine.kind == "scripted":
+        return
+    if folder.is_dir() and begins_inside(folder, engine):
+        raise ConfigError(f"training.thought is none: {INSIDE.format(folder)}")
 
 
 def verbs_of(recipe: Callable[..., Any]) -> Needs:

@@ -28,6 +28,9 @@ Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
 """A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
 
+NO_MODEL = "none"
+"""The name of a model that nobody named."""
+
 
 class SamplingConfig(Section):
     """How completions are drawn."""

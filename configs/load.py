@@ -44,10 +44,12 @@ __all__ = [
     "variants",
 ]
 
-DEFAULT_CONFIG = "tiny"
 UNSAID = {"guard": False}
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
+TINY = "tiny"
+TOYS = f"preset {TINY}/"
+"""The source of what the tiny world's presets say."""
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
 
@@ -136,6 +138,35 @@ class _Merged:
             values = cast("Values", inner)
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
 
+    def forget_toys(self) -> None:
+        """Drop the models that the tiny world's presets name, where the prompts are not its own.
+
+        They know no others. Who wants one all the same names it: `--critic tiny`.
+        """
+        if self._section(("prompts",)).get("source") == TINY:
+            return
+        models = [path[:-1] for path in self.sources if path[-1] == "model"]
+        for part in [part for part in models if self._is_toy(part)]:
+            engine = self._section((*part, "engine"))
+            for section, names in ((self._section(part), ("model",)), (engine, ("kind", "script"))):
+                for name in names:
+                    section.pop(name, None)
+            del self.sources[*part, "model"]
+
+    def _is_toy(self, part: tuple[str, ...]) -> bool:
+        """Whether a preset of the tiny world says who plays a part, and nobody else does."""
+        paths = [(*part, "model"), (*part, "engine", "kind"), (*part, "engine", "script")]
+        sources = [self.sources[path] for path in paths if path in self.sources]
+        named = self._section(part).get("model") == TINY
+        return named and all(source.startswith(TOYS) for source in sources)
+
+    def _section(self, path: Sequence[str]) -> Values:
+        found = self.values
+        for name in path:
+            inner = found.get(name)
+            found = cast("Values", inner) if isinstance(inner, dict) else {}
+        return found
+
     def _empty(self, path: tuple[str, ...]) -> object:
         """Return the value at `path` before anything is set: an empty section, or the default."""
         if path not in self._plain:
@@ -184,7 +215,7 @@ def _adapted(layer: Layer, variant: str) -> Layer:
 
 def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
     """Return the layers of the files, adapted to the chosen variant."""
-    name = name_or_path or DEFAULT_CONFIG
+    name = name_or_path or TINY
     if is_file_name(name):
         layers = read_chain(Path(name), variant)
     else:
@@ -239,6 +270,7 @@ def load_config(
         merged.add(layer)
     for override in outside:
         merged.put(override)
+    merged.forget_toys()
     return _validated(merged, env)
 
 

@@ -8,12 +8,13 @@ The reply to a guarded question (`guard`) counts below the line with its mark al
 `Expected` has the rules for what counts there, or in the whole reply to a bare question.
 """
 
+import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import SCORED, FinishReason, Message
 from .guard import Guard, parted
@@ -51,6 +52,8 @@ _REFUSED = re.compile(
 )
 """A refusal to judge: who cannot find a fault, or give more than this, does not refuse."""
 _SENTENCE_END = re.compile(r"[.!?\n{]")
+REASON = "What the judge has to say, in two or three sentences."
+"""Why an example of a reply judges as it does."""
 OPENING = 400
 """Characters in which a refusal is looked for."""
 
@@ -160,6 +163,13 @@ class HeardReply:
     cut: bool = False
 
 
+class ExampleReply(NamedTuple):
+    """A reply in the form that is asked for: what stands ahead of the mark, and what below it."""
+
+    before: str
+    below: str
+
+
 class Expected(ABC, Generic[T]):
     """What a reply must hold, and in which form."""
 
@@ -184,6 +194,10 @@ class Expected(ABC, Generic[T]):
         Raises:
             UnreadError: if nothing of it counts.
         """
+
+    @abstractmethod
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a reply that can be read, its verdict drawn at random, for the reason given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +227,12 @@ class Question(Generic[T]):
             return list(self.expected.read(self._heard(text, cut=finish_reason in CUT)))
         except UnreadError as error:
             return unread(error.status, self.expected)
+
+    def example(self, seed: int, reason: str = REASON) -> str:
+        """Return a reply that this question would read, for a judge that is not asked."""
+        parts = self.expected.example(random.Random(seed), reason)
+        lines = (parts.before, self.mark, parts.below)
+        return "\n".join(line for line in lines if line)
 
     def _heard(self, text: str, *, cut: bool) -> HeardReply:
         """Return what of a reply counts, with what was said ahead of it.
@@ -263,6 +283,11 @@ def _opening(text: str) -> str:
 def lines_of(text: str) -> frozenset[str]:
     """Return the lines of a text without the space around them."""
     return frozenset(line.strip() for line in text.splitlines())
+
+
+def reasons(first: str, count: int) -> list[str]:
+    """Return the reasons of an example about some subjects: the one given, and `REASON`."""
+    return [first, *[REASON] * (count - 1)]
 
 
 def user_message(text: str) -> tuple[Message, ...]:

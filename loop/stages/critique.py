@@ -17,6 +17,7 @@ from ...stores.records import AspectRating, Candidate, Critique, FinishReason
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb
 from .ask_judge import (
@@ -186,3 +187,6 @@ def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
         return ()
     comment = verdict.reason if verdict.remark is None else verdict.remark
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
+
+
+ASKS: Asks = {critique: ("critic",)}

@@ -19,7 +19,7 @@ from ...stores.schemas import TABLES
 from ..run.handles import Rows, joined
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
-from ..run.needs import Needs
+from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
@@ -228,4 +228,4 @@ def _summary(method: str, result: TrainResult) -> str:
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"
 
 
-NEEDS: Needs = {train: ()}
+ASKS: Asks = {train: ("weights",)}

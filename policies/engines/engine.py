@@ -5,8 +5,8 @@ once and return each as soon as it is whole. Each request has its own seed, so r
 on a batch's neighbours, its order or the engine's concurrency. This module imports no engine.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...configs.schema import EngineConfig
@@ -39,11 +39,16 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One completion to draw: a conversation and the seed of its random numbers."""
+    """One completion to draw: a conversation and the seed of its random numbers.
+
+    `example` makes a reply that the asker could read, of a seed and a reason to give, for an engine
+    that stands in for a judge. It never leaves the process.
+    """
 
     request_id: str
     messages: tuple[Message, ...]
     seed: int
+    example: Callable[[int, str], str] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

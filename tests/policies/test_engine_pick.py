@@ -73,5 +73,5 @@ def test_the_repetition_penalty_moves_what_was_said_towards_less() -> None:
     from lpfloop.policies.engines.transformers_engine import penalised
 
     logits = torch.tensor([[2.0, -1.0, 3.0], [2.0, -1.0, 3.0]])
-    moved = penalised(logits, [[0, 1, 0], []], 2.0)
-    assert moved.tolist() == [[1.0, -2.0, 3.0], [2.0, -1.0, 3.0]]
+    moved = penalised(logits, [[0, 1, 0], [2]], 2.0)
+    assert moved.tolist() == [[1.0, -2.0, 3.0], [2.0, -1.0, 1.5]]

@@ -6,6 +6,9 @@ from pydantic import SecretStr
 
 from .section import Place, Section, cosmetic, live, semantic
 
+NO_MODEL = "none"
+"""The name of a model that nobody named."""
+
 
 class SamplingConfig(Section):
     """Temperature, nucleus and length of completions."""

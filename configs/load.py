@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import explain
-from .merged_layers import MergedLayers, Override
+from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
 from .read import (
@@ -46,7 +46,6 @@ __all__ = [
     "variants",
 ]
 
-DEFAULT_CONFIG = "tiny"
 UNSAID = {"guard": False}
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
@@ -124,7 +123,7 @@ def _adapted(layer: Layer, variant: str) -> Layer:
 
 def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
     """Return the layers of the files, adapted to the chosen variant."""
-    name = name_or_path or DEFAULT_CONFIG
+    name = name_or_path or TINY
     if is_file_name(name):
         layers = read_chain(Path(name), variant)
     else:
@@ -193,6 +192,7 @@ def load_with_sources(
         merged.add(layer)
     for override in outside:
         merged.put(override)
+    merged.forget_toys()
     config = _validated(merged, env)
     return config, {".".join(path): source for path, source in merged.sources.items()}
 

@@ -50,6 +50,10 @@ class Rewarded(Recipe):
     """
 
 
+class Ranked(Recipe):
+    """It ranks answers by the configured reward model alone, which must be named."""
+
+
 class Varied(Recipe):
     """It can leave out prompts whose answers have all the same reward."""
 
@@ -69,7 +73,7 @@ class RLRF(Varied):
     )
 
 
-class RewardOnly(Varied):
+class RewardOnly(Ranked, Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
     name: str = semantic("reward-only", "the variant; see `lpfloop variants`")

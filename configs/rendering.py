@@ -60,7 +60,9 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
 def differences(first: RunConfig, second: RunConfig) -> list[Difference]:
     """Return the fields in which two configurations differ, those that can change a row first."""
     one, other = ({path: flow(value) for path, value, _ in _leaves(c)} for c in (first, second))
-    effects = {path: effect for c in (first, second) for path, _, effect in _leaves(c)}
+    effects: dict[str, Effect] = {
+        path: effect for c in (first, second) for path, _, effect in _leaves(c)
+    }
     found = [
         Difference(path=path, first=one.get(path), second=other.get(path), effect=effect)
         for path, effect in effects.items()

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
-from .engines import EngineConfig, SamplingConfig
+from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .methods import (
@@ -24,6 +24,7 @@ from .methods import (
 )
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .smoke import SmokeConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RewardConfig",
     "RunConfig",
     "SamplingConfig",
+    "SmokeConfig",
     "TrainingConfig",
 ]
 
@@ -57,12 +59,28 @@ class PartsConfig(Section):
     unlabeled: int = semantic(20_000, "prompts on which a policy is optimised", ge=0)
 
 
+PromptField = Literal[
+    "prompt", "messages", "reference", "task", "prompt_id", "split", "source", "checks"
+]
+"""What a field of a row of prompts can be."""
+
+
 class PromptsConfig(Section):
     """The prompts of an iteration."""
 
-    source: Place = semantic("tiny", "'tiny', or a JSONL file of prompts")
+    source: Place = semantic(
+        NO_MODEL,
+        "'tiny', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, or what "
+        "`datasets` saves; it must be named",
+    )
     held_out: str | None = semantic(
-        None, "JSONL file of held-out prompts; default: split off `source`"
+        None, "file or folder of held-out prompts; default: split off `source`"
+    )
+    turns: Literal["all", "first"] = semantic(
+        "all", "first: of a conversation only the user's first turn, and the system's before it"
+    )
+    fields: dict[PromptField, Place] = semantic(
+        {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
         None, "task of prompts without one; default: guessed from their fields"
@@ -82,7 +100,9 @@ class PromptsConfig(Section):
 class PolicyConfig(Section):
     """The model to improve."""
 
-    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
+    model: Place = semantic(
+        NO_MODEL, "'tiny', a folder, or an OpenAI-compatible URL; it must be named"
+    )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
 
@@ -90,7 +110,11 @@ class PolicyConfig(Section):
 class CriticConfig(Section):
     """The feedback model f, its templates, and how its replies are read (Section 3.1)."""
 
-    model: Place = semantic("tiny", "'tiny', a folder, or an OpenAI-compatible URL")
+    model: Place = semantic(
+        NO_MODEL,
+        "'tiny', a folder, or an OpenAI-compatible URL; named where a recipe asks a critic, and "
+        "where held-out answers shall be rated",
+    )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
     kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
@@ -123,7 +147,7 @@ class RewardConfig(Section):
     """The reward model r."""
 
     model: Place = semantic(
-        "tiny",
+        NO_MODEL,
         "'tiny', 'none', a folder with a sequence classifier of one label, or ./FILE.py:NAME",
     )
     batch_size: int = semantic(32, "conversations in one forward pass", ge=1)
@@ -235,6 +259,7 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
+    smoke: SmokeConfig = SmokeConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -132,6 +132,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..lake.trace.find_row import NoSuchIdError
     from ..run.outcomes import NothingToTrainOn
     from ..run.stop import Stopped
+    from ..run.unread_replies import UnreadRepliesError
 
     if isinstance(
         error,
@@ -171,6 +172,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             OwedAgainError,
             FencedError,
             ControlError,
+            UnreadRepliesError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -110,7 +111,7 @@ def typed_lines() -> Iterator[str]:
     if not sys.stdin.isatty():
         yield from sys.stdin
         return
-    import readline  # noqa: F401 -- lets `input` edit and remember lines
+    import_module("readline")  # lets `input` edit and remember lines
 
     while True:
         try:

@@ -56,12 +56,7 @@ def model(
     from ..run.terminal import say
     from .conversation import talk_to
 
-    uses = {
-        "--all": every or None,
-        "--copy": copy,
-        "--serve": serve or None,
-        "--chat": chat or None,
-    }
+    uses = {"--all": every, "--copy": copy is not None, "--serve": serve, "--chat": chat}
     belonging = {
         "--copy": {"--force": force or None},
         "--serve": {"--host": host, "--port": port},

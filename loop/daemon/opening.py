@@ -17,6 +17,7 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
 from ..run.completers import completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -58,6 +59,7 @@ def opened(
     """
     folder = run_folder(job.lake, job.name)
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    asked = _asked(job)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -67,12 +69,12 @@ def opened(
         models = Models.of(
             job.config,
             folder / "logs",
+            asked=[role.name for role in asked],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
-            grading=grader is not None,
         )
         Prices.of(job.config).require((models.initial, *models.judges))
-        if names_function(job.config.reward.model):
+        if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
     except EngineError as error:
         raise ConfigError(str(error)) from error
@@ -125,6 +127,17 @@ def opened(
         with stop.sheltered():
             models.close()
             store.close()
+
+
+def _asked(job: Job) -> tuple[NeededRole, ...]:
+    """Return the models that a job asks, each of which somebody plays."""
+    if job.answers is not None:
+        roles = critic_alone(job.config)
+        require_named(roles, "`lpfloop critique`")
+    else:
+        roles = needed_roles(job.config)
+        require_named(roles, f"the recipe {job.config.recipe.name}")
+    return roles
 
 
 @contextmanager

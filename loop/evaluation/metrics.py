@@ -11,7 +11,10 @@ from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAnswers:
-    """Greedy answers of one checkpoint to one benchmark, and the verdicts on each."""
+    """Greedy answers of one checkpoint to one benchmark, and the verdicts on each.
+
+    `critiques` are by candidate; there are none where a run has no critic.
+    """
 
     benchmark: str
     checkpoint_id: str
@@ -39,13 +42,13 @@ def prompt_scores(measured: MeasuredAnswers) -> list[Score]:
         for metric, value in (
             *verdict.metrics,
             ("mean_length", float(candidate.completion_tokens)),
-            *_ratings(measured.critiques[candidate.candidate_id], verdict),
+            *_ratings(measured.critiques.get(candidate.candidate_id), verdict),
         )
     ]
 
 
-def _ratings(critique: Critique, verdict: Verdict) -> list[tuple[str, float]]:
-    if critique.status != SCORED:
+def _ratings(critique: Critique | None, verdict: Verdict) -> list[tuple[str, float]]:
+    if critique is None or critique.status != SCORED:
         return []
     rated = [
         (f"rating:{aspect.name}", float(aspect.rating))

@@ -6,16 +6,17 @@ in this package. A function that declares its needs is not looked into: it answe
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Graded, Recipe, Rewarded
+from ...configs.recipes import Annotated, Graded, Ranked, Rewarded
 from ...configs.schema import ConfigError, RunConfig
 from ..run.models import NO_MODEL, is_rewarded
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 
-DECLARED = "NEEDS"
+T = TypeVar("T")
 
 
 def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
@@ -40,28 +41,52 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     learns = isinstance(settings, Annotated | Graded)
-    if isinstance(settings, Rewarded) and not learns and config.reward.model == NO_MODEL:
+    if isinstance(settings, Rewarded | Ranked) and not learns and config.reward.model == NO_MODEL:
         raise ConfigError(
-            f"reward.model is none, and the recipe {settings.name} optimises a reward and trains "
-            "no reward model: name a folder, or a function as ./FILE.py:NAME"
+            f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
+            "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
         )
 
 
 def verbs_of(recipe: Callable[..., Any]) -> Needs:
     """Return the functions that a recipe calls, by itself or by others, that declare needs."""
-    found: dict[Callable[..., Any], tuple[type[Recipe], ...]] = {}
+    needs: Needs = told_of_calls(recipe, partial(_declared, "NEEDS"))
+    return needs
+
+
+def asking(recipe: Callable[..., Any]) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models."""
+    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+    return asks
+
+
+def told_of_calls(
+    recipe: Callable[..., Any], told: Callable[[Callable[..., Any]], T | None]
+) -> dict[Callable[..., Any], T]:
+    """Return what is `told` of the functions that a recipe calls, by itself or by others.
+
+    A function of which something is told is not looked into.
+    """
+    found: dict[Callable[..., Any], T] = {}
     seen, waiting = set[int](), [recipe]
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen:
             continue
         seen.add(id(function))
-        declared: Needs = getattr(sys.modules.get(function.__module__), DECLARED, {})
-        if function in declared:
-            found[function] = declared[function]
+        if (said := told(function)) is not None:
+            found[function] = said
         elif function.__module__ == recipe.__module__ or _is_here(function.__module__):
             waiting += _named_in(function)
     return found
+
+
+def _declared(name: str, function: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """Return what a function's module declares of it under a name."""
+    declared: Mapping[Callable[..., Any], tuple[Any, ...]] = getattr(
+        sys.modules.get(function.__module__), name, {}
+    )
+    return declared.get(function)
 
 
 def _is_here(module: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.annotation import Role
+from ...configs.engines import NO_MODEL
 from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
@@ -28,7 +29,9 @@ from ...stores.keys import Json, digest
 from .model_pool import PoolModel
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
-NO_MODEL = "none"
+CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
+JUDGES = (QUALITY, GRADING, CRITIC)
+"""The roles of which a run has one model each; what the later ones say of an engine counts."""
 
 logger = logging.getLogger("lpfloop.models")
 
@@ -92,10 +95,8 @@ class Models:
     config: RunConfig
     logs: Path
     initial: Served
-    feedback: Served
-    grader: Served
-    reviewer: Served
     reward_id: str | None
+    judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
@@ -108,46 +109,67 @@ class Models:
         config: RunConfig,
         logs: Path,
         *,
+        asked: Collection[str],
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
-        grading: bool = False,
     ) -> "Models":
-        """Identify the configured models; nothing is loaded yet.
+        """Identify the configured models that are asked; nothing is loaded yet.
 
-        `roles` are annotators' models, `completers` those of a pool besides the policy; `grading`
-        says whether the run grades.
+        `asked` are the names of the roles that the run needs: those of `JUDGES`, and reward.
+        `roles` are annotators' models, `completers` those of a pool besides the policy.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
-            ConfigError: if a role has no model.
         """
         reward = None
-        if config.reward.model != NO_MODEL:
+        if REWARD in asked:
             reward = scorer_digest(located(config.reward.model, "reward"))
-        feedback = _served(config.critic.model, config.critic.engine)
         return cls(
             config=config,
             logs=logs,
             initial=_served(config.policy.model, config.policy.engine),
-            feedback=feedback,
-            grader=_grader(config) if grading else feedback,
-            reviewer=_reviewer(config) or feedback,
             reward_id=reward,
+            judging={name: _judge(config, name) for name in JUDGES if name in asked},
             annotators={role: _annotator(config, role) for role in roles},
             completers={model.name: _completer(model) for model in completers},
         )
 
     @property
     def fingerprint(self) -> Mapping[str, Json]:
-        """What of the models that every run has must not change while it goes on."""
-        initial, feedback = self.initial.params, self.feedback.params
-        return {"policy": initial, "critic": feedback, "reward": self.reward_id}
+        """What of policy, critic and reward model must not change while a run goes on."""
+        critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
+        reward = {} if self.reward_id is None else {REWARD: self.reward_id}
+        return {"policy": self.initial.params, **critic, **reward}
 
     @property
     def judges(self) -> tuple[Served, ...]:
         """The models besides the policy that are asked for texts."""
-        own = (self.feedback, self.grader, self.reviewer)
-        return (*own, *self.annotators.values(), *self.completers.values())
+        asked = (self.judging, self.annotators, self.completers)
+        return tuple(served for models in asked for served in models.values())
+
+    @property
+    def feedback(self) -> Served:
+        """The critic's model."""
+        return self._asked(CRITIC)
+
+    @property
+    def grader(self) -> Served:
+        """The model that grades completions."""
+        return self._asked(GRADING)
+
+    @property
+    def reviewer(self) -> Served:
+        """The model that judges prompts."""
+        return self._asked(QUALITY)
+
+    def _asked(self, role: str) -> Served:
+        """Return who plays a role; it is missed only by a recipe whose code hides what it calls."""
+        if role not in self.judging:
+            raise ConfigError(
+                f"this run was opened without a {role}, because the recipe's code names no verb "
+                "that asks one: call it by its own name in the recipe's file"
+            )
+        return self.judging[role]
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`; engines that no stage will use again are closed.
@@ -157,7 +179,7 @@ class Models:
         """
         name = _name(served)
         if name not in self._engines:
-            self._close_all_but({_name(self.feedback)})
+            self._close_all_but(self._kept())
             if self.config.exclusive:
                 self._close_all_but(set())
                 self._close_scorer()
@@ -191,17 +213,14 @@ class Models:
         settings[_name(self.initial)] = config.policy.engine
         for role, served in self.annotators.items():
             settings[_name(served)] = config.annotation.model_of(role).engine
-        if config.grading.model is not None:
-            settings[_name(self.grader)] = config.grading.engine
-        if config.prompts.quality.model is not None:
-            settings[_name(self.reviewer)] = config.prompts.quality.engine
-        settings[_name(self.feedback)] = config.critic.engine
+        for role, served in self.judging.items():
+            settings[_name(served)] = place_of(config, role)[1]
         for name, engine in self._engines.items():
             engine.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
         """Close what would stand in the way of training on the same device."""
-        self._close_all_but(set() if self.config.exclusive else {_name(self.feedback)})
+        self._close_all_but(set() if self.config.exclusive else self._kept())
         if self.config.exclusive:
             self._close_scorer()
 
@@ -209,6 +228,10 @@ class Models:
         """Close every engine."""
         self._close_all_but(set())
         self._close_scorer()
+
+    def _kept(self) -> set[str]:
+        """Return the engine that stays open beside another one: the critic's, if there is one."""
+        return {_name(self.feedback)} if CRITIC in self.judging else set()
 
     def _close_all_but(self, kept: set[str]) -> None:
         for name in [name for name in self._engines if name not in kept]:
@@ -231,30 +254,24 @@ def _served(model: str, engine: EngineConfig) -> Served:
     )
 
 
-def _grader(config: RunConfig) -> Served:
-    """Return the model that grades: the critic's, unless there is another."""
-    if config.grading.model is None:
-        return _served(config.critic.model, config.critic.engine)
-    return _served(config.grading.model, config.grading.engine)
+def _judge(config: RunConfig, role: str) -> Served:
+    """Return the model that plays one of the `JUDGES`."""
+    model, engine = place_of(config, role)
+    return _served(model, engine)
+
+
+def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
+    """Return place and engine of one of the `JUDGES`: the critic's, unless it has its own."""
+    own = {GRADING: config.grading, QUALITY: config.prompts.quality}.get(role)
+    if own is None or own.model is None:
+        return config.critic.model, config.critic.engine
+    return own.model, own.engine
 
 
 def _annotator(config: RunConfig, role: Role) -> Served:
     """Return the model that annotators of a role are made of."""
     model = config.annotation.model_of(role)
-    if model.model is None:
-        raise ConfigError(
-            f"annotation.{role}.model is not set, and annotators of the pool "
-            f"{config.annotation.pool} need it: give a folder or an OpenAI-compatible URL"
-        )
-    return _served(model.model, model.engine)
-
-
-def _reviewer(config: RunConfig) -> Served | None:
-    """Return the model that judges prompts, if a run has one besides the critic's."""
-    quality = config.prompts.quality
-    if quality.model is None or quality.judge == "none":
-        return None
-    return _served(quality.model, quality.engine)
+    return _served(model.model or NO_MODEL, model.engine)
 
 
 def _completer(pooled: PoolModel) -> Served:

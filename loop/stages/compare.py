@@ -12,7 +12,7 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 from ..run.panel import Panel
 from ..run.run import Verb
 from .annotate import Annotating
@@ -92,4 +92,5 @@ def _compared(
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
+ASKS: Asks = {annotate: ("annotation",), compare: ("annotation",)}
 NEEDS: Needs = {annotate: (Annotated,)}

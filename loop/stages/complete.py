@@ -16,7 +16,7 @@ from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 from ..run.run import Verb, Work
 from .model_assignment import principle_of, slots, told
 from .sample import CandidateDrawing, Draw, draws
@@ -106,4 +106,5 @@ def _draws(
     ]
 
 
+ASKS: Asks = {complete: ("completion",)}
 NEEDS: Needs = {complete: (Graded,)}

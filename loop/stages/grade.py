@@ -21,7 +21,7 @@ from ..data.principles import Principle
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 from ..run.run import Run, Stage, Verb
 from .ask_judge import (
     JudgeInquiry,
@@ -35,7 +35,7 @@ from .ask_judge import (
 from .retry_unscored import judged
 
 GRADE = Verb("grade", semantics=2)
-NOT_WRITTEN = frozenset({"failed", "overlong"})
+NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
 
@@ -151,7 +151,7 @@ class Grading:
 
     @property
     def _judge(self) -> Served:
-        return self.run.models.grader or self.run.models.feedback
+        return self.run.models.grader
 
     def _about(self, group: Group) -> Json:
         return [self.aspect, sorted(c.candidate_id for c in group)]
@@ -212,4 +212,5 @@ class Grading:
             )
 
 
+ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}
 NEEDS: Needs = {grade: (Graded,), grade_overall: (Graded,)}

@@ -27,7 +27,7 @@ from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint, located
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Stage, Verb, Work
@@ -267,4 +267,5 @@ def _summary(method: str, result: TrainResult) -> str:
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"
 
 
+ASKS: Asks = {train_ppo: ("weights", "reward"), train_quark: ("weights", "reward")}
 NEEDS: Needs = {train_ppo: (Rewarded,), train_quark: (Quark,)}

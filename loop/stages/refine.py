@@ -8,6 +8,7 @@ from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
+from ..run.needs import Asks
 from ..run.run import Verb
 from .sample import Draw, drawn, draws
 
@@ -88,3 +89,6 @@ def _refinements(
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,
     )
+
+
+ASKS: Asks = {refine: ("policy",)}

@@ -14,6 +14,7 @@ from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
+from ..run.needs import Asks
 from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
@@ -188,6 +189,7 @@ class CandidateDrawing:
             model=self.model or self.run.config.policy.model,
             principle=draw.principle,
             text=storable(completion.text),
+            reasoning=storable(completion.reasoning) or None,
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,
             finish_reason=completion.finish_reason,
@@ -195,3 +197,6 @@ class CandidateDrawing:
             seed=draw.seed,
             sampling=canonical_json(self.sampling.model_dump(mode="json")),
         )
+
+
+ASKS: Asks = {sample: ("policy",)}

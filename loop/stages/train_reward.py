@@ -16,6 +16,7 @@ from ...stores.lake import REWARD_MODELS
 from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
 from .publish import Publishing, accelerate_config, step_statistics
@@ -86,3 +87,6 @@ def _summary(result: TrainResult) -> str:
     told = (f"{name} {result.metrics[name]:.3f}" for name in SHOWN if name in result.metrics)
     steps = f"{result.steps} steps in {result.seconds:.0f} s"
     return f"trained a reward model: {steps}; {', '.join(told)}"
+
+
+ASKS: Asks = {train_reward: ("weights",)}

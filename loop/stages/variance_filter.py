@@ -16,7 +16,7 @@ from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Prompts, Rows, chunked
 from ..run.iteration import Iteration
-from ..run.needs import Needs
+from ..run.needs import Asks, Needs
 from ..run.outcomes import NothingToTrainOn
 from .reward import Scoring, reward
 from .sample import sample
@@ -96,4 +96,5 @@ def fate(scores: Sequence[float], margin: float) -> str:
     return LOW if pvariance(scores) < margin else KEPT
 
 
+ASKS: Asks = {varied: ("policy", "reward")}
 NEEDS: Needs = {varied: (Varied,)}

@@ -168,13 +168,14 @@ def test_bad_prompts_are_refused_with_one_sentence_and_nothing_is_written(tmp_pa
     assert not (tmp_path / "lake").exists()
 
 
+TOYS = ["--prompts", "tiny", "--critic", "tiny"]
 BAD_OPTIONS = {
     "variant": (["--variant", "rlfr"], "rlrf"),
     "config": (["--config", "tinny"], "tinny"),
     "key": (["--set", "recipe.nn=3"], "recipe"),
     "value": (["--set", "recipe.n=many"], "recipe"),
-    "policy": (["--policy", "/nowhere/model"], "/nowhere/model"),
-    "critic": (["--critic", "http://127.0.0.1:9/v1"], "127.0.0.1:9"),
+    "policy": (["--policy", "/nowhere/model", *TOYS], "/nowhere/model"),
+    "critic": (["--critic", "http://127.0.0.1:9/v1", *TOYS[:2], "--policy", "tiny"], "127.0.0.1:9"),
     "run": (["--run", "a/b"], "a/b"),
 }
 

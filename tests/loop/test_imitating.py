@@ -119,6 +119,6 @@ def test_the_tiny_worlds_people_answer_every_prompt():
     from lpfloop.loop.data.prompts import tiny_prompts
 
     prompts = tiny_prompts()[:20]
-    answers = answers_of_people(PromptsConfig(), prompts)
+    answers = answers_of_people(PromptsConfig(source="tiny"), prompts)
     assert answers.keys() == {prompt.prompt_id for prompt in prompts}
     assert all(answers.values())

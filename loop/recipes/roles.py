@@ -1,0 +1,189 @@
+"""Which models a run asks, found before anything is paid: a role that nobody plays is refused.
+
+What a recipe asks is found in its code (`missing_needs`), what else is asked in the configuration:
+who compares and grades, who judges prompts, who rates and scores held-out answers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...configs.annotation import Role
+from ...configs.engines import NO_MODEL
+from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ..run.completers import completers_of, completes
+from ..run.models import CRITIC, GRADING, QUALITY, REWARD, place_of
+from ..run.panel import Panels
+from ..stages.variance_filter import varied
+from . import variant_of
+from .missing_needs import asking
+
+POLICY, ANNOTATION, COMPLETION = "policy", "annotation", "completion"
+WEIGHTS = "weights"
+"""What a verb asks for that trains the policy."""
+EVALUATE, REVIEW = "evaluate", "review prompts"
+PLACE = "FOLDER or URL"
+TOY = "; tiny is the shipped toy, which knows the tiny world's prompts alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededRole:
+    """A model that a run asks.
+
+    `name` is policy, critic, reward, annotation.strong (medium, weak), grading, prompts.quality or
+    completion:NAME; `model` is what is configured, `none` if nobody is; `option` is what names it;
+    `needed_by` are the verbs that ask it. A reward model has no engine.
+    """
+
+    name: str
+    model: str
+    engine: EngineConfig | None
+    option: str
+    needed_by: tuple[str, ...]
+
+    @property
+    def named(self) -> bool:
+        """Whether somebody plays it: a place, or an engine that needs none."""
+        engine = self.engine
+        placeless = engine is not None and (engine.kind == "scripted" or engine.base_urls)
+        return self.model != NO_MODEL or bool(placeless)
+
+
+def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
+    """Return the models that a run asks, the policy first.
+
+    Raises:
+        ConfigError: if the recipe, or a pool of annotators or models, cannot be used.
+    """
+    verbs = _verbs(config)
+    return (
+        _policy(config, verbs),
+        *_critic(config, verbs),
+        *_reward(config, verbs),
+        *_annotators(config, verbs),
+        *_completers(config),
+        *_grader(config, verbs),
+        *_reviewer(config),
+    )
+
+
+def critic_alone(config: RunConfig) -> tuple[NeededRole, ...]:
+    """Return the model that critiques answers from outside: none where the verifier does."""
+    return () if config.critic.kind == "verifier" else (_judge(config, CRITIC, ("critique",)),)
+
+
+def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
+    """Refuse roles that nobody plays; `recipe` is who asks them.
+
+    Raises:
+        ConfigError: naming them, who asks them, and the option that names each.
+    """
+    missing = [role for role in roles if not role.named]
+    if missing:
+        told = "; ".join(
+            f"no model is named as {role.name}, which {recipe} asks ({', '.join(role.needed_by)}): "
+            f"{role.option}"
+            for role in missing
+        )
+        raise ConfigError(f"{told}{TOY}")
+
+
+def trains(config: RunConfig) -> bool:
+    """Whether the recipe trains from the policy's weights."""
+    return bool(_verbs(config).get(WEIGHTS))
+
+
+def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the recipe's verbs that ask each role."""
+    found: dict[str, list[str]] = {}
+    for verb, roles in asking(variant_of(config.recipe.name).recipe).items():
+        if verb is varied and config.prompts.variance.margin is None:
+            continue
+        for role in roles:
+            found.setdefault(role, []).append(verb.__name__)
+    return {role: tuple(sorted(names)) for role, names in found.items()}
+
+
+def _policy(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> NeededRole:
+    return NeededRole(
+        name=POLICY,
+        model=config.policy.model,
+        engine=config.policy.engine,
+        option=f"--policy {PLACE}",
+        needed_by=(*verbs.get(POLICY, ()), *verbs.get(WEIGHTS, ()), EVALUATE),
+    )
+
+
+def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+    """Give the critic where a verb asks it, or where it is there to rate held-out answers."""
+    critic = _judge(config, CRITIC, (*verbs.get(CRITIC, ()), EVALUATE))
+    wanted = CRITIC in verbs or config.critic.kind == "both" or critic.named
+    if config.critic.kind != "verifier" and wanted:
+        yield critic
+
+
+def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+    """Give the reward model where there is one and something asks it: recipes do without."""
+    measured = (EVALUATE,) if config.assessment.reward else ()
+    needed_by = (*verbs.get(REWARD, ()), *measured)
+    if needed_by and config.reward.model != NO_MODEL:
+        yield NeededRole(
+            name=REWARD,
+            model=config.reward.model,
+            engine=None,
+            option="--set reward.model=FOLDER or ./FILE.py:NAME",
+            needed_by=needed_by,
+        )
+
+
+def _annotators(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+    panels = Panels.of(config)
+    annotating = verbs.get(ANNOTATION, ()) if panels.training else ()
+    for role in panels.roles:
+        model = config.annotation.model_of(role)
+        yield NeededRole(
+            name=annotator(role),
+            model=model.model or NO_MODEL,
+            engine=model.engine,
+            option=f"--set {annotator(role)}.model={PLACE}",
+            needed_by=(*annotating, *((EVALUATE,) if panels.evaluation else ())),
+        )
+
+
+def annotator(role: Role) -> str:
+    """Return the name of the role of annotators of one kind."""
+    return f"{ANNOTATION}.{role}"
+
+
+def _completers(config: RunConfig) -> Iterator[NeededRole]:
+    completers = completers_of(config)
+    for model in () if completers is None else completers.others:
+        yield NeededRole(
+            name=f"{COMPLETION}:{model.name}",
+            model=model.model or NO_MODEL,
+            engine=model.engine,
+            option=f"completion.pool, the model {model.name} of its file",
+            needed_by=("complete",),
+        )
+
+
+def _grader(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+    """Give who grades: the critic's model, unless there is another."""
+    if completes(config):
+        yield _judge(config, GRADING, verbs.get(GRADING, ()))
+
+
+def _reviewer(config: RunConfig) -> Iterator[NeededRole]:
+    """Give who judges prompts: the critic's model, unless there is another."""
+    if config.prompts.quality.judge == "model":
+        yield _judge(config, QUALITY, (REVIEW,))
+
+
+def _judge(config: RunConfig, name: str, needed_by: tuple[str, ...]) -> NeededRole:
+    model, engine = place_of(config, name)
+    return NeededRole(
+        name=name,
+        model=model,
+        engine=engine,
+        option=f"--critic {PLACE}" if name == CRITIC else f"--set {name}.model={PLACE}",
+        needed_by=needed_by,
+    )

@@ -29,7 +29,7 @@ class SetField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class FieldDifference:
     """A field with another value in each of two configurations; None where one lacks it."""
 
     path: str
@@ -57,14 +57,14 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
     return [f for f in found if every or not f.is_default or f.path in ALWAYS]
 
 
-def differences(first: RunConfig, second: RunConfig) -> list[Difference]:
+def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
     """Return the fields in which two configurations differ, those that can change a row first."""
     one, other = ({path: flow(value) for path, value, _ in _leaves(c)} for c in (first, second))
     effects: dict[str, Effect] = {
         path: effect for c in (first, second) for path, _, effect in _leaves(c)
     }
     found = [
-        Difference(path=path, first=one.get(path), second=other.get(path), effect=effect)
+        FieldDifference(path=path, first=one.get(path), second=other.get(path), effect=effect)
         for path, effect in effects.items()
         if one.get(path) != other.get(path)
     ]

@@ -67,13 +67,11 @@ class RunOptions:
         """Return the options with the folders of the models that are called `RUN:M_2`.
 
         Raises:
-            DamagedError: if such a model is damaged.
-            NoSuchFigureError: if nothing tells which model is the best.
-            NoSuchRunError: if there is no such run or model, or its weights are not here.
+            DamagedError, NoSuchFigureError, NoSuchRunError: as `model_folder`.
         """
-        policy, critic = _folder_of(lake, "policy", self.policy), self.critic
+        policy, critic = model_folder(lake, "policy", self.policy), self.critic
         same = critic is not None and critic == self.policy
-        critic = policy if same else _folder_of(lake, "critic", critic)
+        critic = policy if same else model_folder(lake, "critic", critic)
         return replace(self, policy=policy, critic=critic)
 
     def resolved(self) -> "RunConfig":
@@ -87,8 +85,14 @@ class RunOptions:
         return load_config(self.preset, self.variant, self.overrides, os.environ)
 
 
-def _folder_of(lake: Path, role: str, place: str | None) -> str | None:
-    """Return a model's place; that of a run's model is its folder, every byte of it compared."""
+def model_folder(lake: Path, role: str, place: str | None) -> str | None:
+    """Return a model's place; that of a run's model is its folder, every byte of it compared.
+
+    Raises:
+        DamagedError: if it is damaged.
+        NoSuchFigureError: if nothing tells which model is the best.
+        NoSuchRunError: if there is no such run or model, or its weights are not here.
+    """
     from ..lake.query.model_names import model_name, model_of
     from ..lake.query.runs import open_run
     from ..lake.trace.published_model import configuration, verified_model

@@ -46,7 +46,7 @@ USUAL = (VERIFIED, WIN_RATE, APPROVAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ModelStanding:
     """A model's figure: its mean over `n` prompts, and how far it lies behind the best.
 
     `errors` is the lead of the best over it in standard errors of their paired difference; None
@@ -66,7 +66,7 @@ class BestModel:
 
     figure: Figure
     checkpoint: Checkpoint
-    standings: tuple[Standing, ...]
+    standings: tuple[ModelStanding, ...]
 
     def __str__(self) -> str:
         own = next(s for s in self.standings if s.checkpoint == self.checkpoint)
@@ -148,7 +148,7 @@ def _compared(figure: Figure, found: Sequence[tuple[Checkpoint, Values]]) -> Bes
         figure=figure,
         checkpoint=checkpoint,
         standings=tuple(
-            Standing(
+            ModelStanding(
                 checkpoint=other,
                 value=mean,
                 stderr=_error(list(values.values())),
@@ -171,7 +171,7 @@ def _error(values: Sequence[float]) -> float | None:
     return stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
-def _lead(other: Standing) -> str:
+def _lead(other: ModelStanding) -> str:
     name = f"M_{other.checkpoint.iteration} {other.value:.3f}"
     if other.errors is None:
         return name

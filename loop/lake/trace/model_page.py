@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from ..query.best_model import BestModel, Standing
+from ..query.best_model import BestModel, ModelStanding
 from .page import Grid, Page, PageSection
 from .published_model import FigureBeside, PublishedModel, State, Weights
 
@@ -38,7 +38,7 @@ def models_frame(models: Sequence[PublishedModel], best: BestModel | None) -> pl
 
 
 def _model_row(
-    model: PublishedModel, standing: Standing | None, best: BestModel | None
+    model: PublishedModel, standing: ModelStanding | None, best: BestModel | None
 ) -> dict[str, object]:
     return {
         "name": model.name,

@@ -88,7 +88,7 @@ class PublishedModel:
 
 def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
     """Return what there is on a checkpoint of a run; its files are looked at, not verified."""
-    place, state = _place(run, checkpoint)
+    place, state = place_of(run, checkpoint)
     made = checkpoints(run)
     names = {c.checkpoint_id: f"M_{c.iteration}" for c in reversed(made)}
     return PublishedModel(
@@ -125,7 +125,7 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
         DamagedError: if it is damaged.
         NoSuchRunError: if its weights were removed, are served elsewhere, or are not there.
     """
-    place, state = _place(run, checkpoint)
+    place, state = place_of(run, checkpoint)
     if state in ("removed", "missing", "served"):
         raise NoSuchRunError(why_absent(run.folder.name, checkpoint, place, state))
     if not _is_own(checkpoint):
@@ -153,8 +153,8 @@ def why_absent(run: str, checkpoint: Checkpoint, place: str, state: State) -> st
             )
 
 
-def _place(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
-    """Return where a model is, and whether it is there."""
+def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
+    """Return the folder of a model, or its address elsewhere, and whether it is there."""
     if not _is_own(checkpoint):
         place = located(checkpoint.path)
         if is_endpoint(place):

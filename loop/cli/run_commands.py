@@ -85,6 +85,7 @@ def run(
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
             _refuse_beside_variants(alone)
@@ -105,7 +106,7 @@ def run(
         if detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
         else:

@@ -75,7 +75,7 @@ def run_loop(
         finished = run.store.journal.events("end")[-1:] == [whole]
 
         def work() -> None:
-            _turn(run, prompts)
+            turn(run, prompts)
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
@@ -92,7 +92,7 @@ def required_prompts(config: RunConfig) -> list[Prompt]:
         InputError: naming the file that cannot be used.
     """
     prompts = load_prompts(config.prompts, seed=config.seed)
-    require_assessable(config, _examined(config, prompts))
+    require_assessable(config, examined(config, prompts))
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)
     require_supervised(config, prompts)
@@ -128,12 +128,12 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         raise
 
 
-def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
+def turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
-    held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
+    held_out = chunked(examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
@@ -206,7 +206,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     )
 
 
-def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on."""
     return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
 

@@ -43,6 +43,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
+from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
 
 
@@ -68,6 +69,7 @@ def parts_of(job: Job) -> RunParts:
     """
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)
     asked = _asked(job)
+    tell_memory(require_memory(job.config, asked, trains=job.answers is None), reporter)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)

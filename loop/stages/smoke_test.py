@@ -165,12 +165,12 @@ def told_of(candidates: Sequence[Candidate]) -> str:
 
 
 def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) -> None:
-    """Refuse to go on if none of the answers is whole: nothing could be trained on.
+    """Refuse to go on if none of the answers is whole, unless smoke.most_unread allows for all.
 
     Raises:
         UnreadRepliesError: saying why.
     """
-    if any(candidate.usable for candidate in candidates):
+    if any(c.usable for c in candidates) or it.run.config.smoke.most_unread >= 1:
         return
     count = ReplyCount()
     for c in candidates:

@@ -255,6 +255,8 @@ def own(tmp_path, monkeypatch):
         "critic.engine.kind=scripted",
         "smoke.train=false",
         "guard=false",
+        "critic.templates=tiny",
+        "critic.aspects=tiny",
     ]
     words = ["--prompts", "mine.jsonl", *(word for item in models for word in ("--set", item))]
 

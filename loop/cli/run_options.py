@@ -16,9 +16,7 @@ ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[
-    str | None, typer.Option(help="Prompts: a file, a folder, or hf:OWNER/NAME.")
-]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
 Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
 Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
@@ -49,12 +47,6 @@ class RunOptions:
     def stem(self) -> str:
         """What names of runs begin with."""
         return Path(self.preset or TINY).stem
-
-    def name_of(self, config: "RunConfig") -> str:
-        """Return what the run is called unless the user names it."""
-        from ...configs.variants import short_name
-
-        return f"{self.stem}-{short_name(config.recipe.name)}"
 
     @property
     def overrides(self) -> "list[Override | str]":

@@ -22,6 +22,7 @@ from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -69,7 +70,9 @@ def parts_of(job: Job) -> RunParts:
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    recipe = variant_of(job.config.recipe.name).recipe
+    require_needs(recipe, job.config)
+    require_sampling(recipe, job.config)
     asked = _asked(job)
     memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)

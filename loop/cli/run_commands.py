@@ -70,7 +70,6 @@ def run(
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
-    from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
 
     options = RunOptions(
@@ -102,7 +101,7 @@ def run(
             compare_variants(suite)
             return
         loaded = options.resolved()
-        name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
+        name = name or options.name_of(loaded)
         if detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}

@@ -53,6 +53,7 @@ from .own_files import keep_own_files, own_digests, own_files
 class RunParts:
     """What a run is made of, put together before anything is written."""
 
+    memory: Arithmetic
     models: Models
     critic: FeedbackCritic
     verifying: OwnFunction | None
@@ -61,7 +62,6 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fingerprint: Mapping[str, Json]
-    memory: Arithmetic
 
 
 def parts_of(job: Job) -> RunParts:
@@ -108,6 +108,7 @@ def parts_of(job: Job) -> RunParts:
         own_digests(own_files(job.config)),
     )
     return RunParts(
+        memory=memory,
         models=models,
         critic=critic,
         verifying=verifying,
@@ -116,7 +117,6 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fingerprint=fingerprint,
-        memory=memory,
     )
 
 

@@ -11,6 +11,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.memory.verdicts import Arithmetic
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -59,6 +60,7 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fingerprint: Mapping[str, Json]
+    memory: Arithmetic
 
 
 def parts_of(job: Job) -> RunParts:
@@ -69,7 +71,7 @@ def parts_of(job: Job) -> RunParts:
     """
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)
     asked = _asked(job)
-    tell_memory(require_memory(job.config, asked, trains=job.answers is None), reporter)
+    memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -111,6 +113,7 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fingerprint=fingerprint,
+        memory=memory,
     )
 
 
@@ -129,6 +132,7 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
+    tell_memory(parts.memory, reporter)
     models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:

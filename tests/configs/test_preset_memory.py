@@ -36,7 +36,9 @@ JUDGES = (
     "annotation.pool=alpacafarm-hosted",
 )
 GRADER = (f"grading.model={JUDGE}", "completion.pool=policy")
-LINE = re.compile(r"^# - (?P<stage>.+): (?P<gib>\d+) GiB(; over (?P<over>\d+) GPUs (?P<fsdp>\d+))?$")
+LINE = re.compile(
+    r"^# - (?P<stage>.+): (?P<gib>\d+) GiB(; over (?P<over>\d+) GPUs (?P<fsdp>\d+))?$"
+)
 FSDP = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
 
 

@@ -46,6 +46,7 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
+from .tracking import require_trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ def parts_of(job: Job) -> RunParts:
         ConfigError: if something configured cannot be used.
     """
     require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    require_trackers(job.config)
     asked = _asked(job)
     memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)

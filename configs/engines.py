@@ -1,13 +1,70 @@
 """What runs a language model, and how completions are drawn from it."""
 
-from typing import Literal
+import json
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, JsonValue, SecretStr
 
 from .section import Place, Section, cosmetic, live, semantic
 
 NO_MODEL = "none"
 """The name of a model that nobody named."""
+
+
+OWN_FIELDS = frozenset(
+    {
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "min_p",
+        "model",
+        "n",
+        "reasoning_effort",
+        "repetition_penalty",
+        "seed",
+        "stop",
+        "stream",
+        "temperature",
+        "top_k",
+        "top_p",
+    }
+)
+"""Fields of a request that lpfloop sets, or on which its reading of the answer relies."""
+SECRET_FIELDS = frozenset(
+    {"access_token", "api_key", "apikey", "auth", "authorization", "password", "secret", "token"}
+)
+
+
+def _only_more(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse fields of lpfloop's own, and what looks like a key: the configuration is stored."""
+    for name in body:
+        if name.lower() in OWN_FIELDS:
+            raise ValueError(f"{name!r} is a field that lpfloop sets itself; use its setting")
+    for name in _names_in(body):
+        if name.lower().replace("-", "_") in SECRET_FIELDS:
+            raise ValueError(f"{name!r} must not be stored here; set LPFLOOP_API_KEY instead")
+    try:
+        json.dumps(body, allow_nan=False)
+    except ValueError:
+        raise ValueError("a number in it is not one that JSON knows") from None
+    return body
+
+
+def _names_in(value: JsonValue) -> Iterator[str]:
+    """Yield the names of all fields, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _names_in(item)
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _names_in(inner)
+
+
+ExtraBody = Annotated[dict[str, JsonValue], AfterValidator(_only_more)]
 
 
 class SamplingConfig(Section):
@@ -31,6 +88,17 @@ class EngineConfig(Section):
         None, "context length, in tokens; default: the model's own", ge=16
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
+    extra_body: ExtraBody = semantic(
+        {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
+    )
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = (
+        semantic(
+            None, "how much a model at an endpoint reasons before it answers; default: its own"
+        )
+    )
+    reasoning_tokens: int = semantic(
+        0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
+    )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"
@@ -51,3 +119,9 @@ class EngineConfig(Section):
         None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
+
+    @property
+    def besides(self) -> dict[str, JsonValue]:
+        """What is added to the body of each request to an endpoint."""
+        effort = self.reasoning_effort
+        return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}

@@ -80,6 +80,7 @@ class Served:
         control = {"control": self.control} if self.control else {}
         return {
             **control,
+            **_asked_besides(self.engine),
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,
@@ -243,9 +244,20 @@ class Models:
             self._scorer = None
 
 
+def _asked_besides(engine: EngineConfig) -> dict[str, Json]:
+    """Return what changes each request to an endpoint: nothing where nothing is set."""
+    body: dict[str, Json] = {"body": engine.besides} if engine.besides else {}
+    room: dict[str, Json] = {"reasoning_tokens": engine.reasoning_tokens}
+    return body | (room if engine.reasoning_tokens else {})
+
+
 def _served(model: str, engine: EngineConfig) -> Served:
     location = located(model)
     name = served_name(location, engine)
+    if name is None and engine.besides:
+        raise ConfigError(
+            f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
     return Served(
         name=name or engine.model_name or model,
         identity=model_digest(location, engine) if name is None else endpoint_digest(name),

@@ -11,6 +11,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.memory.verdicts import Arithmetic
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -21,6 +22,7 @@ from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -58,6 +60,7 @@ class RunParts:
     completers: Completers | None
     filters: Filters
     grader: Grader | None
+    memory: Arithmetic
     fingerprint: Mapping[str, Json]
 
 
@@ -67,9 +70,11 @@ def parts_of(job: Job) -> RunParts:
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    recipe = variant_of(job.config.recipe.name).recipe
+    require_needs(recipe, job.config)
+    require_sampling(recipe, job.config)
     asked = _asked(job)
-    tell_memory(require_memory(job.config, asked, trains=job.answers is None), reporter)
+    memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -110,6 +115,7 @@ def parts_of(job: Job) -> RunParts:
         completers=completers,
         filters=filters,
         grader=grader,
+        memory=memory,
         fingerprint=fingerprint,
     )
 
@@ -130,6 +136,7 @@ def opened(
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
     models = parts.models
+    tell_memory(parts.memory, reporter)
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))

@@ -33,6 +33,15 @@ CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "rewa
 JUDGES = (QUALITY, GRADING, CRITIC)
 """The roles of which a run has one model each; what the later ones say of an engine counts."""
 
+ASKED = {
+    "chat_template_kwargs",
+    "think_tags",
+    "extra_body",
+    "reasoning_effort",
+    "reasoning_tokens",
+}
+"""Settings of an engine that change what it answers, and are left out where they are not set."""
+
 logger = logging.getLogger("lpfloop.models")
 
 
@@ -78,9 +87,12 @@ class Served:
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
+        form = self.engine.model_dump(include=ASKED, mode="json")
+        vllm: Json = semantic(self.engine.vllm)
         return {
             **control,
-            **_asked_besides(self.engine),
+            **form,
+            **({"vllm": vllm} if vllm else {}),
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,
@@ -242,13 +254,6 @@ class Models:
         if self._scorer is not None:
             self._scorer.close()
             self._scorer = None
-
-
-def _asked_besides(engine: EngineConfig) -> dict[str, Json]:
-    """Return what changes each request to an endpoint: nothing where nothing is set."""
-    body: dict[str, Json] = {"body": engine.besides} if engine.besides else {}
-    room: dict[str, Json] = {"reasoning_tokens": engine.reasoning_tokens}
-    return body | (room if engine.reasoning_tokens else {})
 
 
 def _served(model: str, engine: EngineConfig) -> Served:

@@ -19,9 +19,13 @@ RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
 PromptsFile = Annotated[
     str | None, typer.Option(help="Prompts: a file, a folder, or hf:OWNER/NAME.")
 ]
-Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
-Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
+Policy = Annotated[str | None, typer.Option(help="Model to improve: folder, hub name or URL.")]
+Critic = Annotated[str | None, typer.Option(help="Feedback model: folder, hub name or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
+
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch models and data that the hub's cache lacks.")
+]
 
 OWN, TINY = "own", "tiny"
 
@@ -38,6 +42,7 @@ class RunOptions:
     critic: str | None = None
     seed: int | None = None
     settings: Sequence[str] = ()
+    download: bool = False
 
     @property
     def preset(self) -> str | None:
@@ -65,11 +70,19 @@ class RunOptions:
         return [*(o for o in given if o.value is not None), *self.settings]
 
     def resolved(self) -> "RunConfig":
-        """Return the configuration that is meant.
+        """Return the configuration that is meant, with the commits of what it names of the hub.
+
+        With `download`, what is not in the hub's cache is fetched first.
 
         Raises:
             ConfigError: if the preset, the variant or a setting cannot be used.
         """
         from ...configs.load import load_config
+        from ..run.hub_names import hub_names, pinned
 
-        return load_config(self.preset, self.variant, self.overrides, os.environ)
+        loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
+        if self.download:
+            from ..run.hub_download import fetch
+
+            fetch(hub_names(loaded))
+        return pinned(loaded)

@@ -26,6 +26,7 @@ from ...policies.workers.identity import (
 )
 from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json, digest
+from .hub_names import folder_of, without_commit
 from .model_pool import PoolModel
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
@@ -46,8 +47,8 @@ logger = logging.getLogger("lpfloop.models")
 
 
 def located(model: str, part: str = "policy") -> str:
-    """Return the folder or URL that a configured model name means."""
-    return str(TINY_MODELS / part) if model == "tiny" else model
+    """Return the folder or URL that a configured model name means: of a hub name, its cache's."""
+    return str(TINY_MODELS / part) if model == "tiny" else folder_of(model)
 
 
 def is_endpoint(model: str) -> bool:
@@ -264,7 +265,7 @@ def _served(model: str, engine: EngineConfig) -> Served:
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
         )
     return Served(
-        name=name or engine.model_name or model,
+        name=name or engine.model_name or without_commit(model),
         identity=model_digest(location, engine) if name is None else endpoint_digest(name),
         location=location,
         engine=engine,

@@ -47,7 +47,7 @@ def _fetch(name: HubName) -> None:
     except errors.GatedRepoError as error:
         raise ConfigError(
             f"{name.written}: the hub gives it only to those who accepted its terms: accept them "
-            f"on its page, and set HF_TOKEN to your token"
+            "on its page, and set HF_TOKEN to your token"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ConfigError(
@@ -56,13 +56,11 @@ def _fetch(name: HubName) -> None:
         ) from error
     except errors.RevisionNotFoundError as error:
         raise ConfigError(f"{name.written}: the hub has no revision {name.revision}") from error
-    except errors.OfflineModeIsEnabled as error:
-        raise ConfigError(
-            f"{name.written}: HF_HUB_OFFLINE forbids to ask the hub; unset it to fetch"
-        ) from error
     except errors.LocalEntryNotFoundError as error:
+        offline = isinstance(error.__cause__, errors.OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
         raise ConfigError(
-            f"{name.written}: the hub cannot be reached, and {cache_folder()} does not hold it"
+            f"{name.written}: {why}, and {cache_folder()} does not hold all of it"
         ) from error
     except errors.HfHubHTTPError as error:
         said = redacted(str(error).partition("\n")[0])

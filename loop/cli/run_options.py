@@ -16,16 +16,12 @@ ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[
-    str | None, typer.Option(help="Prompts: a file, a folder, or hf:OWNER/NAME.")
-]
-Policy = Annotated[str | None, typer.Option(help="Model to improve: folder, hub name or URL.")]
-Critic = Annotated[str | None, typer.Option(help="Feedback model: folder, hub name or URL.")]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
+Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name or URL.")]
+Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
 
-Download = Annotated[
-    bool, typer.Option("--download", help="Fetch models and data that the hub's cache lacks.")
-]
+Download = Annotated[bool, typer.Option("--download", help="Fetch what the hub's cache lacks.")]
 
 OWN, TINY = "own", "tiny"
 

@@ -62,6 +62,7 @@ class RunParts:
     grader: Grader | None
     memory: Arithmetic
     fingerprint: Mapping[str, Json]
+    memory: Arithmetic
 
 
 def parts_of(job: Job) -> RunParts:
@@ -117,6 +118,7 @@ def parts_of(job: Job) -> RunParts:
         grader=grader,
         memory=memory,
         fingerprint=fingerprint,
+        memory=memory,
     )
 
 

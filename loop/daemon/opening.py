@@ -60,7 +60,6 @@ class RunParts:
     completers: Completers | None
     filters: Filters
     grader: Grader | None
-    memory: Arithmetic
     fingerprint: Mapping[str, Json]
     memory: Arithmetic
 
@@ -116,7 +115,6 @@ def parts_of(job: Job) -> RunParts:
         completers=completers,
         filters=filters,
         grader=grader,
-        memory=memory,
         fingerprint=fingerprint,
         memory=memory,
     )

@@ -77,10 +77,10 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = semantic(
+    turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
     )
-    fields: dict[PromptField, Place] = semantic(
+    fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(

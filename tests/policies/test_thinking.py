@@ -1,4 +1,4 @@
-"""A model's thought is parted from its answer, and what is trained is what was said, as prompted."""
+"""A thought is parted from its answer, and what is trained is what was prompted and said."""
 
 from dataclasses import replace
 from functools import cache

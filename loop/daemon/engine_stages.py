@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...configs.engines import SHORTEST
 from ...configs.own_function import names_function
 from ...configs.schema import EngineConfig, RunConfig
 from ...policies.memory.engine_memory import (
@@ -114,11 +115,12 @@ class EngineStages:
     def serving(self, role: NeededRole, shape: ModelShape) -> Hosting:
         """Return how an engine runs a role's model."""
         engine = role.engine or EngineConfig()
-        on_gpu = self.have.on_gpu
+        on_gpu, auto = self.have.on_gpu, engine.max_model_len == "auto"
         number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=self.kind(role) == VLLM)
         return Hosting(
             number_bytes=number,
-            context=engine.max_model_len or shape.context or DEFAULT_CONTEXT,
+            # What vLLM fits into memory itself needs no more than the least.
+            context=SHORTEST if auto else engine.context or shape.context or DEFAULT_CONTEXT,
             tensor_parallel=engine.tensor_parallel if on_gpu else 1,
             cache_bytes=round(number),
         )

@@ -11,6 +11,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.memory.verdicts import Arithmetic
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -52,6 +53,7 @@ from .own_files import keep_own_files, own_digests, own_files
 class RunParts:
     """What a run is made of, put together before anything is written."""
 
+    memory: Arithmetic
     models: Models
     critic: FeedbackCritic
     verifying: OwnFunction | None
@@ -72,7 +74,7 @@ def parts_of(job: Job) -> RunParts:
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
     asked = _asked(job)
-    tell_memory(require_memory(job.config, asked, trains=job.answers is None), reporter)
+    memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -106,6 +108,7 @@ def parts_of(job: Job) -> RunParts:
         own_digests(own_files(job.config)),
     )
     return RunParts(
+        memory=memory,
         models=models,
         critic=critic,
         verifying=verifying,
@@ -133,6 +136,7 @@ def opened(
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
     models = parts.models
+    tell_memory(parts.memory, reporter)
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))

@@ -6,7 +6,7 @@ them silently.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -23,9 +23,6 @@ from .endpoint import NO_KEY, ServedModel
 from .faults import shown
 from .finish import ending
 from .usage import Share, Tokens, settled
-
-VLLM_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM's server would otherwise take from the model's own generation_config.json."""
 
 OVERFLOW_SIGNS = (
     "context length",
@@ -104,18 +101,21 @@ class ChatRequest:
     count: TokenCount = about
 
     async def ask(
-        self, client: openai.AsyncOpenAI, served: ServedModel, dialect: Dialect
+        self,
+        client: openai.AsyncOpenAI,
+        served: ServedModel,
+        dialect: Dialect,
+        extra: Mapping[str, Any],
     ) -> Completion:
-        """Post it once.
+        """Post it once, with `extra` fields.
 
         Raises:
             OpenAIError, AnswerTooLargeError, ValueError, TypeError, AttributeError,
             RecursionError: when no chat completion comes back.
         """
-        extra = VLLM_NEUTRAL if served.by_vllm else None
         create: Any = client.chat.completions.create
         body = self.parameters(dialect, served.family)
-        reply = await create(model=served.name, extra_body=extra, **body)
+        reply = await create(model=served.name, extra_body=dict(extra) or None, **body)
         drawn = self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
         whole = self.request.messages
         if dialect.system or folded(whole) == whole or drawn.provenance is None:
@@ -141,6 +141,8 @@ class ChatRequest:
             body[dialect.limit] = self.sampling.max_tokens
         if dialect.logprobs:
             body["logprobs"] = True
+        if self.sampling.stop:
+            body["stop"] = list(self.sampling.stop)
         if self.sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         return body

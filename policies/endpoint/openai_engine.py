@@ -37,6 +37,7 @@ from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
 from .traffic import Passage, Traffic
 from .transport import new_client
+from .vllm_fields import vllm_fields
 
 POLL_S = 0.02
 AHEAD = 2
@@ -245,9 +246,15 @@ class OpenAIEngine:
                 if place not in self._served:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                drawn = await question.ask(client, self._served[place], dialect)
+                served = self._served[place]
+                extra = vllm_fields(served, self._urls[place], question.sampling, self._config)
+                drawn = await question.ask(client, served, dialect, extra)
                 # A server, or the model behind it, may repeat the key that it was sent.
-                return replace(drawn, text=without_keys(drawn.text))
+                return replace(
+                    drawn,
+                    text=without_keys(drawn.text),
+                    reasoning=without_keys(drawn.reasoning),
+                )
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

@@ -94,19 +94,25 @@ def _range(info: FieldInfo) -> str:
     return ", ".join(found)
 
 
-def _walk(section: type[Section], prefix: str, recipe: str = "") -> Iterator[ConfigField]:
+def _walk(
+    section: type[Section], prefix: str, recipe: str = "", usual: Section | None = None
+) -> Iterator[ConfigField]:
+    """Yield the fields of a section; `usual` is what it is if nobody says a word of it."""
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
+        default = getattr(usual, name, cast("object", info.get_default(call_default_factory=True)))  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
         nested = sections_of(info)
         for kind in nested:
             own = str(kind.model_fields["name"].default) if issubclass(kind, Recipe) else recipe
-            yield from _walk(kind, f"{path}.", own)
+            yield from _walk(
+                kind, f"{path}.", own, cast("Section", default) if type(default) is kind else None
+            )
         if not nested:
             yield ConfigField(
                 path=path,
                 effect=effect_of(info),
                 secret=SecretStr in _alternatives(info.annotation),
-                default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
+                default=default,
                 description=info.description or "",
                 kind=" or ".join(map(_in_words, _alternatives(info.annotation))),
                 range=_range(info),

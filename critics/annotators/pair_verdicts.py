@@ -122,7 +122,9 @@ class PairVerdicts(Expected[PairChoice]):
         """Return a verdict on each pair."""
         choices: list[Preferred] = ["first", "second"]
         given = enumerate(reasons(reason, len(self.orders)), start=1)
-        verdicts = [(str(number), draw.choice(choices), why) for number, why in given]
+        verdicts: list[tuple[str, Preferred, str]] = [
+            (str(number), draw.choice(choices), why) for number, why in given
+        ]
         return ExampleReply("", reply_of(self.form, verdicts, several=self.several))
 
     def _statements(self, text: str) -> Iterator[Statement]:

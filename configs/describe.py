@@ -58,6 +58,11 @@ def sections_of(info: FieldInfo) -> list[type[Section]]:
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 
+def is_secret(info: FieldInfo) -> bool:
+    """Whether a field holds a secret, which is neither stored nor shown."""
+    return SecretStr in _alternatives(info.annotation)
+
+
 def effect_of(info: FieldInfo) -> Effect:
     """Return the effect that a field declares.
 
@@ -111,7 +116,7 @@ def _walk(
             yield ConfigField(
                 path=path,
                 effect=effect_of(info),
-                secret=SecretStr in _alternatives(info.annotation),
+                secret=is_secret(info),
                 default=default,
                 description=info.description or "",
                 kind=" or ".join(map(_in_words, _alternatives(info.annotation))),
@@ -141,7 +146,7 @@ def fields() -> Iterator[ConfigField]:
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON data, secrets left out."""
-    return _dump(config, lambda info: SecretStr not in _alternatives(info.annotation))
+    return _dump(config, lambda info: not is_secret(info))
 
 
 def semantic(section: Section) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import cast
 
 import yaml
 from pydantic import SecretStr
+from pydantic_core import to_jsonable_python
 
-from .describe import effect_of, resolved
+from .describe import effect_of, is_secret
 from .load import defaults_of
 from .schema import RunConfig
 from .section import Effect, Section
@@ -152,17 +153,14 @@ def _unlike(section: Section, prefix: str = "") -> Iterator[str]:
 
 
 def _leaves(config: RunConfig) -> list[tuple[str, object, Effect]]:
-    """Return each field's path, its value as plain data, and its effect."""
-    return list(_walk(config, resolved(config), ""))
+    """Return each field's path, its value as plain data, and its effect; secrets are left out."""
+    return list(_walk(config, ""))
 
 
-def _walk(
-    section: Section, values: Mapping[str, object], prefix: str
-) -> Iterator[tuple[str, object, Effect]]:
+def _walk(section: Section, prefix: str) -> Iterator[tuple[str, object, Effect]]:
     for name, info in type(section).model_fields.items():
         own: object = getattr(section, name)
         if isinstance(own, Section):
-            inner = cast("Mapping[str, object]", values[name])
-            yield from _walk(own, inner, f"{prefix}{name}.")
-        elif name in values:
-            yield f"{prefix}{name}", values[name], effect_of(info)
+            yield from _walk(own, f"{prefix}{name}.")
+        elif not is_secret(info):
+            yield f"{prefix}{name}", cast("object", to_jsonable_python(own)), effect_of(info)

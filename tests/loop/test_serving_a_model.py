@@ -54,7 +54,9 @@ def test_others_may_not_use_it_without_a_key(lake):
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_answers_judges_and_ends_with_all_its_processes(lake, port, tmp_path, number):
+def test_it_answers_judges_and_ends_with_all_its_processes(
+    lake, port, tmp_path, number, real_python
+):
     environment = {**os.environ, "LPFLOOP_API_KEY": KEY, "LPFLOOP_LAKE": str(lake)}
     lpfloop = [sys.executable, "-m", "lpfloop"]
     log = tmp_path / "server.log"

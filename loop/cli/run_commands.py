@@ -11,6 +11,7 @@ import typer
 
 from .common import (
     DEFAULT_LAKE,
+    AsJson,
     Exit,
     Lake,
     RunArgument,
@@ -48,6 +49,7 @@ Variants = Annotated[
 Seeds = Annotated[
     int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop there.")]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -67,11 +69,14 @@ def run(
     settings: Settings = None,
     fork: ForkOf = None,
     detach: Detach = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
     from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
+    from .plan_commands import print_plan, refuse_json
 
     options = RunOptions(
         config=config,
@@ -85,8 +90,10 @@ def run(
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        refuse_json(as_json=as_json, dry_run=dry_run)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            alone["--dry-run"] = dry_run or None
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
@@ -102,7 +109,9 @@ def run(
             return
         loaded = options.resolved()
         name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
-        if detach:
+        if dry_run:
+            print_plan(_job(loaded, lake, name), as_json=as_json)
+        elif detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
             given |= {"prompts": prompts, "policy": policy, "critic": critic}

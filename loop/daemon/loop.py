@@ -58,10 +58,12 @@ def run_loop(
     stop: StopSignal,
     *,
     on_open: Callable[[Path], None] = lambda _: None,
+    on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
-    `on_open` is told the run's folder once this process holds the run.
+    `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
+    prompts before anything is asked.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -69,14 +71,13 @@ def run_loop(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
     """
-    prompts = load_prompts(job.config.prompts, seed=job.config.seed)
-    require_assessable(job.config, examined(job.config, prompts))
-    require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config), prompts)
-    require_supervised(job.config, prompts)
+    prompts = checked_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
+
+        if job.given is None:
+            on_begin(run, prompts)
 
         def work() -> None:
             turn(run, prompts)
@@ -86,6 +87,21 @@ def run_loop(
 
         work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def checked_prompts(config: RunConfig) -> list[Prompt]:
+    """Return the prompts of a run, once it is known that all that reads them can.
+
+    Raises:
+        ConfigError: naming the setting that cannot be used with them.
+        InputError: if a file cannot be used.
+    """
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    require_assessable(config, examined(config, prompts))
+    require_probes(config.assessment.probes, prompts)
+    require_mix(mix_of(config), prompts)
+    require_supervised(config, prompts)
+    return prompts
 
 
 def work_until_whole(run: Run, work: Callable[[], None]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -67,7 +66,8 @@ CallCosts = Mapping[str, CallCost]
 """By stage, as `status` calls it, without its iteration."""
 
 
-class Counting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Counting:
     """How the tokens of a model are counted; `exact` by its own tokenizer."""
 
     count: TokenCount

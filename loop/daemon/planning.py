@@ -96,14 +96,22 @@ def kept_plan(journal: Reader) -> Plan | None:
 
 def _read(found: Mapping[str, Any]) -> Plan:
     own: dict[str, Any] = {field.name: found[field.name] for field in fields(Plan)}
-    roles: list[dict[str, Any]] = own["roles"]
-    own["roles"] = tuple(PlannedRole(**r | {"asked_by": tuple(r["asked_by"])}) for r in roles)
+    own["roles"] = tuple(_role(role) for role in own["roles"])
     own["stages"] = tuple(PlannedStage(**stage) for stage in own["stages"])
     own["disk"] = PlannedDisk(**own["disk"])
     own["sections"] = tuple(
         PlanSection(title=s["title"], lines=tuple(s["lines"])) for s in own["sections"]
     )
     return Plan(**own)
+
+
+def _role(found: Mapping[str, Any]) -> PlannedRole:
+    return PlannedRole(
+        role=found["role"],
+        model=found["model"],
+        engine=found["engine"],
+        asked_by=tuple(found["asked_by"]),
+    )
 
 
 def costs_in(lake: Path, config: RunConfig) -> CallCosts:

@@ -91,6 +91,7 @@ def run(
     with exit_codes():
         refuse_secrets(options.settings)
         refuse_json(as_json=as_json, dry_run=dry_run)
+        options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
             alone["--dry-run"] = dry_run or None
@@ -114,7 +115,7 @@ def run(
         elif detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
         else:

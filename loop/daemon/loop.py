@@ -71,7 +71,7 @@ def run_loop(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
     """
-    prompts = checked_prompts(job.config)
+    prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
@@ -89,12 +89,12 @@ def run_loop(
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 
-def checked_prompts(config: RunConfig) -> list[Prompt]:
-    """Return the prompts of a run, once it is known that all that reads them can.
+def required_prompts(config: RunConfig) -> list[Prompt]:
+    """Return the prompts of a run, if all that it reads besides fits to them.
 
     Raises:
-        ConfigError: naming the setting that cannot be used with them.
-        InputError: if a file cannot be used.
+        ConfigError: naming the setting that cannot be used.
+        InputError: naming the file that cannot be used.
     """
     prompts = load_prompts(config.prompts, seed=config.seed)
     require_assessable(config, examined(config, prompts))

@@ -18,7 +18,7 @@ from ..recipes.roles import needed_roles
 from ..run.models import located
 from ..run.run import Run
 from .job import Job
-from .loop import checked_prompts
+from .loop import required_prompts
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines
 from .rehearsal import RehearsalError, rehearse
@@ -49,7 +49,7 @@ def dry_plan(job: Job) -> Plan:
         InputError: if prompts cannot be read.
     """
     run_folder(job.lake, job.name)
-    prompts = checked_prompts(job.config)
+    prompts = required_prompts(job.config)
     try:
         plan = planned(job.config, prompts, job.lake)
         _require_folders(job.config)

@@ -78,8 +78,12 @@ class Served:
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
+        form = self.engine.model_dump(include={"chat_template_kwargs", "think_tags"}, mode="json")
+        vllm: Json = semantic(self.engine.vllm)
         return {
             **control,
+            **form,
+            **({"vllm": vllm} if vllm else {}),
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,

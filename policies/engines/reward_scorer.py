@@ -12,6 +12,7 @@ from pathlib import Path
 from ...configs.schema import RewardConfig
 from .chat import ChatTokenizer
 from .engine import EngineError, ScoreBatch, ScoreResult
+from .thinking import AS_RENDERED
 from .transformers_engine import load_model, pick_device
 
 
@@ -32,7 +33,7 @@ class RewardScorer:
                 f"{model}: a reward model has one label, this classifier has {labels}"
             )
         tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
-        self._chat = ChatTokenizer(tokenizer, model)
+        self._chat = ChatTokenizer(tokenizer, model, AS_RENDERED)
         self._pad = tokenizer.pad_token_id
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._longest = config.max_length if own is None else min(config.max_length, own)

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ...stores.records import Message
 from ..engines.canary import CANARY_ROWS, CanaryRow
 from ..engines.chat import ChatTokenizer
 from .step_files import last_rollouts
+from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
 from .trl_trainer import load_model
@@ -113,7 +113,7 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
     Raises:
         TrainingError: when the trained weights' numbers are not finite.
     """
-    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(job.model), job.model)
+    tokenizer = chat_of(job)
     longest = job.settings.max_length
     found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
     examples = list(islice(found, CANARY_ROWS))

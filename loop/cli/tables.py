@@ -51,11 +51,8 @@ def newest_model(run: "RunReader", where: str) -> str | None:
     )
 
 
-def print_status(
-    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
-) -> None:
-    """Print a run's process, stages, spending, counts and results, and its newest model."""
-    console = Console()
+def _print_head(console: Console, status: Mapping[str, Any]) -> None:
+    """Print who works on a run, where it is, what it planned, and its stages."""
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
@@ -66,6 +63,14 @@ def print_status(
     for line in plan["head"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
+
+
+def print_status(
+    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
+) -> None:
+    """Print a run's process, stages, spending, counts and results, and its newest model."""
+    console = Console()
+    _print_head(console, status)
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
@@ -115,7 +120,7 @@ def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str
     for stage in ahead:
         name = escape(one_line(stage["stage"], limit=CELL))
         units, seconds = f"0/{stage['units']}", stage["seconds"]
-        time = "" if seconds is None else _duration(seconds)
+        time = "" if seconds is None else duration(seconds)
         owed = _count(stage["units"])
         table.add_row(str(stage["iteration"]), name, units, owed, "", "", "", "", "", time)
     return table

@@ -21,11 +21,13 @@ from .job import Job
 from .loop import required_prompts
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines
-from .rehearsal import RehearsalError, rehearse
+from .rehearsal import Rehearsal, RehearsalError, rehearse
 from .stand_ins import CallCost, CallCosts
 
 PLAN = "plan"
 """The kind of the event that keeps a run's plan."""
+EXCERPT = 160
+"""Letters of what stands in for replies where requests are looked at."""
 EARLIER = 5
 """Runs of a lake that are looked through for what calls cost."""
 
@@ -56,6 +58,21 @@ def dry_plan(job: Job) -> Plan:
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
     return plan
+
+
+def dry_rehearsal(config: RunConfig) -> Rehearsal:
+    """Return the rehearsal of a run that is not to begin.
+
+    Raises:
+        ConfigError: if the run would be refused, or its recipe fails.
+        InputError: if prompts cannot be read.
+    """
+    try:
+        rehearsal = rehearse(config, required_prompts(config), longest=EXCERPT)
+        _require_folders(config)
+    except (RehearsalError, EngineError) as error:
+        raise ConfigError(str(error)) from error
+    return rehearsal
 
 
 def _require_folders(config: RunConfig) -> None:

@@ -59,10 +59,12 @@ def run_loop(
     stop: StopSignal,
     *,
     on_open: Callable[[Path], None] = lambda _: None,
+    on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
-    `on_open` is told the run's folder once this process holds the run.
+    `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
+    prompts before anything is asked.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -74,6 +76,9 @@ def run_loop(
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
+
+        if job.given is None:
+            on_begin(run, prompts)
 
         def work() -> None:
             turn(run, prompts)

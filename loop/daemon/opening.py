@@ -16,7 +16,7 @@ from ...stores.records import Prompt
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
-from ..recipes.missing_needs import require_needs
+from ..recipes.missing_needs import parts_used, require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
 from ..run.completers import completers_of
 from ..run.fingerprint import (
@@ -58,7 +58,8 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder = run_folder(job.lake, job.name)
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    recipe = variant_of(job.config.recipe.name).recipe
+    require_needs(recipe, job.config)
     asked = _asked(job)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
@@ -111,6 +112,7 @@ def opened(
                 completers=completers,
                 grader=grader,
                 filters=filters,
+                parts=parts_used(recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )

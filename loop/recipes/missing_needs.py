@@ -6,12 +6,13 @@ in this package. A function that declares its needs is not looked into: it answe
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
 
-from ...configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded
+from ...configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
+from ..data.splits import PARTS
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 
@@ -38,7 +39,14 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     learns = isinstance(settings, Annotated | Graded)
-    if isinstance(settings, Rewarded | Ranked) and not learns and config.reward.model == NO_MODEL:
+    if learns or config.reward.model != NO_MODEL:
+        return
+    if isinstance(settings, Varied) and config.prompts.variance.margin is not None:
+        raise ConfigError(
+            f"reward.model is none, and the recipe {settings.name} trains no reward model ahead of "
+            "its filter: prompts.variance.margin needs one"
+        )
+    if isinstance(settings, Rewarded | Ranked):
         raise ConfigError(
             f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
             "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
@@ -57,21 +65,53 @@ def asking(recipe: Callable[..., Any]) -> Asks:
     return asks
 
 
+def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
+    """Return the parts of the prompts that a recipe names.
+
+    Where a reward model is configured, none is made: what `surrogate` does is not looked into.
+    """
+    reached = _reached(recipe, "NEEDS" if is_rewarded(config) else None)
+    own = (function for function, _ in reached if _is_own(function, recipe))
+    names = {text for function in own for text in _texts(function)}
+    return frozenset(PARTS) & names
+
+
 def _declared(recipe: Callable[..., Any], name: str) -> dict[Callable[..., Any], tuple[Any, ...]]:
     """Return what the functions that a recipe calls are declared to be under a name."""
-    found: dict[Callable[..., Any], tuple[Any, ...]] = {}
+    return {function: said for function, said in _reached(recipe, name) if said is not None}
+
+
+def _reached(
+    recipe: Callable[..., Any], name: str | None
+) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...] | None]]:
+    """Give the functions that a recipe calls, and what their modules declare them to be.
+
+    A function that is declared under the name is not looked into.
+    """
     seen, waiting = set[int](), [recipe]
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen:
             continue
         seen.add(id(function))
-        declared = getattr(sys.modules.get(function.__module__), name, {})
-        if function in declared:
-            found[function] = declared[function]
-        elif function.__module__ == recipe.__module__ or _is_here(function.__module__):
+        module = sys.modules.get(function.__module__)
+        declared: Mapping[Callable[..., Any], tuple[Any, ...]] = getattr(module, name or "", {})
+        said = declared.get(function)
+        yield function, said
+        if said is None and _is_own(function, recipe):
             waiting += _named_in(function)
-    return found
+
+
+def _is_own(function: Callable[..., Any], recipe: Callable[..., Any]) -> bool:
+    """Whether a function is part of the recipe: of its module, or of this package."""
+    return function.__module__ == recipe.__module__ or _is_here(function.__module__)
+
+
+def _texts(function: Callable[..., Any]) -> Iterator[str]:
+    """Give the texts that stand in a function's code."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    for part in () if code is None else _codes(code):
+        yield from (constant for constant in part.co_consts if isinstance(constant, str))
 
 
 def _is_here(module: str) -> bool:

@@ -20,6 +20,7 @@ from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import RowsByType
+from ..data.splits import PARTS
 from .budget import Budget, cost_of
 from .completers import Completers
 from .fork import Fork
@@ -71,7 +72,8 @@ class Stage:
 class Run:
     """The store, the models and the judges of one run.
 
-    `retry` are the stages, by iteration and label, whose unread judgements are asked for again.
+    `parts` are the names of the parts of the prompts that the recipe uses. `retry` are the stages,
+    by iteration and label, whose unread judgements are asked for again.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Run:
     completers: Completers | None = None
     grader: Grader | None = None
     filters: Filters = EVERYTHING
+    parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
     budget: Budget = field(init=False)

@@ -157,7 +157,7 @@ def changed(made: Made, field: ConfigField) -> RunConfig:
     """Return the configuration with one field changed to another valid value."""
     if field.path == "recipe.name":
         shared = [item for item in made.overrides if not item.startswith("recipe.m=")]
-        return load_config("tiny", "reward-only", shared, {})
+        return load_config("tiny", "reward-only", (*shared, "reward.model=tiny"), {})
     before = None if field.secret else resolved_at(made.config(), field.path)
     values: Iterable[Any] = GUESSES
     if field.path in made.chosen:

@@ -24,6 +24,7 @@ from .methods import (
 )
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .smoke import SmokeConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RewardConfig",
     "RunConfig",
     "SamplingConfig",
+    "SmokeConfig",
     "TrainingConfig",
 ]
 
@@ -63,12 +65,28 @@ class PartsConfig(Section):
     unlabeled: int = semantic(20_000, "prompts on which a policy is optimised", ge=0)
 
 
+PromptField = Literal[
+    "prompt", "messages", "reference", "task", "prompt_id", "split", "source", "checks"
+]
+"""What a field of a row of prompts can be."""
+
+
 class PromptsConfig(Section):
     """The prompts of an iteration."""
 
-    source: Place = semantic(NO_MODEL, "'tiny', or a JSONL file of prompts; it must be named")
+    source: Place = semantic(
+        NO_MODEL,
+        "'tiny', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, or what "
+        "`datasets` saves; it must be named",
+    )
     held_out: str | None = semantic(
-        None, "JSONL file of held-out prompts; default: split off `source`"
+        None, "file or folder of held-out prompts; default: split off `source`"
+    )
+    turns: Literal["all", "first"] = semantic(
+        "all", "first: of a conversation only the user's first turn, and the system's before it"
+    )
+    fields: dict[PromptField, Place] = semantic(
+        {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
         None, "task of prompts without one; default: guessed from their fields"
@@ -247,6 +265,7 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
+    smoke: SmokeConfig = SmokeConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -8,18 +8,21 @@ The reply to a guarded question (`guard`) counts below the line with its mark al
 `Expected` has the rules for what counts there, or in the whole reply to a bare question.
 """
 
+import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import SCORED, FinishReason, Message
 from .guard import Guard, parted
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
+CUT = frozenset[FinishReason]({"length", "truncated_thinking"})
+"""How a reply ends that has no end: that is cut at the token limit."""
 ECHO_LENGTH = 11
 """Shorter lines, in characters, can stand in question and reply by chance."""
 REFUSALS = (
@@ -49,6 +52,8 @@ _REFUSED = re.compile(
 )
 """A refusal to judge: who cannot find a fault, or give more than this, does not refuse."""
 _SENTENCE_END = re.compile(r"[.!?\n{]")
+REASON = "What the judge has to say, in two or three sentences."
+"""Why an example of a reply judges as it does."""
 OPENING = 400
 """Characters in which a refusal is looked for."""
 
@@ -69,6 +74,8 @@ class Status(StrEnum):
     """The question did not fit into the judge's context, so nothing was asked."""
     FAILED = "failed"
     """The judge broke down on this one: an engine gave it up, a comparison lacked memory."""
+    TRUNCATED_THINKING = "truncated_thinking"
+    """What was to be judged was cut inside its thought, so nothing was asked."""
     TRUNCATED = "truncated"
     """The reply ended at the token limit before what counts, or may have."""
     TOO_LONG = "too_long"
@@ -156,6 +163,13 @@ class HeardReply:
     cut: bool = False
 
 
+class ExampleReply(NamedTuple):
+    """A reply in the form that is asked for: what stands ahead of the mark, and what below it."""
+
+    before: str
+    below: str
+
+
 class Expected(ABC, Generic[T]):
     """What a reply must hold, and in which form."""
 
@@ -180,6 +194,10 @@ class Expected(ABC, Generic[T]):
         Raises:
             UnreadError: if nothing of it counts.
         """
+
+    @abstractmethod
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a reply that can be read, its verdict drawn at random, for the reason given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +224,15 @@ class Question(Generic[T]):
         """Read a reply: one reading for each subject, in their order."""
         try:
             _require_readable(text, finish_reason, self.expected)
-            return list(self.expected.read(self._heard(text, cut=finish_reason == "length")))
+            return list(self.expected.read(self._heard(text, cut=finish_reason in CUT)))
         except UnreadError as error:
             return unread(error.status, self.expected)
+
+    def example(self, seed: int, reason: str = REASON) -> str:
+        """Return a reply that this question would read, for a judge that is not asked."""
+        parts = self.expected.example(random.Random(seed), reason)
+        lines = (parts.before, self.mark, parts.below)
+        return "\n".join(line for line in lines if line)
 
     def _heard(self, text: str, *, cut: bool) -> HeardReply:
         """Return what of a reply counts, with what was said ahead of it.
@@ -261,6 +285,11 @@ def lines_of(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines())
 
 
+def reasons(first: str, count: int) -> list[str]:
+    """Return the reasons of an example about some subjects: the one given, and `REASON`."""
+    return [first, *[REASON] * (count - 1)]
+
+
 def user_message(text: str) -> tuple[Message, ...]:
     """Return the conversation that has nothing but `text`."""
     return (Message(role="user", content=text),)
@@ -268,7 +297,7 @@ def user_message(text: str) -> tuple[Message, ...]:
 
 def _require_readable(text: str, finish_reason: FinishReason, expected: Expected[T]) -> None:
     """Refuse a reply in which nothing is to be looked for."""
-    cut = finish_reason == "length"
+    cut = finish_reason in CUT
     if finish_reason == "overlong":
         raise UnreadError(Status.OVERLONG)
     if finish_reason == "failed":

@@ -13,13 +13,24 @@ No pattern here ever goes back over what it has matched, so that reading takes l
 is evaluated.
 """
 
+import json
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from ..stores.records import SCORED, AspectRating, Rating
-from .judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from .judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+    reasons,
+)
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
 
 AspectRatings = tuple[AspectRating, ...]
@@ -89,6 +100,16 @@ class RatedAspects(Expected[AspectRatings]):
             for name, value, comment in zip(names, values, _comments(body, names), strict=True)
         )
         return [Reading(SCORED, tuple(rated))]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a comment on each aspect, and ratings that are often all good or all bad."""
+        chosen = draw.sample(self.names, self.count)
+        names = [name for name in self.names if name in chosen]
+        all_alike = draw.choices((1, -1, None), weights=(4, 3, 1))[0]
+        ratings = {n: draw.choice((-1, 0, 1)) if all_alike is None else all_alike for n in names}
+        given = zip(names, reasons(reason, len(names)), strict=True)
+        said = "\n".join(f"{name}: {why}" for name, why in given)
+        return ExampleReply(said, json.dumps(ratings))
 
     def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:
         """Return what is wrong with the entries as an answer to what was asked, if anything."""

@@ -40,7 +40,7 @@ from .packs import (
     scan,
     scan_parts,
 )
-from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
+from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table, with_later
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
 
@@ -222,7 +222,8 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        return self._read(self._part(row_type, unit))
+        rows = self._read(self._part(row_type, unit))
+        return with_later(rows, SCHEMAS[TABLES[row_type]])
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
         """Return a Parquet file that holds a unit's rows alone, its bytes verified.

@@ -130,11 +130,17 @@ def _price_by_name(database: sqlite3.Connection) -> None:
     )
 
 
+def _add_later_columns(database: sqlite3.Connection) -> None:
+    """Keep an lpfloop away that does not know the columns which parts may have from now on."""
+    database.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
+
+
 MIGRATIONS = (
     Migration(version=2, what="parts can lie in packs; preferences are stored", change=_add_packs),
     Migration(version=3, what="replies are kept until their unit is whole", change=_add_replies),
     Migration(version=4, what="units say which endpoints served them", change=_add_served),
     Migration(version=5, what="prices are those of models, by name", change=_price_by_name),
+    Migration(version=6, what="candidates have their reasoning", change=_add_later_columns),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 

@@ -20,6 +20,7 @@ from .journal_reader import JournalError, Part
 from .lock import unread
 from .objects import objects_of
 from .packs import PACKED, pack_folder, packed_table, part_folder, path_of
+from .schemas import SCHEMAS, with_later
 
 FEWEST = 8
 """A stage with fewer files of a table is not packed."""
@@ -68,7 +69,11 @@ def _pack(journal: Journal, parts: Sequence[Part]) -> int:
     """Pack parts of one stage and table; return how many."""
     reach("lake.pack")
     objects = objects_of(journal.folder)
-    tables = [objects.read_part(path_of(journal.folder, part), part.sha256) for part in parts]
+    schema = SCHEMAS[parts[0].table]
+    tables = [
+        with_later(objects.read_part(path_of(journal.folder, part), part.sha256), schema)
+        for part in parts
+    ]
     if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
         # Rows of an older and a newer lpfloop stay apart: a pack has one schema.
         return 0

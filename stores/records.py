@@ -10,7 +10,7 @@ from typing import Literal
 
 Split = Literal["train", "held-out"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
-FinishReason = Literal["stop", "length", "overlong", "failed"]
+FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
 Preferred = Literal["first", "second", "tie"]
 Order = Literal["as_given", "swapped", "both"]
@@ -68,8 +68,9 @@ class Prompt:
 class Candidate:
     """y (a sample, a rollout, a greedy answer or an external text), or z (a refinement).
 
-    `logprob` is the sum over the completion's tokens, in nats, under the unscaled model
-    distribution.
+    `text` is the answer alone; `reasoning` is what a thinking model wrote before it, None if there
+    is none. `completion_tokens` counts both, and `logprob` is the sum over both, in nats, under the
+    unscaled model distribution.
     """
 
     candidate_id: str
@@ -82,6 +83,7 @@ class Candidate:
     model: str
     principle: str | None
     text: str
+    reasoning: str | None = None
     prompt_tokens: int
     completion_tokens: int
     finish_reason: FinishReason

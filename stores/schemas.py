@@ -37,7 +37,7 @@ from .records import (
     Yield,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Row = (
     Prompt
@@ -125,6 +125,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "model": _TEXT,
         "principle": _TEXT,
         "text": _TEXT,
+        "reasoning": _TEXT,
         "prompt_tokens": _INT,
         "completion_tokens": _INT,
         "finish_reason": _TEXT,
@@ -309,6 +310,13 @@ It is written into every part, so a table that a later version does not change k
 with them the hashes by which a recomputed unit is recognised.
 """
 
+LATER: Mapping[str, tuple[str, ...]] = {"candidates": ("reasoning",)}
+"""Columns that a table has gained, null in most rows.
+
+A part in which such a column holds nothing is without it, so that it keeps its bytes, too; a
+digest leaves it out of rows where it is null.
+"""
+
 SCHEMAS: Mapping[str, pa.Schema] = {
     name: pa.schema(list(columns.items()), metadata={"lpfloop.schema": str(_SINCE.get(name, 1))})
     for name, columns in _COLUMNS.items()
@@ -342,6 +350,21 @@ def to_table(row_type: type[Row], rows: Batch) -> pa.Table:
     return pa.Table.from_arrays([_column(rows, field) for field in schema], schema=schema)
 
 
+def with_later(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of `LATER` that its schema has and it lacks, all null."""
+    for name in chain.from_iterable(LATER.values()):
+        if name in schema.names and name not in table.column_names:
+            place = schema.get_field_index(name)
+            table = table.add_column(place, schema.field(name), pa.nulls(len(table), pa.string()))
+    return table
+
+
+def without_later(table: pa.Table) -> pa.Table:
+    """Return a table without the columns of `LATER` in which it holds nothing."""
+    gained = {*chain.from_iterable(LATER.values())} & {*table.column_names}
+    return table.drop_columns([n for n in sorted(gained) if table[n].null_count == len(table)])
+
+
 def from_table(row_type: type[R], table: pa.Table) -> list[R]:
     """Return the rows of a table written by `to_table`."""
     return [row_type(**_revived(row)) for row in table.to_pylist()]
@@ -353,6 +376,7 @@ def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Raises:
         ValueError: if its columns differ.
     """
+    table = with_later(table, schema)
     if set(table.column_names) != set(schema.names):
         raise ValueError(f"a table with the columns {table.column_names} is not {schema.names}")
     return table.select(schema.names).cast(schema).combine_chunks()

@@ -5,19 +5,17 @@ them, so a candidate cannot pass for a part of the prompt. Worked examples carry
 own (E1, E2, ...), which no verdict of a real pair has.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...stores.records import Message, Order, Preferred
+from ...stores.records import Message, Order
 from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, lines_of, user_message
 from ..templating import defused, render, tags
 from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
-from .pair_verdicts import PairChoice, PairVerdicts, ReplyForm
+from .pair_verdicts import PairChoice, PairVerdicts
+from .written_verdicts import reply_of
 
-NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
-RANKINGS: dict[Preferred, str] = {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"}
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
 TIE_OFFERED = " If neither is better, write tie in place of the number."
@@ -83,28 +81,6 @@ def ask(
     own_lines = frozenset[str]().union(*(lines_of(message.content) for message in messages))
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
-
-
-def reply_of(
-    form: ReplyForm, verdicts: Sequence[tuple[str, Preferred, str]], *, several: bool
-) -> str:
-    """Write verdicts (label, which output as shown, explanation) in the form that is asked for."""
-    return "\n".join(_statement(form, *verdict, several=several) for verdict in verdicts)
-
-
-def _statement(
-    form: ReplyForm, label: str, preferred: Preferred, explanation: str, *, several: bool
-) -> str:
-    if form != "json":
-        words = RANKINGS if form == "ranking" else NUMBERS
-        return f"{label}: {words[preferred]}" if several else words[preferred]
-    named = {"pair": _number(label)} if several else {}
-    said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
-    return json.dumps(named | said, ensure_ascii=False)
-
-
-def _number(word: str) -> int | str:
-    return int(word) if word.isdigit() else word
 
 
 def _texts(comparison: Comparison) -> dict[str, str]:

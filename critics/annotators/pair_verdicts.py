@@ -11,19 +11,27 @@ evaluated.
 """
 
 import json
+import random
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import cast
 
 from ...stores.records import SCORED, Order, Preferred
-from ..judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+    reasons,
+)
 from ..quoting import declared_choices, foreign, holds, seen
+from .written_verdicts import NUMBERS, ReplyForm, reply_of
 
-ReplyForm = Literal["token", "json", "ranking"]
-"""How a verdict is written: the better output's number alone, an object with an explanation, or
-both numbers in order."""
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
 MOST_BROKEN = 2 * MOST_PAIRS
@@ -40,7 +48,6 @@ MARKS = " \t\r\n*`\"'."
 LEADING = " \t\r,`*[-"
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
-SHOWN: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -111,6 +118,15 @@ class PairVerdicts(Expected[PairChoice]):
             for n, order in enumerate(self.orders, 1)
         ]
 
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a verdict on each pair."""
+        choices: list[Preferred] = ["first", "second"]
+        given = enumerate(reasons(reason, len(self.orders)), start=1)
+        verdicts: list[tuple[str, Preferred, str]] = [
+            (str(number), draw.choice(choices), why) for number, why in given
+        ]
+        return ExampleReply("", reply_of(self.form, verdicts, several=self.several))
+
     def _statements(self, text: str) -> Iterator[Statement]:
         return self._objects(text) if self.form == "json" else iter(self._lines(text))
 
@@ -121,7 +137,7 @@ class PairVerdicts(Expected[PairChoice]):
         well be a number.
         """
         if self.form == "json":
-            forged = {w for w in SHOWN if holds(reply.judged, [f"preferred: {SHOWN[w]}"])}
+            forged = {w for w in NUMBERS if holds(reply.judged, [f"preferred: {NUMBERS[w]}"])}
             return frozenset(_key(one) for one in said if one.choice in forged)
         if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
             return frozenset()

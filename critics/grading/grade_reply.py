@@ -12,13 +12,23 @@ mark repeats no statement. A judge may drop the mark: a rating that stands in th
 is therefore an echo.
 """
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import SCORED, GradedAspect
-from ..judge import Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Reading,
+    Status,
+    UnreadError,
+    absent,
+    reasons,
+)
 from ..quoting import foreign, holds, require_undisputed
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
@@ -112,6 +122,20 @@ class Appraisals(Expected[Appraisal]):
         if numbers != list(range(1, self.count + 1)):
             raise UnreadError(Status.WRONG_NUMBERS)
         return [_own(_appraised(block, scale), block.number, reply.judged) for block in blocks]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a block for each completion, or a critique with its score."""
+        scale = SCALES[self.aspect]
+        ratings = [draw.randint(LOWEST, scale.best) for _ in range(self.count)]
+        if self.aspect == "overall":
+            return ExampleReply(reason, f"Overall score: {ratings[0]}")
+        given = reasons(reason, self.count)
+        types = "Type: None\nType rationale: None of them shows.\n" if scale.types else ""
+        blocks = (
+            f"[Text {number}]\n{types}Rationale: {why}\nRating: {rating}"
+            for number, (rating, why) in enumerate(zip(ratings, given, strict=True), start=1)
+        )
+        return ExampleReply("", "\n\n".join(blocks))
 
 
 def without_labels(text: str) -> str:

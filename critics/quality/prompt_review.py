@@ -9,6 +9,8 @@ A taxonomy (`configs.pools`) lists `intentions`, each with a `name` and a `descr
 judge reads.
 """
 
+import json
+import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,16 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ..guard import BARE, GuardKey
-from ..judge import Expected, HeardReply, Question, Reading, Status, UnreadError, user_message
+from ..judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Question,
+    Reading,
+    Status,
+    UnreadError,
+    user_message,
+)
 from ..rating_dictionary import AspectRatings, RatedAspects
 from ..templating import TemplateSets, defused, render, tags
 
@@ -112,6 +123,12 @@ class ReviewReply(Expected[ReviewedPrompt]):
         if intention is None:
             raise UnreadError(Status.NO_CLASS)
         return [Reading(ratings.status, ReviewedPrompt(ratings.value, intention))]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a review that keeps the prompt, in a class drawn at random."""
+        ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
+        named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
+        return ExampleReply(reason, "\n".join([*named, ratings]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..lake.trace.find_row import NoSuchIdError
     from ..run.outcomes import NothingToTrainOn
     from ..run.stop import Stopped
+    from ..run.unread_replies import UnreadRepliesError
 
     if isinstance(
         error,
@@ -154,6 +155,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             OwedAgainError,
             FencedError,
             ControlError,
+            UnreadRepliesError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"

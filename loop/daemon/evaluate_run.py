@@ -10,7 +10,7 @@ from ...configs.load import stored_config
 from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
-from ..data.prompts import read_prompts
+from ..data.prompts import read_prompts, shape_of
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import evaluate
 from ..lake.imports import require_loop
@@ -55,7 +55,8 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     wanted = max(made, default=0) if number is None else number
     if wanted not in made:
         raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
-    prompts = read_prompts(path, task=config.prompts.task, split="held-out", run=own)
+    asked = config.prompts
+    prompts = read_prompts(path, task=asked.task, shape=shape_of(asked), split="held-out", run=own)
     benchmark = benchmark_beside(path.stem, content_key(prompts))
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:

@@ -25,6 +25,7 @@ from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
+from ..recipes.smoke_needs import smoke_needs
 from ..run.conditioning import control_of
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -33,9 +34,11 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
+from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts
 from ..stages.mix import mix_of, require_mix
 from ..stages.select_prompts import Suitable, suitable
+from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
@@ -67,7 +70,7 @@ def run_loop(
         DamagedError: if the run is finished, and rows of it were altered since.
     """
     prompts = load_prompts(job.config.prompts, seed=job.config.seed)
-    require_assessable(job.config, _examined(job.config, prompts))
+    require_assessable(job.config, examined(job.config, prompts))
     require_probes(job.config.assessment.probes, prompts)
     require_mix(mix_of(job.config), prompts)
     require_supervised(job.config, prompts)
@@ -76,7 +79,7 @@ def run_loop(
         finished = run.store.journal.events("end")[-1:] == [whole]
 
         def work() -> None:
-            _turn(run, prompts)
+            turn(run, prompts)
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
@@ -107,21 +110,24 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         TrainingError,
         JournalError,
         BucketError,
+        UnreadRepliesError,
     ) as end:
         how = redacted(f"{type(end).__name__}: {end}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise
 
 
-def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
+def turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
-    held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
+    held_out = chunked(examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
+    if given is None and run.config.iterations > first:
+        smoke_test(iteration(run, first, checkpoint), smoke_needs(run), train)
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     for number in range(first, run.config.iterations + 1):
@@ -189,7 +195,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     )
 
 
-def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on."""
     return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
 

@@ -5,7 +5,7 @@ Where a file repeats long texts, they are read as a dictionary: a text that the 
 held once, however many rows have it. So a batch can be measured before its rows are made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +30,36 @@ def parquet_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:
         UnboundedError: for a row of more than `longest` bytes, or a file that unpacks to far more
             than it takes.
     """
-    most = max(WHOLE, TIMES * path.stat().st_size)
     with path.open("rb") as stream, pq.ParquetFile(path) as file:
         repeating = repeating_columns(file, stream)
-    held = number = 0
     with pq.ParquetFile(path, read_dictionary=repeating) as file:
-        for batch in file.iter_batches(batch_size=BATCH):
-            size = _size(batch.to_struct_array())
-            held += size
-            if size > longest:
-                _require_short(batch.to_struct_array(), longest, number)
-            if held > most:
-                raise UnboundedError(
-                    f"its first {number + len(batch)} rows take {held} bytes and the file only "
-                    f"{path.stat().st_size}; if they are meant, write one JSON object a line"
-                )
-            number += len(batch)
-            yield from _values(batch.to_struct_array()) if repeating else batch.to_pylist()
+        batches = (b.to_struct_array() for b in file.iter_batches(batch_size=BATCH))
+        for rows in bounded(batches, path.stat().st_size, longest):
+            yield from _values(rows) if repeating else rows.to_pylist()
+
+
+def bounded(
+    batches: Iterable[pa.StructArray], file_size: int, longest: int
+) -> Iterator[pa.StructArray]:
+    """Yield a file's batches of rows, each once it is known to be of bounded size.
+
+    Raises:
+        UnboundedError: for a row of more than `longest` bytes, or if all are far larger than the
+            file.
+    """
+    held = number = 0
+    for rows in batches:
+        size = _size(rows)
+        held += size
+        if size > longest:
+            _require_short(rows, longest, number)
+        number += len(rows)
+        if held > max(WHOLE, TIMES * file_size):
+            raise UnboundedError(
+                f"its first {number} rows take {held} bytes and the file only {file_size}; if "
+                "they are meant, write one JSON object a line"
+            )
+        yield rows
 
 
 def _require_short(rows: pa.StructArray, longest: int, before: int) -> None:

@@ -3,25 +3,71 @@
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
 `problem` and `solution`) are read as math with a reference. Unknown fields are
-ignored.
+ignored. `RowShape` is what a user says of rows that are in none of these forms.
 """
 
 import json
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
 
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
-from .files import Row, RowError
+from .text_lines import Row, RowError
 
 ROLES = ("system", "user", "assistant")
-SHAREGPT = {"human": "user", "gpt": "assistant", "system": "system"}
+SHAREGPT = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "system": "system",
+}
 """The roles of `conversations`, whose turns have `from` and `value`."""
 SPLITS: tuple[Split, ...] = ("train", "held-out")
 TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
+Turns = Literal["all", "first"]
+
+
+class NoUserTurnError(RowError):
+    """A conversation in which the user says nothing first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowShape:
+    """How rows differ from the known forms.
+
+    `fields` names the field of the rows that holds what is called so here. With the `first` of the
+    turns a conversation is its system turn, if it has one, and the user's first turn.
+    """
+
+    turns: Turns = "all"
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def named(self, row: Row) -> Row:
+        """Return a row with its fields under their names here.
+
+        Raises:
+            RowError: if it has no such field.
+        """
+        if not self.fields:
+            return row
+        for name, own in self.fields.items():
+            if own not in row:
+                has = ", ".join(map(repr, row))[:200]
+                raise RowError(f"no field {own!r} for prompts.fields.{name} (the row has {has})")
+        taken = {*self.fields.values(), *(TEXT_FIELDS if "prompt" in self.fields else ())}
+        rest = {name: value for name, value in row.items() if name not in taken}
+        return rest | {name: row[own] for name, own in self.fields.items()}
+
+
+AS_IT_IS = RowShape()
 
 
 def text_of(value: object, name: str) -> str:
@@ -60,15 +106,17 @@ def optional_text(row: Row, name: str) -> str | None:
     return None if value is None else text_of(value, name)
 
 
-def to_prompt(row: Row, *, task: str | None, split: Split, source: str) -> Prompt:
+def to_prompt(
+    row: Row, *, task: str | None, split: Split, source: str, turns: Turns = "all"
+) -> Prompt:
     """Return the prompt of a row; `task`, `split` and `source` are the defaults.
 
     Raises:
         RowError: if the row cannot be read.
     """
-    field = prompt_field(row)
-    messages = _messages(row, field)
-    own = REFERENCE_FIELDS.get(field)
+    name_of_text = prompt_field(row)
+    messages = _messages(row, name_of_text, turns)
+    own = REFERENCE_FIELDS.get(name_of_text)
     worked = optional_text(row, own) if own else None
     reference = optional_text(row, "reference") or worked
     checks = _checks(row.get("checks"))
@@ -131,6 +179,9 @@ def _source(row: Row) -> str | None:
 def prompt_field(row: Row) -> str:
     """Return the one field that holds the prompt."""
     present = [name for name in TEXT_FIELDS if row.get(name) is not None]
+    empty = [name for name in TEXT_FIELDS if name in row]
+    if not present and empty:
+        raise RowError(f"no prompt: {empty[0]!r} is empty")
     if not present:
         names = ", ".join(TEXT_FIELDS)
         has = ", ".join(repr(name) for name in row) or "none"
@@ -140,23 +191,48 @@ def prompt_field(row: Row) -> str:
     return present[0]
 
 
-def _messages(row: Row, field: str) -> tuple[Message, ...]:
-    value = row[field]
+def _messages(row: Row, name: str, turns: Turns) -> tuple[Message, ...]:
+    value = row[name]
     if isinstance(value, list):
-        messages = conversation(cast("list[object]", value), field)
-        if messages[-1].role != "user":
-            raise RowError(
-                f"{field!r} must end with a message of the user; "
-                "`lpfloop import --format candidates` imports answers, too"
-            )
-        return messages
-    if field in ("messages", "conversations"):
-        raise RowError(f"{field!r} must be a list of messages, but is {kind_of(value)}")
-    text = text_of(value, field)
-    if field == "instruction" and row.get("input") not in (None, ""):
+        said = cast("list[object]", value)
+        return _first_turn(said, name) if turns == "first" else _asked(said, name)
+    if name in ("messages", "conversations"):
+        raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
+    text = text_of(value, name)
+    if name == "instruction" and row.get("input") not in (None, ""):
         # Alpaca's rows keep the input of the instruction in a field of its own.
         text = f"{text}\n\n{text_of(row['input'], 'input')}"
     return (Message(role="user", content=text),)
+
+
+def _asked(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return a conversation that waits for an answer."""
+    messages = conversation(turns, name)
+    if messages[-1].role != "user":
+        raise RowError(
+            f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
+            "first turn alone, `lpfloop import --format candidates` imports answers, too"
+        )
+    return messages
+
+
+def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return the user's first turn, below the system's if that comes first; the rest is not read.
+
+    Raises:
+        NoUserTurnError: if there is none, or it is empty, as in some rows of published data.
+    """
+    before = list[Message]()
+    for number, turn in enumerate(turns, start=1):
+        where = f"{name}[{number}]"
+        role, content = _spoken(turn, where)
+        if role == "user" and (content is None or not str(content).strip()):
+            break
+        if role == "user" or (role == "system" and number == 1):
+            before.append(Message(role=role, content=text_of(content, f"{where}.content")))
+        if role == "user":
+            return tuple(before)
+    raise NoUserTurnError(f"{name!r} holds no turn of the user that says something")
 
 
 def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
@@ -171,6 +247,12 @@ def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
 
 
 def _message(turn: object, where: str) -> Message:
+    role, content = _spoken(turn, where)
+    return Message(role=role, content=text_of(content, f"{where}.content"))
+
+
+def _spoken(turn: object, where: str) -> tuple[str, object]:
+    """Return who speaks in a turn, and what is in the place of the text."""
     if not isinstance(turn, dict):
         raise RowError(f"{where!r} must be an object with role and content")
     fields = cast("Row", turn)
@@ -182,7 +264,7 @@ def _message(turn: object, where: str) -> Message:
         known = ROLES
     if role not in ROLES:
         raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
-    return Message(role=str(role), content=text_of(content, f"{where}.content"))
+    return str(role), content
 
 
 def _checks(value: object) -> tuple[Check, ...]:

@@ -1,7 +1,7 @@
 """The prompts of a run: the tiny world's, or those of a user's files.
 
-A file is JSON Lines, a JSON list or Parquet (`prompt_rows` has the fields), and is read strictly:
-errors are reported before a run begins.
+What can be a file is in `files`, and its fields in `prompt_rows`. It is read strictly: errors are
+reported before a run begins.
 """
 
 import logging
@@ -15,9 +15,9 @@ from ...configs.schema import ConfigError, PromptsConfig
 from ...critics.checks import validate_check
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Message, Prompt, Split
-from .files import InputError, RowError, placed_rows
+from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
-from .prompt_rows import SPLITS, as_json, content_id, to_prompt
+from .prompt_rows import AS_IT_IS, SPLITS, NoUserTurnError, RowShape, as_json, content_id, to_prompt
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -29,33 +29,53 @@ SEED_RANGE = 2**SEED_BITS
 
 
 def read_prompts(
-    path: Path, *, task: str | None = None, split: Split = "train", run: Iterable[Prompt] = ()
+    path: Path,
+    *,
+    task: str | None = None,
+    shape: RowShape = AS_IT_IS,
+    split: Split = "train",
+    run: Iterable[Prompt] = (),
 ) -> list[Prompt]:
     """Read every prompt of a file, in the file's order.
 
     Args:
-        path: the file.
+        path: the file, the folder or the hub's data set.
         task: the task of rows without one; default: guessed from their fields.
+        shape: how the rows differ from the known forms.
         split: the split of rows without one.
         run: prompts of a run; none may have the id of another one of these.
 
     Raises:
         InputError: for a file or row that cannot be read.
     """
-    return [prompt for _, prompt in _placed(path, task, split, run)]
+    return [prompt for _, prompt in _placed(path, task, shape, split, run)]
+
+
+def shape_of(config: PromptsConfig) -> RowShape:
+    """Return how a run's own files differ from the known forms."""
+    return RowShape(turns=config.turns, fields={**config.fields})
 
 
 def _placed(
-    path: Path, task: str | None, split: Split = "train", run: Iterable[Prompt] = ()
+    path: Path,
+    task: str | None,
+    shape: RowShape,
+    split: Split = "train",
+    run: Iterable[Prompt] = (),
 ) -> list[tuple[str, Prompt]]:
     """Read every prompt of a file, with its place."""
     found = list[tuple[str, Prompt]]()
     ids = PromptIds.beside(run)
-    repeated = 0
+    repeated = silent = 0
+    source = name_of_source(path)
     for place, row in placed_rows(path):
         try:
-            prompt = to_prompt(row, task=task, split=split, source=path.name)
-            new = ids.is_new(row, prompt, path, place)
+            named = shape.named(row)
+            prompt = to_prompt(named, task=task, split=split, source=source, turns=shape.turns)
+            new = ids.is_new(named, prompt, path, place)
+        except NoUserTurnError:
+            silent += 1
+            continue
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         if new:
@@ -63,6 +83,8 @@ def _placed(
         repeated += not new
     if not found:
         raise InputError(f"{path}: holds no prompts; write one JSON object a line")
+    if silent:
+        log.warning("%s: dropped %d conversations in which the user says nothing", path, silent)
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
     return found
@@ -99,7 +121,7 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
     path = Path(config.source)
     if config.held_out is None:
-        prompts = read_prompts(path, task=config.task)
+        prompts = read_prompts(path, task=config.task, shape=shape_of(config))
         prompts = split_prompts(prompts, config.held_out_share, seed)
     else:
         prompts = _with_held_out(config, path, Path(config.held_out))
@@ -133,8 +155,8 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
 
 def _with_held_out(config: PromptsConfig, path: Path, other: Path) -> list[Prompt]:
     """Return the prompts of two files, the second one's held out; none may be in both."""
-    asked = _placed(path, config.task)
-    held_out = _placed(other, config.task)
+    asked = _placed(path, config.task, shape_of(config))
+    held_out = _placed(other, config.task, shape_of(config))
     texts = {prompt.messages: place for place, prompt in asked}
     ids = {prompt.prompt_id: place for place, prompt in asked}
     for place, prompt in held_out:

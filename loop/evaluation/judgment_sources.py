@@ -1,17 +1,16 @@
 # pyright: basic
 """Sources of judgments: files of the published formats, and preferences of runs."""
 
-import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
 from ...stores.lake import RunReader, run_names
-from ..data.files import InputError, Placed, RowError, placed_rows
+from ..data.files import InputError, RowError, placed_rows
 from ..lake.query.runs import open_run
 from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
 from .judgments import JudgedOutput, Judgment, OutputPair, Topic
@@ -47,27 +46,14 @@ def judgments_of(
 
 
 def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
-    rows = _csv_rows(path) if path.suffix == ".csv" else placed_rows(path)
     known: JudgmentFormat | None = None
-    for number, (place, row) in enumerate(rows):
+    for number, (place, row) in enumerate(placed_rows(path)):
         try:
             known = known or format_of(row)
             source = JudgmentSource(path=path, number=number, people=people, by=by)
             yield from read_row(known, row, source)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-
-
-def _csv_rows(path: Path) -> Iterator[Placed]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            for row in reader:
-                if None in row or None in row.values():
-                    raise InputError(f"{path}, line {reader.line_num}: not as long as the header")
-                yield f"line {reader.line_num}", cast("dict[str, object]", row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a readable CSV file: {error}") from error
 
 
 def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:

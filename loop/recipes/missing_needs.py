@@ -7,14 +7,17 @@ in this package. A function that declares its needs is not looked into: it answe
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
+from ...configs.recipes import Annotated, Graded, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ..data.splits import PARTS
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
+
+T = TypeVar("T")
 
 
 def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
@@ -55,13 +58,13 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
 
 def verbs_of(recipe: Callable[..., Any]) -> Needs:
     """Return the functions that a recipe calls, by itself or by others, that declare needs."""
-    needs: dict[Callable[..., Any], tuple[type[Recipe], ...]] = _declared(recipe, "NEEDS")
+    needs: Needs = told_of_calls(recipe, partial(_declared, "NEEDS"))
     return needs
 
 
 def asking(recipe: Callable[..., Any]) -> Asks:
     """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: dict[Callable[..., Any], tuple[str, ...]] = _declared(recipe, "ASKS")
+    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
     return asks
 
 
@@ -70,36 +73,47 @@ def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
 
     Where a reward model is configured, none is made: what `surrogate` does is not looked into.
     """
-    reached = _reached(recipe, "NEEDS" if is_rewarded(config) else None)
-    own = (function for function, _ in reached if _is_own(function, recipe))
-    names = {text for function in own for text in _texts(function)}
+    names = set[str]()
+
+    def told(function: Callable[..., Any]) -> tuple[Any, ...] | None:
+        needs = _declared("NEEDS", function)
+        if is_rewarded(config) and needs is not None:
+            return needs
+        if _is_own(function, recipe):
+            names.update(_texts(function))
+        return None
+
+    told_of_calls(recipe, told)
     return frozenset(PARTS) & names
 
 
-def _declared(recipe: Callable[..., Any], name: str) -> dict[Callable[..., Any], tuple[Any, ...]]:
-    """Return what the functions that a recipe calls are declared to be under a name."""
-    return {function: said for function, said in _reached(recipe, name) if said is not None}
+def told_of_calls(
+    recipe: Callable[..., Any], told: Callable[[Callable[..., Any]], T | None]
+) -> dict[Callable[..., Any], T]:
+    """Return what is `told` of the functions that a recipe calls, by itself or by others.
 
-
-def _reached(
-    recipe: Callable[..., Any], name: str | None
-) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...] | None]]:
-    """Give the functions that a recipe calls, and what their modules declare them to be.
-
-    A function that is declared under the name is not looked into.
+    A function of which something is told is not looked into.
     """
+    found: dict[Callable[..., Any], T] = {}
     seen, waiting = set[int](), [recipe]
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if id(function) in seen:
             continue
         seen.add(id(function))
-        module = sys.modules.get(function.__module__)
-        declared: Mapping[Callable[..., Any], tuple[Any, ...]] = getattr(module, name or "", {})
-        said = declared.get(function)
-        yield function, said
-        if said is None and _is_own(function, recipe):
+        if (said := told(function)) is not None:
+            found[function] = said
+        elif _is_own(function, recipe):
             waiting += _named_in(function)
+    return found
+
+
+def _declared(name: str, function: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """Return what a function's module declares of it under a name."""
+    declared: Mapping[Callable[..., Any], tuple[Any, ...]] = getattr(
+        sys.modules.get(function.__module__), name, {}
+    )
+    return declared.get(function)
 
 
 def _is_own(function: Callable[..., Any], recipe: Callable[..., Any]) -> bool:

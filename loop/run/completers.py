@@ -57,10 +57,11 @@ def completers_of(config: RunConfig) -> Completers | None:
             configured for a recipe that asks none.
     """
     if not isinstance(config.recipe, Graded) and config.completion != CompletionConfig():
+        changed = config.completion.model_dump(exclude_defaults=True)
         able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Graded)))
         raise ConfigError(
-            f"completion says who completes prompts, but {config.recipe.name} asks the policy "
-            f"alone; leave it out, or choose one of {able}"
+            f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
+            f"{config.recipe.name} asks the policy alone; leave it out, or choose one of {able}"
         )
     if not completes(config):
         return None

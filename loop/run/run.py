@@ -13,6 +13,7 @@ from ...critics.grading.grader import Grader
 from ...critics.guard import BARE, GuardKey
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
+from ...policies.trainers.train_model import Trainer
 from ...stores.committer import if_there_is_room
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Unit
@@ -73,7 +74,8 @@ class Run:
     """The store, the models and the judges of one run.
 
     `parts` are the names of the parts of the prompts that the recipe uses. `retry` are the stages,
-    by iteration and label, whose unread judgements are asked for again.
+    by iteration and label, whose unread judgements are asked for again. `trainer` stands in for the
+    one that trains in a child process.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Run:
     parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
+    trainer: Trainer | None = None
     budget: Budget = field(init=False)
     prices: Prices = field(init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)

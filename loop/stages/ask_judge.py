@@ -22,6 +22,7 @@ from ..run.models import Served
 from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Stage
+from ..run.unread_replies import FEWEST, ReplyCount
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -89,7 +90,12 @@ class JudgeInquiry(Generic[S, T]):
     def request(self) -> Request:
         """Return the next request."""
         question, request_id, seed = self.posed
-        return Request(request_id=request_id, messages=question.messages, seed=seed)
+        return Request(
+            request_id=request_id,
+            messages=question.messages,
+            seed=seed,
+            example=question.example,
+        )
 
     def heard(self, answer: Completion) -> Sequence[Self]:
         """Return it after a reply."""
@@ -110,10 +116,18 @@ def ask_judge(
 
     `work` gives what is asked for a unit when its turn has come, and `rows` what is stored of it
     once it is settled.
+
+    Raises:
+        UnreadRepliesError: if too many of the replies cannot be read.
     """
+    run, count = line.run, ReplyCount()
 
     def commit(unit: Unit, asked: Sequence[A], cost: Advance) -> None:
         commit_judgements(stage, unit, row_type, rows(unit, asked), cost)
+        for one in asked:
+            for reading in one.readings if one.attempts else ():
+                count.add(reading.status, one.text)
+        count.require_read(run.config, run.name, stage.planned.stage, fewest=FEWEST)
 
     Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
 

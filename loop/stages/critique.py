@@ -13,7 +13,7 @@ from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import AspectRating, Candidate, Critique
+from ...stores.records import AspectRating, Candidate, Critique, FinishReason
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..run.handles import Rows
 from ..run.iteration import Iteration
@@ -33,6 +33,11 @@ from .ask_judge import (
 from .retry_unscored import judged
 
 CRITIQUE = Verb("critique", semantics=2)
+UNASKED: Mapping[FinishReason, Status] = {
+    "failed": Status.FAILED,
+    "truncated_thinking": Status.TRUNCATED_THINKING,
+}
+"""Candidates without an answer that could be critiqued, and the status of their critique."""
 
 
 def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
@@ -110,7 +115,7 @@ class Judging:
         self, candidate: Candidate, replies: Replies[Critique]
     ) -> JudgeInquiry[Candidate, AspectRatings]:
         kept = replies.kept([self._critique_id(candidate)])
-        if kept or candidate.finish_reason == "failed":
+        if kept or candidate.finish_reason in UNASKED:
             return JudgeInquiry(subject=candidate, pose=self._pose)
         return JudgeInquiry(
             subject=candidate, pose=self._pose, most=replies.most, attempts=replies.had
@@ -142,7 +147,9 @@ class Judging:
         self, asked: JudgeInquiry[Candidate, AspectRatings], verified: tuple[AspectRating, ...]
     ) -> Critique:
         prompt, critic = self.run.prompts[asked.subject.prompt_id], self.run.critic
-        (reading,) = asked.readings or unread(Status.FAILED, critic.expected(prompt))
+        (reading,) = asked.readings or unread(
+            UNASKED.get(asked.subject.finish_reason, Status.FAILED), critic.expected(prompt)
+        )
         return self._row(asked.subject)(
             critic=self.run.models.feedback.identity,
             aspects=reading.value + verified,

@@ -35,7 +35,7 @@ from .ask_judge import (
 from .retry_unscored import judged
 
 GRADE = Verb("grade", semantics=2)
-NOT_WRITTEN = frozenset({"failed", "overlong"})
+NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
 

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from ...critics.judge import WAS_READ
+from ...stores.beside import smoked
 from ...stores.records import Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER
 from ..data.splits import HELD_OUT
@@ -83,6 +84,8 @@ def kind_of(label: str) -> JudgementKind | None:
     verb, _, about = label.partition(":")
     # What was imported of a run's answers is called after nothing but its hash.
     if verb == "annotate" and ":" not in about:
+        return None
+    if smoked(label):
         return None
     # Answers to prompts of the user's own are evaluated beside the loop, which never returns there.
     if about.startswith(EVALUATED) and _answers(label) != f"{EVALUATED}{HELD_OUT}":

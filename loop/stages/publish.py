@@ -78,7 +78,8 @@ class Publishing:
     def _trained(self, job: TrainJob) -> TrainResult:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
-        return train(
+        trainer = self.run.trainer or train
+        return trainer(
             job,
             log=self.run.logs / "train.log",
             on_progress=self.on_progress,

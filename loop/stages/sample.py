@@ -189,6 +189,7 @@ class CandidateDrawing:
             model=self.model or self.run.config.policy.model,
             principle=draw.principle,
             text=storable(completion.text),
+            reasoning=storable(completion.reasoning) or None,
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,
             finish_reason=completion.finish_reason,

@@ -112,10 +112,18 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
     return _kept(prompts, fates)
 
 
-def _reviewed(
-    run: Run, prompts: Sequence[Prompt], reviewer: Reviewer
+def reviewed(
+    run: Run,
+    prompts: Sequence[Prompt],
+    reviewer: Reviewer,
+    *,
+    label: str = REVIEW,
+    purpose: str | None = None,
 ) -> tuple[Planned, list[PromptReview]]:
-    """Commit a review of each prompt; return the stage, and the reviews in the prompts' order."""
+    """Commit a review of each prompt; return the stage, and the reviews in the prompts' order.
+
+    `purpose` stands in the keys, as in those of `sample`.
+    """
     chunks = chunked(prompts, run.config.prompts.chunk)
     reviewing = Reviewing(
         run=run,
@@ -125,11 +133,11 @@ def _reviewed(
     )
     work = Work(
         verb=REVIEW_PROMPTS,
-        params=reviewing.params,
+        params={"of": reviewing.params, "for": purpose} if purpose else reviewing.params,
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = judged(run, ITERATION, REVIEW, work, reviewing)
+    planned = judged(run, ITERATION, label, work, reviewing)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
 
@@ -139,15 +147,15 @@ def _by_quality(
 ) -> tuple[list[Prompt], dict[str, str]]:
     """Commit what the reviews say of the prompts; return those that are kept, and all classes."""
     config = run.config.prompts.quality
-    reviewed, reviews = _reviewed(run, prompts, reviewer)
+    planned, reviews = reviewed(run, prompts, reviewer)
     fates = [fate(review, config.least) for review in reviews]
     kept = _kept(prompts, fates)
     classes = {r.prompt_id: r.intention for r in reviews if r.intention is not None}
     work = Work(
         verb=FILTER_PROMPTS,
         params={"least": config.least, "per_intention": config.per_intention},
-        upstream=(reviewed.identity,),
-        reads=lambda: [reviewed.keys(run.store.journal)],
+        upstream=(planned.identity,),
+        reads=lambda: [planned.keys(run.store.journal)],
     )
 
     def make(_: Unit) -> RowsByType:

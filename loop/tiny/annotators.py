@@ -14,8 +14,7 @@ from functools import cache
 
 from ...configs.annotation import Role
 from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
-from ...critics.annotators.comparison import reply_of
-from ...critics.annotators.pair_verdicts import ReplyForm
+from ...critics.annotators.written_verdicts import ReplyForm, reply_of
 from ...critics.templating import PLACEHOLDER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred

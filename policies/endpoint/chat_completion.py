@@ -6,6 +6,7 @@ them silently.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -14,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 
 from ...stores.chat_markers import broken
-from ...stores.records import Message
+from ...stores.records import FinishReason, Message
 from ..engines.engine import Completion, Provenance, Request, Sampling
 from ..engines.system_turn import folded
 from ..engines.token_count import TokenCount, about, counted, most_tokens
@@ -48,7 +49,9 @@ SYSTEM_SIGNS = (
 """What servers say where the model's chat template has no system turn, in lower case."""
 FOLDED = "the endpoint refuses system turns: each became the beginning of the user's first turn"
 
-SAID = ("content", "reasoning_content", "reasoning")
+REASONING = ("reasoning_content", "reasoning")
+"""Where servers put what a model thought before its answer; some fill both, with one text."""
+SAID = ("content", *REASONING)
 """The fields of a message that hold text."""
 
 LONGEST_WORD = 40
@@ -161,12 +164,16 @@ class ChatRequest:
         tokens = self._tokens(reply, choice, len(logprobs))
         how, remark = self._ended(choice, tokens.completion, key)
         remarks = tokens.remarks if remark is None else (*tokens.remarks, remark)
+        reasoning = next(filter(None, _texts(choice, REASONING)), "")
+        in_thought = reasoning and not (content or "").strip()
+        cut: FinishReason = "truncated_thinking" if in_thought else "length"
         answer = Completion(
             request_id=self.request.request_id,
             text=_whole_characters(content or ""),
+            reasoning=_whole_characters(reasoning),
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,
-            finish_reason="length" if how == "length" else "stop",
+            finish_reason=cut if how == "length" else "stop",
             logprob=sum(logprobs) if logprobs and all(map(math.isfinite, logprobs)) else None,
             provenance=Provenance(
                 model=_word(reply.model, key),
@@ -209,7 +216,7 @@ class ChatRequest:
         completion = Share(
             reported=getattr(reply.usage, "completion_tokens", None),
             most=self.sampling.max_tokens,
-            own=lambda: drawn or sum(map(self.count, _said(choice))),
+            own=lambda: drawn or sum(map(self.count, _texts(choice, SAID))),
         )
         return settled(prompt, completion)
 
@@ -224,9 +231,9 @@ class NoCompletionError(ValueError):
     """The reply is not a chat completion."""
 
 
-def _said(choice: Choice) -> list[str]:
-    """Return what the model wrote: some servers put its reasoning beside the answer."""
-    fields = (getattr(choice.message, name, None) for name in SAID)
+def _texts(choice: Choice, names: Sequence[str]) -> list[str]:
+    """Return what the model wrote into these fields of its message."""
+    fields = (getattr(choice.message, name, None) for name in names)
     return [text for text in fields if isinstance(text, str)]
 
 

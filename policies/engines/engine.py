@@ -5,8 +5,8 @@ once and return each as soon as it is whole. Each request has its own seed, so r
 on a batch's neighbours, its order or the engine's concurrency. This module imports no engine.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...configs.schema import EngineConfig
@@ -32,11 +32,16 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One completion to draw: a conversation and the seed of its random numbers."""
+    """One completion to draw: a conversation and the seed of its random numbers.
+
+    `example` makes a reply that the asker could read, of a seed and a reason to give, for an engine
+    that stands in for a judge. It never leaves the process.
+    """
 
     request_id: str
     messages: tuple[Message, ...]
     seed: int
+    example: Callable[[int, str], str] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +61,15 @@ class Provenance:
 class Completion:
     """One drawn completion.
 
-    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached), `overlong` (the
+    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached),
+    `truncated_thinking` (reached inside the thought, so that there is no text), `overlong` (the
     prompt does not fit the context: nothing was drawn) or `failed` (this one request cannot be
-    answered, and `error` says why). `logprob` sums over the completion's tokens, in nats, under the
-    unscaled model distribution; None if the engine does not report it. `token_ids` are the drawn
-    tokens, including the end token, if the sampling asked for them. `provenance` is what an
-    endpoint tells besides; None for a model that runs here.
+    answered, and `error` says why). `text` is the answer; `reasoning` is what a thinking model
+    wrote before it, without its tags. The counts, `token_ids` and `logprob` are of both. `logprob`
+    sums over the completion's tokens, in nats, under the unscaled model distribution; None if the
+    engine does not report it. `token_ids` are the drawn tokens, including the end token, if the
+    sampling asked for them. `provenance` is what an endpoint tells besides; None for a model that
+    runs here.
     """
 
     request_id: str
@@ -73,6 +81,7 @@ class Completion:
     error: str | None = None
     token_ids: tuple[int, ...] | None = None
     provenance: Provenance | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

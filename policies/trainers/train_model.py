@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
@@ -49,6 +49,24 @@ class TrainResult:
     metrics: Mapping[str, float]
     seconds: float
     history: Sequence[StepNumbers]
+
+
+class Trainer(Protocol):
+    """What makes a model of a job; see `train`, which is one."""
+
+    def __call__(
+        self,
+        job: TrainJob,
+        *,
+        log: Path,
+        on_progress: Callable[[TrainerProgress], None] | None = None,
+        is_to_end: Callable[[], bool] = ...,
+        checkpoint_minutes: float = ...,
+        retries: int = ...,
+        stall_s: float = ...,
+    ) -> TrainResult:
+        """Return the finished model."""
+        ...
 
 
 def train(

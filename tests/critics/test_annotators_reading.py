@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
+from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.annotators.pair_verdicts import PairChoice
+from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
 from lpfloop.stores.records import Preferred
 

@@ -8,7 +8,8 @@ from forgeries import CRITIC, GRADER, POOL, REVIEWERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
+from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.critics.guard import BARE, Guard, GuardKey, parted, without_mark
 from lpfloop.critics.judge import Question, user_message
 from lpfloop.critics.rating_dictionary import RatedAspects

@@ -159,7 +159,10 @@ def test_three_distinct_known_aspects_are_needed():
         assert read_reply(json.dumps(dict.fromkeys(keys, 0)), "stop", THREE).status == SCORED
 
 
-@pytest.mark.parametrize(("finish", "status"), [("length", "truncated"), ("overlong", "overlong")])
+@pytest.mark.parametrize(
+    ("finish", "status"),
+    [("length", "truncated"), ("truncated_thinking", "truncated"), ("overlong", "overlong")],
+)
 def test_an_unfinished_reply_is_unscored_even_with_a_dictionary(finish, status):
     assert read_reply(SINGLE, finish, LOGIC).status == status
 

@@ -420,7 +420,7 @@ def test_a_file_without_judgments(tmp_path):
 def test_a_csv_row_that_is_too_short(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("subset,llm\nx\n")
-    assert "line 2: not as long as the header" in refusal(tmp_path, path)
+    assert "line 2: the row has 1 columns and the header 2" in refusal(tmp_path, path)
 
 
 # published data

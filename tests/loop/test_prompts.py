@@ -4,9 +4,10 @@ import logging
 import pytest
 
 from lpfloop.configs.schema import PromptsConfig
-from lpfloop.loop.data.files import LONGEST_LINE, InputError
+from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
 from lpfloop.loop.data.prompts import load_prompts, read_prompts, split_prompts, tiny_prompts
+from lpfloop.loop.data.text_lines import LONGEST_LINE
 from lpfloop.stores.records import Check, Message
 
 
@@ -161,7 +162,7 @@ def test_an_endless_line_is_refused_unread(file) -> None:
 
 def test_files_that_can_not_be_read(tmp_path) -> None:
     assert "No such file" in refusal(tmp_path / "none.jsonl")
-    assert "Is a directory" in refusal(tmp_path)
+    assert "holds no data files" in refusal(tmp_path)
 
 
 # splits
@@ -260,7 +261,6 @@ def test_an_empty_instruction_in_a_published_file_is_found(shared_data) -> None:
         "truthfulqa.jsonl",
         "mtbench_question.jsonl",
         "factscore_InstructGPT.jsonl",
-        "mawps_fold0_train.csv",
     ],
 )
 def test_published_files_of_other_forms_are_refused_by_line_1(shared_data, name) -> None:

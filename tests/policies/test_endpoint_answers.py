@@ -226,3 +226,30 @@ def test_a_small_answer_that_unpacks_to_much_never_fills_the_memory(packed):
     assert completion.error is not None
     assert "larger" in completion.error
     assert peak < 3 * ANSWER_BYTES
+
+
+def with_thought(field: str, content: str | None, word: str) -> Reply:
+    def change(value: dict[str, Any]) -> None:
+        choice = value["choices"][0]
+        choice["message"] |= {"content": content, field: "Hm. 2 and 3."}
+        choice["finish_reason"] = word
+
+    return said(change)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize(
+    ("content", "word", "reason"),
+    [
+        ("5", "stop", "stop"),
+        ("5", "length", "length"),
+        (None, "length", "truncated_thinking"),
+        ("\n", "length", "truncated_thinking"),
+        (None, "stop", "stop"),
+    ],
+)
+def test_a_thought_is_kept_apart_and_an_answer_cut_inside_it_says_so(field, content, word, reason):
+    completion, _ = drawn(with_thought(field, content, word))
+    assert completion.finish_reason == reason
+    assert completion.reasoning == "Hm. 2 and 3."
+    assert completion.text == (content or "")

@@ -14,7 +14,8 @@ from lpfloop.configs.filters import PromptQuality
 from lpfloop.configs.grading import GradingConfig
 from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
+from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.grading.grader import Grader

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from forgeries import CRITIC, GRADER, POOL, REVIEWERS
 
-from lpfloop.critics.annotators.comparison import Comparison, ask, reply_of
+from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import Question, user_message
 from lpfloop.critics.quality.prompt_review import ASPECTS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.critics.annotators.comparison import reply_of
+from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.policies.engines.engine import Request, Sampling
 
 PAIR = re.compile(

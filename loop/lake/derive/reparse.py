@@ -134,7 +134,7 @@ class Reparsing:
     def _read_again(
         self, critique: Critique, prompt: Prompt, answer: str, changes: Changes
     ) -> Critique:
-        if critique.critic != self.judge:
+        if critique.critic != self.judge or not critique.attempts:
             changes.kept += 1
             return critique
         finish = ENDS.get(critique.status, "stop")

@@ -21,7 +21,7 @@ from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
-from ....stores.schemas import SCHEMAS
+from ....stores.schemas import LATER, SCHEMAS
 from ....stores.views import RATED, RATINGS, journal_tables, when_asked
 from .query_time import TimeLimit
 from .runs import open_run
@@ -158,7 +158,13 @@ def _of_run(reader: RunReader, rows: str) -> str:
 
 def _parquet(files: Sequence[str], table: str) -> str:
     columns = ", ".join(map(quoted, SCHEMAS[table].names))
-    return f"(select {columns} from read_parquet({_literal(files)}))"  # noqa: S608 -- quoted, or our own
+    read = f"read_parquet({_literal(files)})"
+    if gained := LATER.get(table):
+        # Parts without a value in such a column are without the column.
+        none = ", ".join(f"null::varchar as {quoted(name)}" for name in gained)
+        rows = f"read_parquet({_literal(files)}, union_by_name = true)"
+        read = f"(select {none} where false union all by name select * from {rows})"  # noqa: S608
+    return f"(select {columns} from {read})"  # noqa: S608 -- quoted, or our own
 
 
 def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame) -> str:

@@ -1,0 +1,47 @@
+# pyright: basic
+"""The rows of Parquet files, and of the Arrow files that `datasets` saves and caches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .parquet_pages import BATCH, UnboundedError
+from .parquet_rows import bounded, parquet_rows
+from .text_lines import LONGEST_LINE, InputError, Placed
+
+
+def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
+    """Yield the rows of a Parquet file, or of an Arrow one.
+
+    Raises:
+        InputError: for a file or row that cannot be read.
+    """
+    read = _arrow_rows if arrow else parquet_rows
+    try:
+        for number, row in enumerate(read(path, LONGEST_LINE), start=1):
+            yield f"row {number}", row
+    except UnboundedError as error:
+        raise InputError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: a text in it is not UTF-8") from error
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).partition("\n")[0]
+        kind = "Arrow" if arrow else "Parquet"
+        raise InputError(f"{path}: not a readable {kind} file: {said}") from error
+
+
+def _arrow_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a stream of batches: its buffers are mapped, not unpacked."""
+    with pa.memory_map(str(path)) as stream, pa.ipc.open_stream(stream) as batches:
+        for rows in bounded(_slices(batches), path.stat().st_size, longest):
+            yield from rows.to_pylist()
+
+
+def _slices(batches: pa.RecordBatchStreamReader) -> Iterator[pa.StructArray]:
+    """Yield a few rows at a time, as those of Parquet are."""
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, len(batch), BATCH):
+            yield batch.slice(start, BATCH).to_struct_array()

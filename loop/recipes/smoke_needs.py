@@ -1,0 +1,78 @@
+"""What the smoke test of a run tries: the judges that it asks, and the methods that train.
+
+Which methods train is found in the recipe's code, as its needs are (`missing_needs`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...configs.recipes import Graded
+from ...configs.schema import RunConfig
+from ..run.models import is_rewarded
+from ..run.run import Run
+from ..stages.critique_sft import demonstrate_critiques
+from ..stages.human_sft import demonstrations
+from ..stages.online_rl import train_ppo, train_quark
+from ..stages.pair import binarise, demonstrate, pair
+from ..stages.prefer import condition, demonstrate_preferred, prefer
+from ..stages.smoke_test import SmokeNeeds
+from ..stages.smoke_training import Trained
+from ..stages.train import train
+from ..stages.train_reward import train_reward
+from . import variant_of
+from .annotated_pairs import surrogate
+from .graded_pairs import graded_reward
+from .missing_needs import told_of_calls
+
+METHODS: tuple[Trained, ...] = ("reward", "sft", "dpo", "ppo", "quark")
+ROWS = "rows"
+"""Trained from the rows that other verbs make."""
+TRAINS: Mapping[Callable[..., Any], Trained | str] = {
+    train: ROWS,
+    pair: "dpo",
+    prefer: "dpo",
+    binarise: "dpo",
+    demonstrate: "sft",
+    demonstrate_preferred: "sft",
+    demonstrate_critiques: "sft",
+    demonstrations: "sft",
+    condition: "sft",
+    train_reward: "reward",
+    surrogate: "reward",
+    graded_reward: "reward",
+    train_ppo: "ppo",
+    train_quark: "quark",
+}
+
+
+def smoke_needs(run: Run) -> SmokeNeeds:
+    """Return what the smoke test of a run is to try."""
+    settings = run.config.recipe
+    return SmokeNeeds(
+        grades=run.grader is not None,
+        overall=isinstance(settings, Graded) and settings.binarisation == "overall",
+        annotates=run.panels.training is not None,
+        reviews=run.filters.reviewer is not None,
+        rewards=run.models.reward_id is not None,
+        trainings=trainings(run.config),
+    )
+
+
+def trainings(config: RunConfig) -> tuple[Trained, ...]:
+    """Return the methods that train in a run, a reward model first.
+
+    A recipe that makes pairs as well as demonstrations says by its setting `train` (dpo or rs)
+    which of them it trains on; without one, both are meant. PPO and Quark bring the reward model
+    that they need.
+    """
+    kinds = {*told_of_calls(variant_of(config.recipe.name).recipe, TRAINS.get).values()}
+    if is_rewarded(config):
+        kinds.discard("reward")
+    if ROWS not in kinds:
+        kinds -= {"dpo", "sft"}
+    elif {"dpo", "sft"} <= kinds:
+        by: str | None = getattr(config.recipe, "train", None)
+        kinds -= {"sft"} if by == "dpo" else {"dpo"} if by == "rs" else set[str]()
+    if kinds & {"ppo", "quark"}:
+        kinds.discard("reward")
+    return tuple(method for method in METHODS if method in kinds)

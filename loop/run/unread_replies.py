@@ -1,0 +1,135 @@
+"""The bound on a judge's replies that cannot be read: paying for more of them makes no sense.
+
+The message says why they could not be read, shows one of them, and names the setting that most
+likely helps.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...configs.schema import RunConfig
+from ...configs.secrecy import redacted
+from ...critics.judge import WAS_READ, Status
+
+FEWEST = 200
+"""The replies of a stage that must have been asked for before a share of them counts."""
+SHOWN = 400
+"""Characters of a reply that a message shows."""
+SECTIONS = {
+    "critique": "critic",
+    "grade": "grading",
+    "annotate": "annotation",
+    "compare": "annotation",
+    "review": "prompts.quality",
+    "prompts": "prompts.quality",
+}
+"""The part of the configuration that describes a stage's judge, by the label's first word."""
+
+
+class UnreadRepliesError(Exception):
+    """Too large a share of a stage's replies cannot be read, or none of the answers is whole."""
+
+
+@dataclass(kw_only=True)
+class ReplyCount:
+    """How many replies there are, and why some cannot be read, with one of each such kind."""
+
+    asked: int = 0
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    examples: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add(self, status: str, text: str) -> None:
+        """Count a reply, by the status of what was read of it."""
+        self.asked += 1
+        if status not in WAS_READ:
+            self.reasons[status] += 1
+            if text or status not in self.examples:
+                self.examples.setdefault(status, text)
+
+    @property
+    def unread(self) -> int:
+        """How many cannot be read."""
+        return self.reasons.total()
+
+    def require_read(self, config: RunConfig, run: str, stage: str, *, fewest: int = 1) -> None:
+        """Refuse to go on if too large a share of `fewest` or more replies cannot be read.
+
+        Raises:
+            UnreadRepliesError: naming the stage of the run, the reasons and what may help.
+        """
+        most = config.smoke.most_unread
+        if self.asked < fewest or self.unread <= most * self.asked:
+            return
+        usual = self.reasons.most_common(1)[0][0]
+        raise UnreadRepliesError(
+            f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.told}), more "
+            f"than smoke.most_unread={most:g}. {remedy(usual, stage, config)}. "
+            f"{shown(usual, self.examples.get(usual, ''))}. {continuation(run)}, or with "
+            "--set smoke.most_unread=1 to go on as it is"
+        )
+
+    @property
+    def told(self) -> str:
+        """The reasons with their counts, the most frequent one first."""
+        return ", ".join(f"{n} {reason}" for reason, n in self.reasons.most_common())
+
+
+def continuation(run: str) -> str:
+    """Say how a run goes on that a model's answers have stopped."""
+    return (
+        f"If the model's server was mended, `lpfloop resume {run}`; if settings are to change, "
+        f"repeat the command with --fork {run} --run NEW and --set"
+    )
+
+
+def shown(reason: str, text: str) -> str:
+    """Return the beginning of a reply for a message, on one line and without secrets."""
+    cut = redacted(text)
+    more = f" … ({len(cut):,} characters)" if len(cut) > SHOWN else ""
+    return f"One of them ({reason}): {cut[:SHOWN]!r}{more}" if cut else f"One of them: {reason}"
+
+
+def remedy(reason: str, stage: str, config: RunConfig) -> str:
+    """Say which setting most likely helps against what keeps a stage's replies from being read."""
+    section = SECTIONS.get(stage.partition(":")[0], "critic")
+    engine = "annotation.ROLE.engine" if section == "annotation" else f"{section}.engine"
+    told: Mapping[str, str] = {
+        Status.OVERLONG: (
+            "The questions do not fit into the judge's context: give it a longer one "
+            f"({engine}.max_model_len, or an option of its server), or let answers be shorter "
+            f"(policy.sampling.max_tokens, which is {config.policy.sampling.max_tokens})"
+        ),
+        Status.TRUNCATED: f"The judge is cut off before it ends: raise {_room(section, config)}",
+        Status.EMPTY: (
+            "The judge says nothing: look at its chat template; if it thinks first, raise "
+            f"{_room(section, config)}"
+        ),
+        Status.UNMARKED: (
+            "The judge leaves out the line below which its verdict counts: name one that follows "
+            "instructions or, if it was trained on bare questions, set guard=false"
+        ),
+        Status.FAILED: "The requests failed: the run's folder logs and the server's log say why",
+        Status.REFUSAL: "The judge refuses to judge: name another one, or templates of your own",
+    }
+    otherwise = (
+        "The judge does not keep to the form that it is asked for: name one that follows "
+        f"instructions, or other templates ({_texts(section)})"
+    )
+    return told.get(reason, otherwise)
+
+
+def _room(section: str, config: RunConfig) -> str:
+    """Return the setting that bounds a judge's replies, with its value."""
+    bounds = {
+        "critic": config.critic.sampling.max_tokens,
+        "grading": config.grading.sampling.max_tokens,
+        "prompts.quality": config.prompts.quality.sampling.max_tokens,
+    }
+    if section in bounds:
+        return f"{section}.sampling.max_tokens, which is {bounds[section]}"
+    return f"max_tokens in the file of annotation.pool, which is {config.annotation.pool}"
+
+
+def _texts(section: str) -> str:
+    return "annotation.pool" if section == "annotation" else f"{section}.templates"

@@ -1,0 +1,209 @@
+"""The smoke test: a few prompts through all that a run will do, before anything long is paid for.
+
+Its stages lie beside the loop, in its first iteration: they can be looked at, they count in the
+budget, and a crash resumes them. A test that is passed is not repeated. One that failed is made
+anew, with other draws, when the run is taken up again: what it complained of may be mended.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from ...stores.beside import SMOKE, smoke_name, smoked
+from ...stores.journal_reader import Reader
+from ...stores.keys import Json
+from ...stores.records import (
+    SCORED,
+    Candidate,
+    Critique,
+    Grade,
+    Preference,
+    Prompt,
+    PromptReview,
+    Reward,
+)
+from ..data.judged_candidates import VERIFIER
+from ..run.handles import Rows, chunked
+from ..run.iteration import Iteration
+from ..run.unread_replies import ReplyCount, UnreadRepliesError, continuation, shown
+from .compare import annotate
+from .critique import critique
+from .grade import grade, grade_overall
+from .reward import OVERLONG, reward
+from .sample import sample
+from .select_prompts import reviewed
+from .smoke_training import Trained, try_trainings
+
+DRAWN = 2
+"""Answers a prompt: two, so that they can be compared."""
+BEFORE = frozenset({"prompts", "initial"})
+"""The stages that precede the test."""
+Judgement = Critique | Grade | Preference | PromptReview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeNeeds:
+    """What of the test a run needs: its judges, and the methods by which it trains."""
+
+    critiques: bool = True
+    grades: bool = False
+    overall: bool = False
+    annotates: bool = False
+    reviews: bool = False
+    rewards: bool = False
+    trainings: tuple[Trained, ...] = ()
+
+
+def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> None:
+    """Try what a run will do on a few of its train prompts, unless that is done.
+
+    Raises:
+        UnreadRepliesError: if no answer is whole, or a judge's replies mostly cannot be read.
+        TrainingError: if a model cannot be trained.
+    """
+    store, wanted = it.run.store, it.run.config.smoke
+    told = [event for event in store.journal.events(SMOKE) if isinstance(event, Mapping)]
+    over = any(event.get("passed") for event in told) or has_begun(store.journal)
+    if over or not wanted.prompts or not train:
+        return
+    name = smoke_name(len(told))
+    try:
+        notes = list(_tried(it, needs, diverse(train, wanted.prompts), name))
+    except UnreadRepliesError:
+        failed: Json = {"name": name, "passed": False}
+        store.when_there_is_room(lambda: store.journal.record(SMOKE, failed))
+        raise
+    passed: Json = {"name": name, "passed": True, "lengths": lengths(store.journal, name)}
+    store.when_there_is_room(lambda: store.journal.record(SMOKE, passed))
+    it.run.reporter.note(f"smoke test passed: {'; '.join(notes)}")
+
+
+def has_begun(journal: Reader) -> bool:
+    """Whether the loop made something already that a test should have preceded."""
+    states = (state for state in journal.stages() if state.done)
+    return any(s.stage not in BEFORE and not smoked(s.stage) for s in states)
+
+
+def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """Return the first prompts, tasks taking turns."""
+    by_task: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_task.setdefault(prompt.task, []).append(prompt)
+    turns = zip_longest(*by_task.values())
+    return [prompt for turn in turns for prompt in turn if prompt is not None][:count]
+
+
+def lengths(journal: Reader, name: str) -> dict[str, Json]:
+    """Return what requests of each verb of a test took in the mean, in tokens."""
+    sums: dict[str, list[float]] = {}
+    for state in journal.stages():
+        if smoked(state.stage) == name and state.totals.get("calls"):
+            found = sums.setdefault(state.stage.partition(":")[0], [0.0, 0.0, 0.0])
+            for place, field in enumerate(("calls", "prompt_tokens", "tokens")):
+                found[place] += state.totals.get(field, 0.0)
+    return {
+        verb: {"calls": calls, "prompt_tokens": asked / calls, "tokens": drawn / calls}
+        for verb, (calls, asked, drawn) in sums.items()
+    }
+
+
+def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: str) -> Iterator[str]:
+    """Try everything; yield what there is to tell of it."""
+    asked = chunked(prompts, len(prompts))
+    drawn = sample(it, asked, n=DRAWN, label=f"sample:{name}", purpose=name)
+    answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
+    candidates = it.chunk(answers, 0)
+    require_whole(it, candidates, f"sample:{name}")
+    yield f"{len(prompts)} prompts, {told_of(candidates)}"
+    judged = _judged(it, needs, answers, prompts, name)
+    for stage, rows in judged:
+        count = count_of(rows)
+        count.require_read(it.run.config, it.run.name, stage)
+        yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
+    if needs.rewards:
+        _require_rewarded(it, it.chunk(reward(it, answers), 0), f"reward:{name}")
+        yield "rewarded"
+    if it.run.config.smoke.train and try_trainings(it, answers, needs.trainings, name):
+        yield f"one step of {', '.join(needs.trainings)}"
+
+
+def _judged(
+    it: Iteration, needs: SmokeNeeds, answers: Rows[Candidate], prompts: Sequence[Prompt], name: str
+) -> Iterator[tuple[str, Sequence[Judgement]]]:
+    """Let each judge of the run judge; yield the stage and its rows."""
+    if needs.critiques:
+        yield f"critique:{name}", it.chunk(critique(it, answers), 0)
+    if needs.grades:
+        graded = grade_overall(it, answers) if needs.overall else grade(it, answers)
+        yield f"grade:{name}", it.chunk(graded, 0)
+    if needs.annotates:
+        yield f"annotate:{name}", it.chunk(annotate(it, answers), 0)
+    if needs.reviews and (reviewer := it.run.filters.reviewer) is not None:
+        label = f"review:{name}"
+        yield label, reviewed(it.run, prompts, reviewer, label=label, purpose=name)[1]
+
+
+def count_of(rows: Sequence[Judgement]) -> ReplyCount:
+    """Count the judgements that somebody was asked for, but not the verifier."""
+    count = ReplyCount()
+    for row in rows:
+        asked = isinstance(row, Preference) or row.attempts > 0
+        if asked and not (isinstance(row, Critique) and row.critic == VERIFIER):
+            count.add(row.status, row.text)
+    return count
+
+
+def told_of(candidates: Sequence[Candidate]) -> str:
+    """Say how long answers are, and what is odd about them."""
+    mean = sum(c.completion_tokens for c in candidates) / len(candidates)
+    broken = sum(not c.usable for c in candidates)
+    asked = len({c.prompt_id for c in candidates})
+    same = asked > 1 and len({c.text for c in candidates}) == 1
+    odd = f", {broken} of them cut off or empty" if broken else ""
+    return f"{len(candidates)} answers of {mean:.0f} tokens{odd}{', all the same' if same else ''}"
+
+
+def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) -> None:
+    """Refuse to go on if none of the answers is whole: nothing could be trained on.
+
+    Raises:
+        UnreadRepliesError: saying why.
+    """
+    if any(candidate.usable for candidate in candidates):
+        return
+    count = ReplyCount()
+    for c in candidates:
+        count.add("empty" if c.finish_reason == "stop" else c.finish_reason, c.text)
+    usual = count.reasons.most_common(1)[0][0]
+    bound = it.run.config.policy.sampling.max_tokens
+    told = {
+        "length": (
+            f"They do not end within policy.sampling.max_tokens={bound}: a base model, or a chat "
+            "template without its end token, never ends what it writes; else raise that bound"
+        ),
+        "empty": "The policy says nothing: look at its chat template with `lpfloop preview`",
+        "overlong": (
+            "The prompts do not fit into the policy's context: raise policy.engine.max_model_len, "
+            "or leave long prompts out by prompts.rules.max_chars"
+        ),
+    }
+    raise UnreadRepliesError(
+        f"{stage}: none of the policy's {count.asked} answers is whole ({count.told}). "
+        f"{told.get(usual, 'The requests failed: the logs say why')}. "
+        f"{shown(usual, count.examples[usual])}. {continuation(it.run.name)}"
+    )
+
+
+def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None:
+    """Refuse to go on if the reward model mostly gives no score."""
+    missing = [row.status for row in rows if row.status != SCORED]
+    if len(missing) > it.run.config.smoke.most_unread * len(rows):
+        why = (
+            f"conversations are longer than reward.max_length={it.run.config.reward.max_length}"
+            if OVERLONG in missing
+            else "it gives none for them"
+        )
+        raise UnreadRepliesError(
+            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}. "
+            f"{continuation(it.run.name)}"
+        )

@@ -1,0 +1,166 @@
+# pyright: basic
+"""One step of each training that a run needs, on a few of the smoke test's own answers.
+
+The rows are made of the answers, whatever a judge says of them. The real trainer trains on them in
+a work folder of its own; nothing is published, and the folders are removed.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from ...configs.load import semantic
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.trainer_job import Settings
+from ...stores.beside import SMOKE
+from ...stores.durable import make_folder
+from ...stores.frames import as_arrow, rows_frame
+from ...stores.keys import Json, derive_seed
+from ...stores.records import Candidate, Demonstration, Pair, Prompt, Statistic
+from ...stores.schemas import to_table
+from ...stores.sealing import write_parts
+from ..data.training_rows import Origin, demonstration_rows, pair_rows, unrated
+from ..run.handles import Rows, chunked
+from ..run.iteration import Iteration
+from ..run.models import is_endpoint
+from ..run.reporter import Advance
+from ..run.run import Verb
+from .online_rl import OnlineTraining
+from .publish import Publishing, accelerate_config, step_statistics
+
+STEP = Verb("smoke_step")
+ROWS = 2
+"""Rows of a step; more where more processes share it."""
+Trained = Literal["dpo", "sft", "reward", "ppo", "quark"]
+Two = tuple[Candidate, Candidate]
+
+
+def try_trainings(
+    it: Iteration, answers: Rows[Candidate], methods: Sequence[Trained], name: str
+) -> bool:
+    """Make one step by each method, unless that is done; return whether there was anything to do.
+
+    Raises:
+        TrainingError: if one of them does not end.
+    """
+    twos = distinct_twos(it.chunk(answers, 0), it.run.prompts)
+    if is_endpoint(it.policy.location) or not twos:
+        return False
+    works = {method: _pay(it, answers, twos, method, name) for method in methods}
+    for work in works.values():
+        shutil.rmtree(work, ignore_errors=True)
+    return True
+
+
+def _pay(
+    it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Trained, name: str
+) -> Path:
+    """Pay the step of one method; return its work folder."""
+    params: Json = {
+        "method": method,
+        "policy": it.policy.params,
+        "settings": semantic(_settings(it, method)),
+    }
+    owed = it.whole(STEP, params, answers)
+    with it.run.stage(it.number, f"step:{name}:{method}", owed) as stage:
+        work = it.run.store.folder / "work" / stage.planned.identity
+        for unit in stage.owed:
+            it.run.models.make_room()
+            job = _job(it, method, twos, work)
+            result = _train(it, job)
+            told = step_statistics(it.number, method, result)
+            stage.commit(unit, {Statistic: told}, Advance(rows=1))
+    return work
+
+
+def distinct_twos(candidates: Sequence[Candidate], prompts: Mapping[str, Prompt]) -> list[Two]:
+    """Return for each prompt two answers that differ: its own, its reference, or another's."""
+    written = [c for c in candidates if c.text.strip()]
+    by_prompt: dict[str, list[Candidate]] = {}
+    for candidate in written:
+        by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
+    return [two for own in by_prompt.values() for two in _two(own, prompts, written)]
+
+
+def _two(
+    own: Sequence[Candidate], prompts: Mapping[str, Prompt], every: Sequence[Candidate]
+) -> Iterator[Two]:
+    first, reference = own[0], prompts[own[0].prompt_id].reference
+    known = [replace(first, text=reference)] if reference else []
+    others = [replace(first, text=c.text) for c in every]
+    for second in (*own[1:], *known, *others):
+        if second.text != first.text:
+            yield first, second
+            return
+
+
+def _train(it: Iteration, job: TrainJob) -> TrainResult:
+    """Train in the work folder; what has ended there is not trained again."""
+    return it.run.store.when_there_is_room(lambda: Publishing(run=it.run).train(job))
+
+
+def _settings(it: Iteration, method: Trained) -> Settings:
+    """Return a method's settings for one step of as few rows as its processes can share."""
+    training = it.run.config.training
+    settings: Settings = getattr(training, method)
+    online = isinstance(settings, PPOTraining | QuarkTraining)
+    rows = ROWS if online else max(ROWS, training.processes)
+    one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
+    if online:
+        one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}
+    return settings.model_copy(update=one)
+
+
+def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
+    """Return the training of a step."""
+    if method in ("ppo", "quark"):
+        return _online(it, method, twos, work)
+    run, settings = it.run, _settings(it, method)
+    start = run.models.initial if method == "reward" else it.policy
+    count = settings.batch_size
+    rows = _rows(method, [twos[n % len(twos)] for n in range(count)], it)
+    (sealed,) = run.store.when_there_is_room(lambda: write_parts([(make_folder(work), rows)]))
+    return TrainJob(
+        method=method,
+        model=Path(start.location),
+        reference=None,
+        data=(work / f"{sealed.sha256}.parquet",),
+        output=work,
+        settings=settings,
+        seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
+        processes=run.config.training.processes,
+        accelerate_config=accelerate_config(run),
+        sees_end=run.config.reward.sees_end,
+        bucket_width=run.config.pairs.bucket_width,
+    )
+
+
+def _online(
+    it: Iteration, method: Literal["ppo", "quark"], twos: Sequence[Two], work: Path
+) -> TrainJob:
+    """Return the training of a step on own samples, against the reward model that there is.
+
+    Where the run will train one, it is the one of a step of its training.
+    """
+    prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
+    training = OnlineTraining(it=it, method=method, prompts=chunked(prompts, ROWS), reward=None)
+    job = training.job(work.name)
+    if not it.has_reward:
+        rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
+        job = replace(job, reward=rewarding.output)
+    return replace(job, settings=_settings(it, method))
+
+
+def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
+    """Return rows as a method trains on them."""
+    first, second = (unrated(rows_frame(Candidate, side)) for side in zip(*twos, strict=True))
+    asked = rows_frame(Prompt, [it.run.prompts[i] for i in {c.prompt_id for c, _ in twos}])
+    by = Origin(rule=SMOKE, iteration=it.number)
+    if method == "sft":
+        return to_table(Demonstration, as_arrow(demonstration_rows(first, asked, by)))
+    return to_table(Pair, as_arrow(pair_rows(first, second, asked, by)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -66,6 +67,13 @@ CallCosts = Mapping[str, CallCost]
 """By stage, as `status` calls it, without its iteration."""
 
 
+class Counting(NamedTuple):
+    """How the tokens of a model are counted; `exact` by its own tokenizer."""
+
+    count: TokenCount
+    exact: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request that a stage sends, how it is drawn, and the reply that stands in for one."""
@@ -84,7 +92,7 @@ class Asked:
     prompt_tokens: int = 0
     tokens: float = 0.0
     most_tokens: int = 0
-    again: int = 0
+    measured: bool = False
     sent: list[Sent] = field(default_factory=list[Sent])
 
 
@@ -108,7 +116,7 @@ class Notes:
     """The notes of a rehearsal, stage by stage; `now` is the one that is at work."""
 
     costs: CallCosts
-    count_of: Callable[[Served], TokenCount]
+    count_of: Callable[[Served], Counting]
     stages: list[StageNotes] = field(default_factory=list[StageNotes])
 
     @property
@@ -116,17 +124,27 @@ class Notes:
         """The notes of the stage that is at work."""
         return self.stages[-1]
 
+    def known(self) -> CallCost | None:
+        """What a call of the stage that is at work cost before, or one of a like stage."""
+        verb = self.now.stage.partition(":")[0]
+        names = (self.now.stage, verb, *(() if self.now.judge else ("sample",)))
+        return next((self.costs[name] for name in names if name in self.costs), None)
+
     def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
         """Note a request, and return what stands in for its completion."""
         now = self.now
         asked = now.asked.setdefault(served.name, Asked(served=served))
-        known = self.costs.get(now.stage)
+        known = self.known()
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
         reply = _reply(request, round(LETTERS_A_TOKEN * tokens))
-        prompt_tokens = _counted(self.count_of(served), request.messages)
+        count = self.count_of(served)
+        prompt_tokens = _counted(count.count, request.messages)
+        if known is not None and known.prompt_tokens is not None and not count.exact:
+            prompt_tokens = round(known.prompt_tokens)
         asked.calls += 1
         asked.prompt_tokens += prompt_tokens
         asked.tokens += tokens
+        asked.measured = known is not None
         asked.most_tokens += sampling.max_tokens
         if len(asked.sent) < SHOWN:
             asked.sent.append(Sent(request, sampling, reply))

@@ -265,6 +265,9 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
+    memory: Literal["refuse", "warn", "ignore"] = cosmetic(
+        "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
+    )
     smoke: SmokeConfig = SmokeConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()

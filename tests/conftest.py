@@ -5,12 +5,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import call
+from families import make_family
 from preloaded import INTERPRETER, make_program
 from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
@@ -116,6 +117,19 @@ def tiny_policy() -> Path:
 def tiny_reward() -> Path:
     """The shipped reward model."""
     return ROOT / "loop" / "tiny" / "models" / "reward"
+
+
+@pytest.fixture(scope="session")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give the stand-in of a family of models by its name; it is made once, in seconds."""
+    folder = tmp_path_factory.mktemp("families")
+
+    def made(name: str) -> Path:
+        if not (folder / name).is_dir():
+            make_family(name, folder / name)
+        return folder / name
+
+    return made
 
 
 @pytest.fixture(scope="session")

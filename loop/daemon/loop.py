@@ -69,11 +69,7 @@ def run_loop(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
     """
-    prompts = load_prompts(job.config.prompts, seed=job.config.seed)
-    require_assessable(job.config, examined(job.config, prompts))
-    require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config), prompts)
-    require_supervised(job.config, prompts)
+    prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
@@ -86,6 +82,21 @@ def run_loop(
 
         work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def required_prompts(config: RunConfig) -> list[Prompt]:
+    """Return the prompts of a run, if all that it reads besides fits to them.
+
+    Raises:
+        ConfigError: naming the setting that cannot be used.
+        InputError: naming the file that cannot be used.
+    """
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    require_assessable(config, examined(config, prompts))
+    require_probes(config.assessment.probes, prompts)
+    require_mix(mix_of(config), prompts)
+    require_supervised(config, prompts)
+    return prompts
 
 
 def work_until_whole(run: Run, work: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from .budget import Budget, cost_of
 from .completers import Completers
 from .fork import Fork
 from .handles import Planned
-from .models import Models, Served
+from .models import CRITIC, Models, Served
 from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
@@ -113,6 +113,11 @@ class Run:
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
+
+    @property
+    def rates(self) -> bool:
+        """Whether there is somebody to rate answers: a critic, or the verifier in its place."""
+        return self.config.critic.kind == "verifier" or CRITIC in self.models.judging
 
     def guard(self, request: str) -> GuardKey:
         """Return the key by which a request to a judge is guarded, by its name."""

@@ -34,6 +34,12 @@ SETTINGS: Mapping[Method, type[Settings]] = {
 ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
 """Methods that sample while they train: they need a reward model and an `OnlineJob`."""
 
+LARGE = 500_000_000
+"""From this many parameters on, activations are recomputed; below, memory suffices."""
+
+MEASURED_TOGETHER = 4
+"""Rows of an online method's pass without gradients, as a multiple of one with them."""
+
 BUCKET_WIDTH = 32
 """The default width, in tokens, of the buckets by which length bias is measured."""
 

@@ -22,14 +22,11 @@ from ..engines.chat import ChatTokenizer
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
 from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
+from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
 from .warm_up import WarmedDPOTrainer, WarmedSFTTrainer
 
 COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
-LARGE = 500_000_000
-"""From this many parameters on, activations are recomputed; below, memory suffices."""
-
 PULSE_S = 1.0
 """Seconds between touches of the file that shows that the trainer still computes."""
 

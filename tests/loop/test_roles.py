@@ -153,6 +153,7 @@ def test_a_recipe_that_needs_no_critic_runs_without_one(tmp_path: Path) -> None:
 
 
 SMALL_RUN = (
+    "smoke.prompts=0",
     "prompts.chunk=4",
     "assessment.kl=false",
     "training.min_pairs=1000",

@@ -89,8 +89,8 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
 
 
 def trains(config: RunConfig) -> bool:
-    """Whether the recipe trains from the policy's weights."""
-    return bool(_verbs(config).get(WEIGHTS))
+    """Whether a run trains from the policy's weights."""
+    return config.iterations > 0 and WEIGHTS in _verbs(config)
 
 
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:

@@ -10,9 +10,10 @@ from preset_heads import HeadCommand, head_command, many_prompts, sizes, write_f
 
 from lpfloop.configs.schema import PRESETS, RunConfig
 from lpfloop.loop.daemon.plan import Plan, plan_of
-from lpfloop.loop.daemon.rehearsal import rehearse
+from lpfloop.loop.daemon.rehearsal import Rehearsal, rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes import RECIPES
+from lpfloop.loop.recipes.missing_needs import parts_used
 from lpfloop.loop.recipes.roles import needed_roles, require_named
 
 WORLDS = ("paper", "own")
@@ -50,8 +51,11 @@ def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
     return command.options(named).resolved()
 
 
-def row_of(command: HeadCommand, plan: Plan) -> str:
+def row_of(command: HeadCommand, rehearsal: Rehearsal, plan: Plan) -> str:
     """Return the line of the table about a plan."""
+    used = parts_used(RECIPES[command.variant].recipe, rehearsal.config)
+    parts = {part.name: part.total for part in rehearsal.sample.parted if part.name in used}
+    prompts = parts or {"train": rehearsal.sample.share.total}
     stages = [stage for stage in plan.stages if "smoke" not in stage.stage]
     verbs, roles = Counter[str](), Counter[str]()
     for stage in stages:
@@ -60,7 +64,7 @@ def row_of(command: HeadCommand, plan: Plan) -> str:
         roles[role.role.partition(":")[0].partition(".")[0]] += 1
     told = (
         f"`{command.world}` `{command.variant}`",
-        listed(plan.groups),
+        listed({**prompts, "held-out": plan.groups["held-out"]}),
         ", ".join(f"{count} of {name}" if count > 1 else name for name, count in roles.items()),
         f"{len({stage.stage for stage in stages})}",
         listed(verbs),
@@ -124,13 +128,18 @@ def test_the_table_tells_what_each_preset_asks(
     """At the sizes that the heads describe."""
     command = head_command(world, variant)
     config = configured(command, named)
-    row = row_of(command, full_plan(here, config, *sizes(world, variant)))
+    row = full_row(here, command, config, *sizes(world, variant))
     assert row in TABLE.read_text().splitlines()
 
 
-def full_plan(here: Path, config: RunConfig, count: int, held_out: int) -> Plan:
-    """Return the plan of a run of so many prompts; without a file, a share of them is held out."""
+def full_row(here: Path, command: HeadCommand, config: RunConfig, count: int, held_out: int) -> str:
+    """Return the line about so many prompts; without a file of them, a share is held out."""
     own = held_out or round(count * config.prompts.held_out_share)
+    taught = command.variant == "sft"  # by the file, whose answers have the ids of its prompts
+    write_files(here, count=count if taught else 4, held_out=own)
     prompts = many_prompts(count - (0 if held_out else own), own)
-    write_files(here, count=4, held_out=own)
-    return plan_of(rehearse(config, prompts), prompts)
+    if taught:
+        prompts = load_prompts(config.prompts, seed=config.seed)
+    rehearsal = rehearse(config, prompts)
+    assert rehearsal.ends is None
+    return row_of(command, rehearsal, plan_of(rehearsal, prompts))

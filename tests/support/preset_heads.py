@@ -18,10 +18,11 @@ from lpfloop.stores.records import Message, Prompt, Split
 COMMAND = re.compile(r"lpfloop run .*?[^\\]$", re.DOTALL | re.MULTILINE)
 PAPER_SIZES = {
     "alpacafarm": (52_000, 805),
-    "chatglm": (111_112, 683),
+    "chatglm": (100_000, 683),
     "ultrafeedback": (63_967, 805),
 }
 """Prompts and held-out prompts of the files that the heads of the paper's presets describe."""
+TRAIN, HELD_OUT = "Tell me about the number {}.", "What is the number {} of the others?"
 RLRF_SIZES = (80_000, 0)
 OWN_SIZES = (10_000, 0)
 
@@ -84,7 +85,7 @@ def preset_family(variant: str) -> str:
 def write_files(folder: Path, count: int, held_out: int) -> None:
     """Write the files that heads name, with prompts of three tasks."""
     rows = [_row(number) for number in range(count)]
-    asked = [{"prompt": f"What is the number {n} of the others?"} for n in range(held_out)]
+    asked = [{"prompt": HELD_OUT.format(n)} for n in range(held_out)]
     outputs = [
         {"instruction": row["prompt"], "output": "It is a number.", "generator": "other"}
         for row in asked
@@ -117,23 +118,24 @@ def write_pool(folder: Path, url: str) -> None:
 
 def many_prompts(count: int, held_out: int) -> list[Prompt]:
     """Return prompts as a file of so many rows would give them."""
-    splits: list[Split] = ["train"] * count + ["held-out"] * held_out
+    texts: list[tuple[Split, str]] = [("train", TRAIN.format(n)) for n in range(count)]
+    texts += [("held-out", HELD_OUT.format(n)) for n in range(held_out)]
     return [
         Prompt(
             prompt_id=f"p{number}",
             task="general",
             split=split,
-            messages=(Message(role="user", content=f"Tell me about the number {number}."),),
+            messages=(Message(role="user", content=text),),
             reference=None,
             checks=(),
             source="sharegpt",
         )
-        for number, split in enumerate(splits)
+        for number, (split, text) in enumerate(texts)
     ]
 
 
 def _row(number: int) -> dict[str, object]:
-    return {"prompt": f"Tell me about the number {number}.", "output": f"It is {number}."}
+    return {"prompt": TRAIN.format(number), "output": f"It is {number}."}
 
 
 def _contains(number: int) -> dict[str, str]:

@@ -31,6 +31,11 @@ class EngineConfig(Section):
         None, "context length, in tokens; default: the model's own", ge=16
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
+    template: Place | None = semantic(
+        None,
+        "prompt form of a local model, such as a base model without a chat template: alpaca, or a "
+        ".jinja file",
+    )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"

@@ -9,6 +9,7 @@ from ...configs.schema import ConfigError
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.workers.identity import refuse_quantised
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader, RunWriter, run_folder
@@ -17,7 +18,7 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
-from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..run.completers import completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -26,7 +27,7 @@ from ..run.fingerprint import (
     reviewer_fingerprint,
 )
 from ..run.fork import Fork
-from ..run.models import Models
+from ..run.models import Models, is_endpoint
 from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
@@ -73,6 +74,8 @@ def opened(
             roles=panels.roles,
             completers=() if completers is None else completers.others,
         )
+        if trains(job.config) and job.answers is None and not is_endpoint(job.config.policy.model):
+            refuse_quantised(Path(models.initial.location))
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)

@@ -17,8 +17,10 @@ from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
+from ...policies.engines.chat_template import require_template, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.workers.identity import (
+    check_folder,
     endpoint_digest,
     model_digest,
     scorer_digest,
@@ -135,6 +137,11 @@ class Models:
         )
 
     @property
+    def template(self) -> str | None:
+        """The text of the chat template that the policy is given; None for its own."""
+        return template_text(self.config.policy.engine.template)
+
+    @property
     def fingerprint(self) -> Mapping[str, Json]:
         """What of policy, critic and reward model must not change while a run goes on."""
         critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
@@ -246,6 +253,13 @@ class Models:
 def _served(model: str, engine: EngineConfig) -> Served:
     location = located(model)
     name = served_name(location, engine)
+    if name is None and engine.kind != "scripted":
+        check_folder(Path(location))
+        require_template(Path(location), engine.template)
+    elif engine.template is not None:
+        raise EngineError(
+            f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"
+        )
     return Served(
         name=name or engine.model_name or model,
         identity=model_digest(location, engine) if name is None else endpoint_digest(name),

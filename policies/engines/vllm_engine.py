@@ -22,6 +22,7 @@ from typing import Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
+from .chat_template import set_template, template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -47,6 +48,12 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         "dtype": "float32" if on_cpu and config.dtype == "auto" else config.dtype,
         "max_model_len": config.max_model_len,
         "generation_config": "vllm",
+        # Else vLLM prefers Mistral's own copies of weights, settings and tokenizer where they lie
+        # beside those that every other loader here reads, and pickles where they are found first.
+        "load_format": "safetensors",
+        "config_format": "hf",
+        "tokenizer_mode": "hf",
+        "trust_remote_code": False,
         "enable_prefix_caching": True,
         "tensor_parallel_size": config.tensor_parallel,
         "logprobs_mode": "raw_logprobs",
@@ -91,7 +98,11 @@ class VLLMEngine:
         on_cpu = current_platform.is_cpu()
         self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
         self._llm = LLM(**engine_arguments(model, config, on_cpu=on_cpu))
-        self._chat = ChatTokenizer(self._llm.get_tokenizer(), Path(model))
+        tokenizer = self._llm.get_tokenizer()
+        template = template_text(config.template)
+        if template is not None:
+            set_template(tokenizer, template)
+        self._chat = ChatTokenizer(tokenizer, Path(model))
         vllm_config = self._llm.llm_engine.vllm_config
         self._context = int(vllm_config.model_config.max_model_len)
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
 from ..engines.chat import ChatTokenizer
+from ..engines.chat_template import load_tokenizer
 from ..engines.control_text import conditioned
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.own_scorer import OwnScorer
@@ -99,7 +99,7 @@ class Environment:
         self.settings = settings
         self.online = online
         self.folder = folder
-        tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+        tokenizer = load_tokenizer(job.model, job.template)
         self.chat = ChatTokenizer(tokenizer, job.model)
         asked = read_prompts(job.data)
         if online.function is not None:

@@ -85,7 +85,8 @@ class TrainJob:
     in which the weights are updated and saved: float32 keeps the small steps of preference
     training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
     `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the width,
-    in tokens, of its buckets of length; `supervised`: what a policy learns besides.
+    in tokens, of its buckets of length; `supervised`: what a policy learns besides; `template`: the
+    text of the chat template, where it is not the model's own.
     """
 
     method: Method
@@ -103,6 +104,7 @@ class TrainJob:
     sees_end: bool = True
     bucket_width: int = BUCKET_WIDTH
     supervised: SupervisedSet | None = None
+    template: str | None = None
 
     @property
     def accumulation(self) -> int:
@@ -156,6 +158,8 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
+    if job.template is not None:
+        fields["template"] = job.template
     if job.method == "reward":
         fields["bucket_width"] = job.bucket_width
     if job.supervised is not None:
@@ -189,6 +193,7 @@ def read_job(path: Path) -> TrainJob:
         sees_end=fields["sees_end"],
         bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
         supervised=_read_supervised(fields.get("supervised")),
+        template=fields.get("template"),
     )
 
 

@@ -19,6 +19,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
 from ..engines.chat import ChatTokenizer
+from ..engines.weight_files import weight_files
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
 from .trainer_faults import TrainingError
@@ -130,7 +131,7 @@ def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
 
 def weight_bytes(model: Path) -> int:
     """Return the size of a model's weight files in bytes."""
-    return sum(p.stat().st_size for p in model.glob("*.safetensors"))
+    return sum(p.stat().st_size for p in weight_files(model))
 
 
 def load_model(job: TrainJob, path: Path) -> PreTrainedModel:

@@ -23,7 +23,7 @@ from .methods import (
     SFTTraining,
 )
 from .recipes import RLRF, Recipe
-from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
 from .smoke import SmokeConfig
 from .variants import chosen_recipe
 
@@ -164,6 +164,12 @@ class TrainingConfig(Section):
     """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
 
     reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
+    thought: Literal["none", "own", "template"] = neutral(
+        "none",
+        "what of a thinking policy's turn is trained. none: the answer, right after what was "
+        "prompted; own: the answer after the thought it was drawn with; template: the turn as "
+        "the chat template renders it (Qwen3: with an empty thought)",
+    )
     min_pairs: int = semantic(
         64, "fewer pairs or demonstrations stop the loop before training", ge=1
     )
@@ -263,6 +269,9 @@ class RunConfig(Section):
     assessment: AssessmentConfig = AssessmentConfig()
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
+    )
+    memory: Literal["refuse", "warn", "ignore"] = cosmetic(
+        "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )
     smoke: SmokeConfig = SmokeConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)

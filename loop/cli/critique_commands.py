@@ -23,7 +23,7 @@ OWN = "own"
 
 
 def critique(
-    file: Annotated[Path, typer.Argument(help="JSONL, JSON list or Parquet.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="JSONL, JSON list, CSV or Parquet.", metavar="FILE")],
     *,
     critic: Annotated[
         str | None,

@@ -1,5 +1,6 @@
 """The display of a run: live on a terminal, plain lines elsewhere, tables at the end."""
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming
 from ..run.reporter import Advance
 
 LONGEST_STAGE = 80
+EVERY_S = 60.0
+"""How often a plain log says how far a long stage is."""
 Column = tuple[str, str, float, int]
 """A metric, its heading, the factor to show it by, and its decimals."""
 VERIFIED: tuple[Column, ...] = (
@@ -62,11 +65,28 @@ class _Tally:
         self.unscored += advance.unscored
 
     @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.started, 1e-9)
+
+    @property
+    def outlook(self) -> str:
+        """How long the rest will take, if that is known, of a stage that goes on."""
+        made = self.done - self.before
+        if not made:
+            return " so far"
+        left = self.seconds / made * (self.planned - self.done)
+        return f" so far, about {duration(left)} to go"
+
+    def line(self, end: str) -> str:
+        """Say on one line what was done."""
+        counts = f"{self.done}/{self.planned} units"
+        return f"{self.title:<34} {counts}, {self.summary}, {self.seconds:.1f} s{end}"
+
+    @property
     def summary(self) -> str:
-        seconds = max(time.monotonic() - self.started, 1e-9)
         parts = [f"{self.rows:,} rows"]
         if self.tokens:
-            parts.append(f"{self.tokens / seconds:,.0f} tokens/s")
+            parts.append(f"{self.tokens / self.seconds:,.0f} tokens/s")
         if self.unscored:
             parts.append(f"unscored {self.unscored / max(self.rows, 1):.1%}")
         if self.before:
@@ -118,16 +138,24 @@ class LiveReporter:
 
 
 class PlainReporter:
-    """Prints one line at the end of each stage: for logs, pipes and CI."""
+    """Prints a line at the end of each stage, and each minute of a long one: for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, every_s: float = EVERY_S) -> None:
         self._console = console
+        self._every_s = every_s
         self._tally: _Tally | None = None
+        self._over = threading.Event()
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Remember the stage."""
+        """Remember the stage, and say from time to time how far it is."""
         title = _title(iteration, stage)
-        self._tally = _Tally(title=title, planned=planned, done=done, before=done)
+        self._tally = tally = _Tally(title=title, planned=planned, done=done, before=done)
+        self._over = over = threading.Event()
+        threading.Thread(target=self._tell, args=(tally, over), daemon=True).start()
+
+    def _tell(self, tally: _Tally, over: threading.Event) -> None:
+        while not over.wait(self._every_s):
+            self.note(tally.line(tally.outlook))
 
     def advance(self, advance: Advance) -> None:
         """Count a unit."""
@@ -136,11 +164,9 @@ class PlainReporter:
 
     def end(self) -> None:
         """Print what the stage did."""
+        self._over.set()
         if self._tally is not None:
-            tally = self._tally
-            seconds = time.monotonic() - tally.started
-            counts = f"{tally.done}/{tally.planned} units"
-            self.note(f"{tally.title:<34} {counts}, {tally.summary}, {seconds:.1f} s")
+            self.note(self._tally.line(""))
         self._tally = None
 
     def note(self, text: str) -> None:
@@ -148,7 +174,19 @@ class PlainReporter:
         self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Do nothing: no display runs."""
+        """Say nothing more."""
+        self._over.set()
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for a table; None means unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02.0f}"
+    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
 
 
 def _title(iteration: int, stage: str) -> str:

@@ -65,9 +65,7 @@ def evaluate(
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Evaluate on these prompts instead (JSONL).")
-    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Evaluate on these prompts instead.")] = None,
     preferences: Annotated[
         list[Path] | None,
         typer.Option(

@@ -16,7 +16,7 @@ ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[str | None, typer.Option(help="Prompts: JSONL or Parquet.")]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
 Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
 Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]

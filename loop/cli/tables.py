@@ -13,7 +13,7 @@ from rich.table import Table
 from ...stores.records import Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from .display import results_tables
+from .display import duration, results_tables
 
 CELL = 80
 WARNING = 400
@@ -82,25 +82,14 @@ def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
                 _count(stage["retries"]),
                 _count(stage["tokens"]),
                 _count(round(stage["rate"] or 0)),
-                _duration(stage["seconds"]),
-                _duration(stage["eta_s"]) if stage["owed"] else "",
+                duration(stage["seconds"]),
+                duration(stage["eta_s"]) if stage["owed"] else "",
             )
     return table
 
 
 def _count(number: int) -> str:
     return f"{number:,}" if number else ""
-
-
-def _duration(seconds: float | None) -> str:
-    """Return a duration for a table; None means unknown."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02.0f}"
-    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
 
 
 def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:

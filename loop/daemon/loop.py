@@ -69,23 +69,34 @@ def run_loop(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
     """
-    prompts = load_prompts(job.config.prompts, seed=job.config.seed)
-    require_assessable(job.config, _examined(job.config, prompts))
-    require_probes(job.config.assessment.probes, prompts)
-    require_mix(mix_of(job.config), prompts)
-    require_supervised(job.config, prompts)
+    prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
 
         def work() -> None:
-            _turn(run, prompts)
+            turn(run, prompts)
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
 
         work_until_whole(run, work)
         if_there_is_room(lambda: run.store.journal.record("end", whole))
+
+
+def required_prompts(config: RunConfig) -> list[Prompt]:
+    """Return the prompts of a run, if all that it reads besides fits to them.
+
+    Raises:
+        ConfigError: naming the setting that cannot be used.
+        InputError: naming the file that cannot be used.
+    """
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    require_assessable(config, examined(config, prompts))
+    require_probes(config.assessment.probes, prompts)
+    require_mix(mix_of(config), prompts)
+    require_supervised(config, prompts)
+    return prompts
 
 
 def work_until_whole(run: Run, work: Callable[[], None]) -> None:
@@ -117,12 +128,12 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         raise
 
 
-def _turn(run: Run, prompts: Sequence[Prompt]) -> None:
+def turn(run: Run, prompts: Sequence[Prompt]) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
-    held_out = chunked(_examined(run.config, prompts), run.config.prompts.chunk)
+    held_out = chunked(examined(run.config, prompts), run.config.prompts.chunk)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
@@ -195,7 +206,7 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     )
 
 
-def _examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on."""
     return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
 

@@ -1,17 +1,20 @@
 """Opening a run to write to it: what it is made of is checked, and its parts are put together."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.own_function import names_function
+from ...configs.own_function import OwnFunction, names_function
 from ...configs.schema import ConfigError
 from ...critics.feedback import FeedbackCritic
+from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
-from ...policies.workers.identity import refuse_quantised
+from ...policies.memory.verdicts import Arithmetic
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
+from ...stores.keys import Json
 from ...stores.lake import RunReader, RunWriter, run_folder
 from ...stores.records import Prompt
 from ..evaluation.probe_sets import probes_fingerprint
@@ -19,7 +22,8 @@ from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
-from ..run.completers import completers_of
+from ..recipes.sampling_needs import require_sampling
+from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
     completers_fingerprint,
@@ -27,7 +31,7 @@ from ..run.fingerprint import (
     reviewer_fingerprint,
 )
 from ..run.fork import Fork
-from ..run.models import Models, is_endpoint
+from ..run.models import Models
 from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
@@ -41,26 +45,36 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
+from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
 
 
-@contextmanager
-def opened(
-    job: Job,
-    prompts: Sequence[Prompt],
-    reporter: Reporter,
-    stop: StopSignal,
-    *,
-    on_open: Callable[[Path], None] = lambda _: None,
-) -> Generator[Run]:
-    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParts:
+    """What a run is made of, put together before anything is written."""
+
+    models: Models
+    critic: FeedbackCritic
+    verifying: OwnFunction | None
+    panels: Panels
+    completers: Completers | None
+    filters: Filters
+    grader: Grader | None
+    fingerprint: Mapping[str, Json]
+    memory: Arithmetic
+
+
+def parts_of(job: Job) -> RunParts:
+    """Put together what a run is made of: whatever can be refused is refused here.
 
     Raises:
-        ConfigError: if something configured cannot be used, or the run exists with other settings.
+        ConfigError: if something configured cannot be used.
     """
-    folder = run_folder(job.lake, job.name)
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    recipe = variant_of(job.config.recipe.name).recipe
+    require_needs(recipe, job.config)
+    require_sampling(recipe, job.config)
     asked = _asked(job)
+    memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -69,13 +83,13 @@ def opened(
     try:
         models = Models.of(
             job.config,
-            folder / "logs",
+            run_folder(job.lake, job.name) / "logs",
             asked=[role.name for role in asked],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
         )
-        if trains(job.config) and job.answers is None and not is_endpoint(job.config.policy.model):
-            refuse_quantised(Path(models.initial.location))
+        if trains(job.config) and job.answers is None:
+            models.require_trainable()
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
@@ -95,25 +109,55 @@ def opened(
         supervised_fingerprint(job.config),
         own_digests(own_files(job.config)),
     )
-    store = RunWriter(open_journal(folder, job, fingerprint))
+    return RunParts(
+        models=models,
+        critic=critic,
+        verifying=verifying,
+        panels=panels,
+        completers=completers,
+        filters=filters,
+        grader=grader,
+        fingerprint=fingerprint,
+        memory=memory,
+    )
+
+
+@contextmanager
+def opened(
+    job: Job,
+    prompts: Sequence[Prompt],
+    reporter: Reporter,
+    stop: StopSignal,
+    *,
+    on_open: Callable[[Path], None] = lambda _: None,
+) -> Generator[Run]:
+    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+
+    Raises:
+        ConfigError: if something configured cannot be used, or the run exists with other settings.
+    """
+    folder, parts = run_folder(job.lake, job.name), parts_of(job)
+    models = parts.models
+    tell_memory(parts.memory, reporter)
+    store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))
         retried = to_retry(store.journal) if job.retry_unscored else []
-        with verifier_of(job.config, verifying) as verifier, _forked(job, store) as fork:
+        with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
             run = Run(
                 name=job.name,
                 config=job.config,
                 store=store,
                 models=models,
-                critic=critic,
+                critic=parts.critic,
                 verifier=verifier,
                 reporter=reporter,
                 stop=stop,
                 prompts={prompt.prompt_id: prompt for prompt in prompts},
-                panels=panels,
-                completers=completers,
-                grader=grader,
-                filters=filters,
+                panels=parts.panels,
+                completers=parts.completers,
+                grader=parts.grader,
+                filters=parts.filters,
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )

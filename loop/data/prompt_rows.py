@@ -7,6 +7,7 @@ ignored. `RowShape` is what a user says of rows that are in none of these forms.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -32,6 +33,7 @@ TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "in
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
+SURROGATE = re.compile("[\ud800-\udfff]")
 Turns = Literal["all", "first"]
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
@@ -83,7 +85,7 @@ def text_of(value: object, name: str) -> str:
         raise RowError(f"{name!r} is empty")
     if "\0" in value:
         raise RowError(f"{name!r} holds a NUL character; remove it")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if SURROGATE.search(value):
         raise RowError(f"{name!r} holds half a character (a lone surrogate); repair the text")
     return value
 

@@ -184,6 +184,10 @@ def engine_sampling(config: SamplingConfig, *, temperature: float | None = None)
         temperature=config.temperature if temperature is None else temperature,
         top_p=config.top_p,
         max_tokens=config.max_tokens,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
+        stop=config.stop,
     )
 
 

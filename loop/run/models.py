@@ -23,6 +23,7 @@ from ...policies.workers.identity import (
     check_folder,
     endpoint_digest,
     model_digest,
+    refuse_quantised,
     scorer_digest,
     served_name,
 )
@@ -80,8 +81,12 @@ class Served:
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
+        form = self.engine.model_dump(include={"chat_template_kwargs", "think_tags"}, mode="json")
+        vllm: Json = semantic(self.engine.vllm)
         return {
             **control,
+            **form,
+            **({"vllm": vllm} if vllm else {}),
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,
@@ -135,6 +140,15 @@ class Models:
             annotators={role: _annotator(config, role) for role in roles},
             completers={model.name: _completer(model) for model in completers},
         )
+
+    def require_trainable(self) -> None:
+        """Refuse a policy here whose weights cannot be trained.
+
+        Raises:
+            EngineError: saying why.
+        """
+        if engine_kind(self.initial.location, self.initial.engine) in ("vllm", "transformers"):
+            refuse_quantised(Path(self.initial.location))
 
     @property
     def template(self) -> str | None:

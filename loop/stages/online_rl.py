@@ -37,6 +37,7 @@ from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
 from .supervised_set import Supervision, supervision
+from .thoughts import turn_form
 from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
@@ -170,6 +171,7 @@ class OnlineTraining:
                 reward=config.reward,
                 function=self._function,
             ),
+            turns=turn_form(it.run, it.policy),
         )
 
     def checkpoint(self, identity: str, result: TrainResult) -> Checkpoint:

@@ -119,7 +119,8 @@ def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: st
     for stage, rows in judged:
         count = count_of(rows)
         count.require_read(it.run.config, it.run.name, stage)
-        yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
+        if count.asked:
+            yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
     if needs.rewards:
         _require_rewarded(it, it.chunk(reward(it, answers), 0), f"reward:{name}")
         yield "rewarded"

@@ -13,6 +13,7 @@ from ...configs.schema import RewardConfig
 from .chat import ChatTokenizer
 from .chat_template import load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreResult
+from .thinking import AS_RENDERED
 from .transformers_engine import load_model, pick_device
 
 
@@ -33,7 +34,7 @@ class RewardScorer:
                 f"{model}: a reward model has one label, this classifier has {labels}"
             )
         tokenizer = load_tokenizer(model)
-        self._chat = ChatTokenizer(tokenizer, model)
+        self._chat = ChatTokenizer(tokenizer, model, AS_RENDERED)
         self._pad = tokenizer.pad_token_id
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._longest = config.max_length if own is None else min(config.max_length, own)

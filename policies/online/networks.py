@@ -11,8 +11,8 @@ from transformers import AutoModel
 from ..engines.chat_template import load_tokenizer
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
-from ..trainers.trl_trainer import LARGE, load_model, weight_bytes
+from ..trainers.trainer_job import LARGE, TrainJob
+from ..trainers.trl_trainer import load_model, weight_bytes
 
 
 class ValueModel(nn.Module):

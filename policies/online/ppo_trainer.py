@@ -20,7 +20,7 @@ from ..trainers.next_token import METRIC, NextTokenLoss
 from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
 from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
+from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout
 from .networks import frozen_reference, trained_policy, value_model
@@ -34,9 +34,6 @@ from .ppo_rollouts import (
 )
 from .sampler import agreement, refuse_stale
 from .state import StepOutcome, linear_schedule
-
-MEASURED_TOGETHER = 4
-"""Rollouts of a pass without gradients, as a multiple of one with them."""
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)

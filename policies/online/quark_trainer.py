@@ -21,7 +21,7 @@ from ..trainers.next_token import METRIC, NextTokenLoss
 from ..trainers.sequences import Pass, Spoken, passes
 from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
+from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
 from .networks import frozen_reference, trained_policy
 from .numerics import entropy
@@ -31,9 +31,6 @@ from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
 from .state import StepOutcome, linear_schedule
-
-MEASURED_TOGETHER = 4
-"""Samples of a pass without gradients, as a multiple of one with them."""
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""

@@ -21,6 +21,7 @@ from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
 from ..engines.weight_files import weight_files
 from .step_files import last_rollouts
+from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
 from .trl_trainer import load_model
@@ -118,7 +119,7 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
     Raises:
         TrainingError: when the trained weights' numbers are not finite.
     """
-    tokenizer = ChatTokenizer(load_tokenizer(job.model, job.template), job.model)
+    tokenizer = chat_of(job)
     longest = job.settings.max_length
     found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
     examples = list(islice(found, CANARY_ROWS))

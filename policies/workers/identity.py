@@ -18,6 +18,7 @@ from ..engines.chat import stop_token_ids
 from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.own_scorer import function_digest
+from ..engines.thinking import check_form
 from ..engines.weight_files import INDEX, weight_files
 from .architecture import refuse_foreign
 
@@ -62,6 +63,7 @@ def model_digest(model: str, config: EngineConfig) -> str:
     if name is not None:
         return endpoint_digest(name)
     check_context(Path(model), config)
+    check_form(Path(model), config)
     identity = folder_digest(Path(model))
     template = template_digest(config.template)
     return identity if template is None else digest({"model": identity, "template": template})
@@ -203,7 +205,7 @@ def check_context(folder: Path, config: EngineConfig) -> None:
     own = model.get("max_position_embeddings")
     # With scaled positions a model reads further than it says; its loader knows how far.
     scaled = any(_is_scaled(model.get(name)) for name in ("rope_scaling", "rope_parameters"))
-    if isinstance(own, int) and not scaled and (config.max_model_len or 0) > own:
+    if isinstance(own, int) and not scaled and (config.context or 0) > own:
         raise EngineError(
             f"engine.max_model_len={config.max_model_len}: {folder} reads {own} tokens at most "
             "(max_position_embeddings in its config.json); lower the setting, or leave it out"

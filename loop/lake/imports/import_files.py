@@ -77,7 +77,7 @@ def import_files(job: Import) -> Imported:
     """
     run_folder(job.lake, job.name)
     for path in job.files:
-        if path.exists() and not path.is_file():
+        if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
     form = job.form or detected(job.files[0])
     if form not in (*FORMATS, ANNOTATIONS):

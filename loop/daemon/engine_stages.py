@@ -1,0 +1,230 @@
+"""The stages of a run in which an engine samples or judges, or the reward model scores."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...configs.own_function import names_function
+from ...configs.schema import EngineConfig, RunConfig
+from ...policies.memory.engine_memory import (
+    Hosting,
+    cache_bytes,
+    concurrency,
+    number_bytes,
+    scorer_parts,
+    transformers_parts,
+    vllm_parts,
+)
+from ...policies.memory.shapes import FLOAT32, ModelShape, UnknownShapeError
+from ...policies.memory.verdicts import GIB, Holding, StageMemory, fixed
+from ...policies.workers.open import engine_kind
+from ..recipes.roles import COMPLETION, NeededRole
+from ..run.models import CRITIC, REWARD, located
+from .hardware import Devices
+
+Shapes = Callable[[Path], ModelShape]
+VLLM, TRANSFORMERS = "vllm", "transformers"
+DEFAULT_CONTEXT = 2048
+"""The context of a model whose config.json names none."""
+
+
+def engine_section(role: str) -> str | None:
+    """Return where the configuration has a role's engine; a pool's file has its models'."""
+    if role == REWARD or role.startswith(COMPLETION):
+        return None
+    return f"{role}.engine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStages:
+    """Gives the stages of the local models among `roles`; `shapes` gives a folder's sizes.
+
+    `trained`: the policy's weights are those of a training here from the second iteration on.
+    """
+
+    config: RunConfig
+    have: Devices
+    shapes: Shapes
+    roles: Sequence[NeededRole]
+    trained: bool
+
+    def stages(self) -> Iterator[StageMemory]:
+        """Yield a stage for each model that an engine runs here, then the reward model's."""
+        for role, others in self._engines():
+            names = (role.name, *others)
+            stage = f"{', '.join(names)} answers ({self.kind(role)})"
+            sections = tuple(filter(None, map(engine_section, names)))
+            try:
+                for found in self._engine(role, stage):
+                    yield replace(found, sections=sections)
+            except UnknownShapeError as error:
+                yield self.unknown(stage, str(error))
+        if reward := self._role(REWARD):
+            try:
+                yield self._scoring(reward)
+            except UnknownShapeError as error:
+                yield self.unknown("reward scores", str(error))
+
+    def unknown(self, stage: str, why: str) -> StageMemory:
+        """Return a stage of which there is no arithmetic."""
+        return StageMemory(
+            stage=stage, device=self.have.name, has_bytes=self.have.memory, unknown=why
+        )
+
+    def beside(self, *names: str) -> list[Holding]:
+        """Return what else is loaded on the device: nothing where models take turns."""
+        if self.config.exclusive:
+            return []
+        held = ((name, self._resident(name)) for name in names)
+        return [fixed(f"{name} beside it", size) for name, size in held if size]
+
+    def shape(self, role: NeededRole) -> ModelShape:
+        """Return the sizes of a role's model; a policy's as trained, where it is."""
+        shape = self.shapes(
+            Path(located(role.model, "reward" if role.name == REWARD else "policy"))
+        )
+        return shape.as_trained() if role.name == "policy" and self.trained else shape
+
+    def _engines(self) -> Iterator[tuple[NeededRole, list[str]]]:
+        """Yield the roles with a model here, each with the others that the same engine plays."""
+        found: dict[str, tuple[NeededRole, list[str]]] = {}
+        for role in self.roles:
+            if self.kind(role) in (VLLM, TRANSFORMERS) and role.engine is not None:
+                key = f"{located(role.model)} {role.engine.model_dump_json()}"
+                if key in found:
+                    found[key][1].append(role.name)
+                else:
+                    found[key] = (role, [])
+        yield from found.values()
+
+    def kind(self, role: NeededRole) -> str:
+        """Return what runs a role's model; nothing for a reward model or one that is not named."""
+        if role.engine is None or not role.named:
+            return ""
+        return engine_kind(located(role.model), role.engine)
+
+    def _role(self, name: str) -> NeededRole | None:
+        """Return a role whose model is here, if the run has it."""
+        role = next((role for role in self.roles if role.name == name), None)
+        if role is None or names_function(role.model):
+            return None
+        here = name == REWARD or self.kind(role) in (VLLM, TRANSFORMERS)
+        return role if here else None
+
+    def serving(self, role: NeededRole, shape: ModelShape) -> Hosting:
+        """Return how an engine runs a role's model."""
+        engine = role.engine or EngineConfig()
+        on_gpu = self.have.on_gpu
+        # Fitted into memory, the context is as long as there is room.
+        least = SHORTEST if engine.max_model_len == "auto" else shape.context or DEFAULT_CONTEXT
+        number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=self.kind(role) == VLLM)
+        return Hosting(
+            number_bytes=number,
+            context=engine.context or least,
+            tensor_parallel=engine.tensor_parallel if on_gpu else 1,
+            cache_bytes=round(number),
+        )
+
+    def _engine(self, role: NeededRole, stage: str) -> Iterator[StageMemory]:
+        shape = self.shape(role)
+        serving = self.serving(role, shape)
+        engine = role.engine or EngineConfig()
+        shared = role.name == CRITIC or (CRITIC in stage and not self.trained)
+        beside = self.beside(REWARD) if shared else self.beside(CRITIC, REWARD)
+        if self.kind(role) == TRANSFORMERS:
+            rows = self.config.prompts.chunk
+            answer = self.config.policy.sampling.max_tokens
+            parts = transformers_parts(
+                shape, serving, rows=rows, answer=answer, on_gpu=self.have.on_gpu
+            )
+            yield replace(self._on_device(stage, [*parts, *beside]), context=serving.context)
+        elif self.have.on_gpu:
+            yield self._vllm(stage, shape, serving, engine, beside)
+        else:
+            yield from self._vllm_on_cpu(stage, shape, serving, engine, beside)
+
+    def _vllm(
+        self,
+        stage: str,
+        shape: ModelShape,
+        serving: Hosting,
+        engine: EngineConfig,
+        beside: Sequence[Holding],
+    ) -> StageMemory:
+        card = self.have.memory
+        share = round(card * engine.memory_utilization)
+        # vLLM does not start unless its whole share is free.
+        if sum(part.most_bytes for part in beside) + share > card:
+            return self._on_device(stage, [fixed("vLLM's share", share), *beside])
+        return StageMemory(
+            stage=stage,
+            device=f"vLLM's share of {self.have.name}",
+            has_bytes=share,
+            parts=tuple(vllm_parts(shape, serving, card)),
+            told=_at_once(shape, serving, share, card),
+            context=serving.context,
+        )
+
+    def _vllm_on_cpu(
+        self,
+        stage: str,
+        shape: ModelShape,
+        serving: Hosting,
+        engine: EngineConfig,
+        beside: Sequence[Holding],
+    ) -> Iterator[StageMemory]:
+        """Yield the cache, whose size is configured, and the memory of all."""
+        cache = engine.kv_cache_gib * GIB
+        request = cache_bytes(shape, serving, tokens=serving.context)
+        told = f"{cache / request:.0f} requests of {serving.context} tokens at once"
+        yield StageMemory(
+            stage=f"{stage}: cache",
+            device="engine.kv_cache_gib",
+            has_bytes=cache,
+            parts=(fixed("one request", request),),
+            told=told,
+            context=serving.context,
+        )
+        parts = [fixed("weights", serving.weight_bytes(shape)), fixed("cache", cache)]
+        yield self._on_device(stage, [*parts, *beside])
+
+    def _scoring(self, role: NeededRole) -> StageMemory:
+        shape, reward = self.shape(role), self.config.reward
+        on_gpu = self.have.on_gpu
+        parts = scorer_parts(
+            shape,
+            number_bytes=shape.saved_number_bytes if on_gpu else FLOAT32,
+            rows=reward.batch_size,
+            length=min(reward.max_length, shape.context or reward.max_length),
+            on_gpu=on_gpu,
+        )
+        found = self._on_device("reward scores", [*parts, *self.beside("policy", CRITIC)])
+        return replace(found, sections=(REWARD,))
+
+    def _on_device(self, stage: str, parts: Sequence[Holding]) -> StageMemory:
+        return StageMemory(
+            stage=stage,
+            device=self.have.name,
+            has_bytes=self.have.memory,
+            parts=tuple(parts),
+        )
+
+    def _resident(self, name: str) -> int:
+        """Return what a loaded model keeps while another works; 0 where it is not here."""
+        role = self._role(name)
+        if role is None:
+            return 0
+        shape = self.shape(role)
+        if role.engine is None:
+            number = shape.saved_number_bytes if self.have.on_gpu else FLOAT32
+            return round(shape.parameters * number)
+        if self.kind(role) == VLLM and self.have.on_gpu:
+            return round(self.have.memory * role.engine.memory_utilization)
+        cache = role.engine.kv_cache_gib * GIB if self.kind(role) == VLLM else 0
+        return self.serving(role, shape).weight_bytes(shape) + cache
+
+
+def _at_once(shape: ModelShape, serving: Hosting, share: int, card: int) -> str:
+    """Say how many requests of the whole context fit at once."""
+    count = concurrency(shape, serving, share_bytes=share, card_bytes=card)
+    return f"{count:.0f} requests of {serving.context} tokens at once"

@@ -1,0 +1,116 @@
+"""The prompts that stand for all of a run's while it is rehearsed.
+
+Prompts that serve one purpose are a group: a part of an iteration's prompts, the rest of them, or
+those held out. A few of each group are taken, evenly over tasks and lengths, so that what they cost
+times their share is about what all of them cost. A small run is rehearsed as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...configs.schema import PartsConfig, RunConfig
+from ...stores.records import Prompt
+from ..data.prompt_rules import Rules
+from ..data.receipts import keeps
+from ..data.splits import HELD_OUT, PARTS, part_of
+from ..run.handles import Prompts, chunked
+from ..stages.select_prompts import Suitable
+from .loop import examined, ordered
+
+GROUP = 4
+"""Prompts that stand for a group."""
+WHOLE = 20
+"""Runs with so many prompts or fewer, held-out ones included, are rehearsed as they are."""
+CHUNKS = 2
+"""Chunks of a group: what works chunk by chunk differs from what reads all rows at once."""
+REST, ALL = "rest", "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptGroup:
+    """Prompts that serve one purpose: how many there are, and which of them stand for all."""
+
+    name: str
+    total: int
+    sample: tuple[Prompt, ...]
+
+    @property
+    def scale(self) -> float:
+        """How many prompts each of the sample stands for."""
+        return self.total / len(self.sample) if self.sample else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSample:
+    """The groups of a run's prompts; `chunk` is how many of the sample a unit works on.
+
+    `train` counts the prompts that may be trained on, before any filter, `suitable` those that no
+    rule refuses.
+    """
+
+    groups: Mapping[str, PromptGroup]
+    chunk: int
+    train: int
+    suitable: int
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts of the rehearsal, of both splits."""
+        return [prompt for group in self.groups.values() for prompt in group.sample]
+
+    @property
+    def share(self) -> PromptGroup:
+        """All prompts of an iteration, as one group."""
+        own = [self.groups[name] for name in (*PARTS, REST)]
+        sample = tuple(prompt for group in own for prompt in group.sample)
+        return PromptGroup(name=ALL, total=sum(group.total for group in own), sample=sample)
+
+    @property
+    def parts(self) -> PartsConfig:
+        """The sizes by which the sample falls into the parts that it was taken from."""
+        return PartsConfig(**{part: len(self.groups[part].sample) for part in PARTS})
+
+    def chunked(self, group: PromptGroup) -> Prompts:
+        """Return the sample of a group as a stage gets it."""
+        return chunked(group.sample, self.chunk)
+
+
+def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
+    """Return a sample of a run's prompts, the same for the same run."""
+    train = ordered(prompts, "train", config.seed)
+    kept = _by_rules(config, train)
+    share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
+    parts = {part: list(part_of(share, part, config.prompts.parts)) for part in PARTS}
+    taken = sum(map(len, parts.values()))
+    groups = {**parts, REST: share[taken:], HELD_OUT: examined(config, prompts)}
+    whole = sum(map(len, groups.values())) <= WHOLE
+    size = WHOLE if whole else GROUP
+    return PromptSample(
+        groups={
+            name: PromptGroup(name=name, total=len(group), sample=tuple(spread(group, size)))
+            for name, group in groups.items()
+        },
+        chunk=config.prompts.chunk if whole else min(config.prompts.chunk, GROUP // CHUNKS),
+        train=len(train),
+        suitable=len(kept),
+    )
+
+
+def spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """Return so many of the prompts, evenly over their tasks and lengths, in their order."""
+    if len(prompts) <= count:
+        return list(prompts)
+    places = sorted(range(len(prompts)), key=lambda place: (*_kind(prompts[place]), place))
+    middles = ((2 * number + 1) * len(places) // (2 * count) for number in range(count))
+    return [prompts[place] for place in sorted(places[middle] for middle in middles)]
+
+
+def _kind(prompt: Prompt) -> tuple[str, int]:
+    return prompt.task, sum(len(message.content) for message in prompt.messages)
+
+
+def _by_rules(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    rules = Rules.from_config(config.prompts.rules)
+    if not rules.on:
+        return list(prompts)
+    return [p for p, fate in zip(prompts, rules.fates(prompts), strict=True) if keeps(fate)]

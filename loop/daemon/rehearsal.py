@@ -1,0 +1,354 @@
+"""A rehearsal: a run's own recipe over a few of its prompts, with stand-ins for what is costly.
+
+Everything else is real: verbs, templates, filters, chunks, the journal, in a folder that is gone
+afterwards. No model is opened, no endpoint is called. What each stage asks is noted, and tells what
+the whole run will ask (`plan`) and what its requests look like (`preview`).
+"""
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ...configs.load import resolved
+from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
+from ...critics.feedback import FeedbackCritic
+from ...critics.own_verifier import own_verifier
+from ...policies.engines.engine import Request
+from ...policies.engines.token_count import TokenCount, about, token_count
+from ...stores.beside import SMOKE, smoked
+from ...stores.journal import Journal
+from ...stores.journal_reader import Unit
+from ...stores.keys import canonical_json
+from ...stores.lake import RunWriter
+from ...stores.records import Evaluation, Prompt
+from ...stores.schemas import RowsByType
+from ..evaluation.probe import ANSWERS, MEASURES
+from ..evaluation.probe_sets import PROBES, load_probes
+from ..recipes import variant_of
+from ..recipes.missing_needs import require_needs
+from ..recipes.roles import COMPLETION, POLICY, NeededRole, annotator, needed_roles, require_named
+from ..run.completers import completers_of
+from ..run.handles import Planned
+from ..run.lines import engine_sampling
+from ..run.models import JUDGES, REWARD, Models, Served, located
+from ..run.outcomes import NothingToTrainOn
+from ..run.panel import Panels
+from ..run.prompt_filters import Filters
+from ..run.run import Run, Stage, Work
+from ..run.run_grader import grader_of
+from ..run.stop import StopSignal
+from ..stages.supervised_set import STAGE as SUPERVISED
+from ..stages.supervised_set import read_supervised, source_of
+from .loop import turn
+from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
+from .stand_ins import (
+    LETTERS_A_TOKEN,
+    CallCosts,
+    Notes,
+    StageNotes,
+    StandInModels,
+    StandInTrainer,
+    StandInVerifier,
+)
+
+ITERATIONS = 1
+"""Those that are rehearsed: the later ones do what the first does."""
+STEPS = 2
+"""Steps of an online method that are rehearsed."""
+EXCERPT = 200
+BEFORE_SHARES = frozenset({"review", "filter"})
+"""Verbs that decide about prompts before any iteration takes its share of them."""
+MEASURING = frozenset({"measure", "assess", "probe"})
+"""Verbs whose rows no other one reads."""
+MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
+"""A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""
+
+
+class RehearsalError(RuntimeError):
+    """A run that cannot be rehearsed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedStage:
+    """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk."""
+
+    notes: StageNotes
+    group: PromptGroup
+    by_chunk: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What a run does: its stages in order, as far as it gets; `ends` says why it ends there."""
+
+    config: RunConfig
+    sample: PromptSample
+    models: Models
+    stages: Sequence[RehearsedStage]
+    ends: str | None
+
+
+class Silent:
+    """A reporter of what nobody is to see."""
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Say nothing."""
+
+    def advance(self, advance: object) -> None:
+        """Say nothing."""
+
+    def end(self) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+@dataclass(kw_only=True)
+class RehearsedRun(Run):
+    """A run that notes its stages, and the group of prompts on which each works."""
+
+    notes: Notes
+    sample: PromptSample
+    _groups: dict[str, PromptGroup] = field(default_factory=dict[str, PromptGroup], init=False)
+    _done: list[RehearsedStage] = field(default_factory=list[RehearsedStage], init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sample = self.sample
+        groups = [sample.share, *sample.groups.values()]
+        self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
+
+    @property
+    def done(self) -> Sequence[RehearsedStage]:
+        """The stages so far."""
+        return self._done
+
+    @contextmanager
+    def stage(
+        self, iteration: int, label: str, work: Work, *, judge: bool = False
+    ) -> Generator[Stage]:
+        """Plan and pay a stage as any run does, and note it."""
+        notes = StageNotes(iteration=iteration, stage=label, judge=judge)
+        self.notes.stages.append(notes)
+        with super().stage(iteration, label, work, judge=judge) as stage:
+            group = self._group_of(iteration, label, work)
+            self._groups[stage.planned.identity] = group
+            yield stage
+        notes.units = stage.planned.chunks
+        by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
+        self._done.append(RehearsedStage(notes=notes, group=group, by_chunk=by_chunk))
+
+    def make(
+        self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
+    ) -> Planned:
+        """Pay a stage that is computed here; how good a policy is need not be measured."""
+        unread = work.verb.name in MEASURING
+        return super().make(iteration, label, work, _nothing if unread else make)
+
+    def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
+        """Return the prompts that a stage works on: those of what it reads."""
+        share = self.sample.share
+        if smoked(label) is not None:
+            return replace(share, name=SMOKE, total=len(share.sample))
+        if iteration == 0 and work.verb.name in BEFORE_SHARES:
+            return replace(share, total=self.sample.suitable)
+        known = (self._groups[name] for name in work.upstream if name in self._groups)
+        return next(known, share)
+
+
+def rehearse(
+    config: RunConfig, prompts: Sequence[Prompt], costs: CallCosts | None = None
+) -> Rehearsal:
+    """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
+
+    Raises:
+        ConfigError: if something configured cannot be used.
+        RehearsalError: if the recipe fails.
+    """
+    sample = sampled(config, prompts)
+    short = _shortened(config, sample)
+    with _opened(short, sample, costs or {}) as run:
+        ends = None
+        try:
+            turn(run, sample.prompts)
+        except NothingToTrainOn as end:
+            ends = str(end)
+        except ConfigError:
+            raise
+        except Exception as error:
+            # A recipe of the user's own may raise anything, at answers that no model gave.
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise RehearsalError(f"the run cannot be planned: {said[:EXCERPT]}") from error
+        stages = (*_supervised(run, config), *_with_probes(run, config))
+        return Rehearsal(config=config, sample=sample, models=run.models, stages=stages, ends=ends)
+
+
+def _supervised(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
+    """Give the stage that commits people's answers, which may be many more than are sampled."""
+    source = source_of(config)
+    if source is not None:
+        every = read_supervised(config.prompts, source, run.prompts.values())
+        group = PromptGroup(name=SUPERVISED, total=len(every), sample=())
+        yield RehearsedStage(
+            notes=StageNotes(iteration=0, stage=SUPERVISED, judge=False), group=group, by_chunk=True
+        )
+
+
+def _with_probes(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
+    """Give a rehearsal's stages, with those in which evaluated policies answer probes."""
+    place = config.assessment.probes
+    probes = () if place is None else load_probes(place).prompts
+    group = PromptGroup(name=PROBES, total=len(probes), sample=tuple(spread(probes, GROUP)))
+    sampling = engine_sampling(config.evaluation, temperature=0.0)
+    initial, kept = run.models.initial, False
+    for stage in run.done:
+        yield stage
+        if not probes or not stage.notes.stage.startswith("measure:"):
+            continue
+        number = stage.notes.iteration
+        if not kept:
+            keeping = StageNotes(iteration=0, stage=PROBES, judge=False, units=1)
+            yield RehearsedStage(notes=keeping, group=group, by_chunk=False)
+        kept = True
+        answering = StageNotes(iteration=number, stage=ANSWERS, judge=False)
+        run.notes.stages.append(answering)
+        for prompt in group.sample:
+            asked = Request(request_id=prompt.prompt_id, messages=prompt.messages, seed=0)
+            run.notes.answered(initial, asked, sampling)
+        yield RehearsedStage(notes=answering, group=group, by_chunk=True)
+        measuring = StageNotes(iteration=number, stage=MEASURES, judge=False, units=1)
+        yield RehearsedStage(notes=measuring, group=group, by_chunk=False)
+
+
+def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
+    """Return the configuration of a rehearsal: its prompts, few steps, no limits."""
+    prompts, training = config.prompts, config.training
+    assessment = config.assessment.model_copy(update={"probes": None})
+    margin = None if prompts.variance.margin is None else 0.0
+    few = {"max_steps": STEPS}
+    return config.model_copy(
+        update={
+            "iterations": min(config.iterations, ITERATIONS),
+            "budget": BudgetConfig(),
+            "assessment": assessment,
+            "prompts": prompts.model_copy(
+                update={
+                    "chunk": sample.chunk,
+                    "per_iteration": None,
+                    "evaluated": None,
+                    "parts": sample.parts,
+                    "variance": prompts.variance.model_copy(update={"margin": margin}),
+                }
+            ),
+            "training": training.model_copy(
+                update={
+                    "min_pairs": 1,
+                    "next_token": training.next_token.model_copy(update={"weight": 0.0}),
+                    "ppo": training.ppo.model_copy(update=few),
+                    "quark": training.quark.model_copy(update=few),
+                }
+            ),
+        }
+    )
+
+
+@contextmanager
+def _opened(config: RunConfig, sample: PromptSample, costs: CallCosts) -> Generator[RehearsedRun]:
+    """Open a run of stand-ins in a folder of its own."""
+    require_needs(variant_of(config.recipe.name).recipe, config)
+    notes = Notes(costs=costs, count_of=_Counting(located(config.policy.model)))
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
+        folder = Path(lake) / "runs" / "rehearsal"
+        models = _models(config, folder / "logs", notes)
+        journal = Journal.create(folder, {"config": canonical_json(resolved(config))})
+        store = RunWriter(journal)
+        verifier = StandInVerifier(own_verifier(config.critic.verifier))
+        try:
+            yield RehearsedRun(
+                name="rehearsal",
+                config=config,
+                store=store,
+                models=models,
+                critic=FeedbackCritic.from_config(config.critic),
+                verifier=verifier,
+                reporter=Silent(),
+                stop=StopSignal(),
+                prompts={prompt.prompt_id: prompt for prompt in sample.prompts},
+                panels=Panels.of(config),
+                completers=completers_of(config),
+                grader=grader_of(config),
+                filters=Filters.from_config(config),
+                trainer=StandInTrainer(notes=notes),
+                notes=notes,
+                sample=sample,
+            )
+        finally:
+            verifier.close()
+            store.close()
+
+
+def _models(config: RunConfig, logs: Path, notes: Notes) -> StandInModels:
+    """Return stand-ins for the models that a run asks, none of which is looked at.
+
+    Raises:
+        ConfigError: if a role has no model.
+    """
+    roles = {role.name: role for role in needed_roles(config)}
+    require_named(tuple(roles.values()), f"the recipe {config.recipe.name}")
+    served = {name: _served(role) for name, role in roles.items()}
+    completers = completers_of(config)
+    others = () if completers is None else completers.others
+    return StandInModels(
+        config=config,
+        logs=logs,
+        initial=served[POLICY],
+        reward_id=roles[REWARD].model if REWARD in roles else None,
+        judging={name: served[name] for name in JUDGES if name in served},
+        annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
+        completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
+        notes=notes,
+    )
+
+
+def _served(role: NeededRole) -> Served:
+    engine = role.engine or EngineConfig()
+    return Served(
+        name=engine.model_name or role.model,
+        identity=f"rehearsed: {role.model} {engine.model_name or ''}",
+        location=located(role.model),
+        engine=engine,
+    )
+
+
+def _nothing(_: Unit) -> RowsByType:
+    return {Evaluation: []}
+
+
+class _Counting:
+    """Counts tokens by the models' own tokenizers, where they are at hand.
+
+    A model that is trained has that of the `policy` with which the run begins.
+    """
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._counts: dict[str, TokenCount] = {}
+
+    def __call__(self, served: Served) -> TokenCount:
+        """Return how the tokens of a model are counted."""
+        place = served.location if served.canary is None else self._policy
+        if place not in self._counts:
+            exact = token_count(place)
+            self._counts[place] = lru_cache(4096)(_about if exact is about else exact)
+        return self._counts[place]
+
+
+def _about(text: str) -> int:
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / LETTERS_A_TOKEN)

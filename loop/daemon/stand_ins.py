@@ -1,0 +1,290 @@
+"""What stands in for models, trainers and verifiers while a run is rehearsed: they answer at once.
+
+What each is asked is noted under the stage that asks it. A stand-in judge replies as the judge was
+asked (`Request.example`), a policy with filler as long as its answers may be.
+"""
+
+import random
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import cycle, islice
+from pathlib import Path
+
+import polars as pl
+
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.own_function import OwnFunction
+from ...configs.schema import EngineConfig
+from ...critics.verify import Verdict, Verifier
+from ...policies.engines.canary import write_canary
+from ...policies.engines.engine import (
+    AnswerLogprob,
+    Batch,
+    BatchResult,
+    Completion,
+    Engine,
+    Request,
+    Sampling,
+    ScoreBatch,
+    Scorer,
+    ScoreRequest,
+    ScoreResult,
+)
+from ...policies.engines.token_count import TURN_TOKENS, TokenCount
+from ...policies.trainers.step_files import StepRows, planned_steps, write_step
+from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
+from ...stores.durable import make_folder, write_file
+from ...stores.records import Message, Prompt
+from ..run.models import Models, Served
+
+LETTERS_A_TOKEN = 4
+"""English prose: what is assumed of models whose tokenizer is not at hand."""
+SHOWN = 8
+"""Requests of a stage that are kept, to be looked at."""
+LONGEST_REASON = 32 * 1024
+"""Letters; longer replies are not read (`MAX_REPLY`)."""
+OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
+NOTHING = StepRows(candidates=(), rewards=(), rollouts=(), statistics=())
+FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "then")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCost:
+    """What a call of a stage costs where it was measured: mean tokens of an answer, of a prompt.
+
+    `seconds` is wall time of the whole stage a call. None is what nobody has measured.
+    """
+
+    tokens: float
+    prompt_tokens: float | None = None
+    seconds: float | None = None
+
+
+CallCosts = Mapping[str, CallCost]
+"""By stage, as `status` calls it, without its iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that a stage sends, how it is drawn, and the reply that stands in for one."""
+
+    request: Request
+    sampling: Sampling
+    reply: str
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """What a stage asks of one model: `calls` in all, their tokens, the first few as they are."""
+
+    served: Served
+    calls: int = 0
+    prompt_tokens: int = 0
+    tokens: float = 0.0
+    most_tokens: int = 0
+    again: int = 0
+    sent: list[Sent] = field(default_factory=list[Sent])
+
+
+@dataclass(kw_only=True)
+class StageNotes:
+    """What a stage did in a rehearsal: its units, calls, conversations scored, and its training."""
+
+    iteration: int
+    stage: str
+    judge: bool
+    units: int = 0
+    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    scored: int = 0
+    first_scored: ScoreRequest | None = None
+    job: TrainJob | None = None
+    rows: int = 0
+
+
+@dataclass(kw_only=True)
+class Notes:
+    """The notes of a rehearsal, stage by stage; `now` is the one that is at work."""
+
+    costs: CallCosts
+    count_of: Callable[[Served], TokenCount]
+    stages: list[StageNotes] = field(default_factory=list[StageNotes])
+
+    @property
+    def now(self) -> StageNotes:
+        """The notes of the stage that is at work."""
+        return self.stages[-1]
+
+    def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
+        """Note a request, and return what stands in for its completion."""
+        now = self.now
+        asked = now.asked.setdefault(served.name, Asked(served=served))
+        known = self.costs.get(now.stage)
+        tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
+        reply = _reply(request, round(LETTERS_A_TOKEN * tokens))
+        prompt_tokens = _counted(self.count_of(served), request.messages)
+        asked.calls += 1
+        asked.prompt_tokens += prompt_tokens
+        asked.tokens += tokens
+        asked.most_tokens += sampling.max_tokens
+        if len(asked.sent) < SHOWN:
+            asked.sent.append(Sent(request, sampling, reply))
+        return Completion(
+            request_id=request.request_id,
+            text=reply,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=round(tokens),
+            finish_reason="stop",
+            logprob=-1.0,
+        )
+
+
+def _counted(count: TokenCount, messages: Sequence[Message]) -> int:
+    return sum(count(message.content) + TURN_TOKENS // 2 for message in messages)
+
+
+def _reply(request: Request, letters: int) -> str:
+    """Return a reply of about so many letters, or as long as a judge's must be."""
+    if request.example is None:
+        opening = OPENINGS[request.seed % len(OPENINGS)]
+        return _filled(f"{opening}, number {request.seed % 9973}:", letters)
+    bare = request.example(request.seed, "Seen.")
+    return request.example(request.seed, _filled("Seen:", min(letters - len(bare), LONGEST_REASON)))
+
+
+@lru_cache(maxsize=4096)
+def _filled(opening: str, letters: int) -> str:
+    """Return whole words, different ones after different openings, of about so many letters."""
+    words, size = [opening], len(opening)
+    draw = random.Random(opening)
+    for word in islice(cycle(draw.sample(FILLER, len(FILLER))), max(0, letters)):
+        size += 1 + len(word)
+        if size >= letters:
+            break
+        words.append(word)
+    return f"{' '.join(words)}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandInEngine:
+    """An engine that answers at once, by no model."""
+
+    served: Served
+    notes: Notes
+
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Answer every request of `batches`, batch after batch."""
+        for batch in batches:
+            completions = tuple(
+                self.notes.answered(self.served, request, batch.sampling)
+                for request in batch.requests
+            )
+            yield BatchResult(key=batch.key, completions=completions)
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Return a number for each."""
+        return [AnswerLogprob(logprob=-1.0, tokens=1)] * len(conversations)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Do nothing: it has no settings."""
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandInScorer:
+    """A reward model that gives different conversations different rewards."""
+
+    notes: Notes
+
+    def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
+        """Score every batch."""
+        for batch in batches:
+            now = self.notes.now
+            now.scored += len(batch.requests)
+            now.first_scored = now.first_scored or batch.requests[0]
+            yield ScoreResult(key=batch.key, scores=tuple(map(_score, batch.requests)))
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
+def _score(request: ScoreRequest) -> float:
+    return _draw(request.messages[-1].content).uniform(-2.0, 2.0)
+
+
+def _draw(text: str) -> random.Random:
+    return random.Random(zlib.crc32(text.encode("utf-8", "surrogatepass")))
+
+
+@dataclass(kw_only=True)
+class StandInModels(Models):
+    """A run's models, none of which is opened."""
+
+    notes: Notes
+
+    def engine(self, served: Served) -> Engine:
+        """Return an engine that answers in the model's place."""
+        return StandInEngine(served=served, notes=self.notes)
+
+    def scorer(self, folder: Path | None = None) -> Scorer:
+        """Return a scorer that answers in the reward model's place."""
+        del folder
+        return StandInScorer(notes=self.notes)
+
+
+class StandInVerifier(Verifier):
+    """A verifier that finds some answers right and others wrong, and compares nothing."""
+
+    def __init__(self, own: OwnFunction | None) -> None:
+        """Stand in for the verifier that has this function of the user's own, if any."""
+        super().__init__(own)
+
+    def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+        """Return a verdict on each (prompt, answer)."""
+        return self.check(items)
+
+    def check(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+        """Return a verdict on each (prompt, answer)."""
+        return [_verdict(answer) for _, answer in items]
+
+
+def _verdict(answer: str) -> Verdict:
+    right = _draw(answer).choice((True, False))
+    return Verdict((), 1 if right else -1, "right" if right else "wrong")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandInTrainer:
+    """A trainer that leaves a folder in the place of each model, and one row nowhere."""
+
+    notes: Notes
+
+    def __call__(
+        self,
+        job: TrainJob,
+        *,
+        on_progress: Callable[[TrainerProgress], None] | None = None,
+        **_: object,
+    ) -> TrainResult:
+        """Note the job, and return a model that is none."""
+        rows = sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in job.data)
+        self.notes.now.job, self.notes.now.rows = job, rows
+        steps = _steps(job, rows, on_progress)
+        model = make_folder(job.folder("model"))
+        write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
+        write_canary(job.output, ())
+        return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
+
+
+def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:
+    """Return a training's steps; leave those of an online method, which are read, empty."""
+    if on_progress is None or not isinstance(job.settings, PPOTraining | QuarkTraining):
+        return 1
+    steps = planned_steps(rows, job.settings)
+    for step in range(1, steps + 1):
+        write_step(job.output, step, NOTHING)
+        on_progress(TrainerProgress(step=step, max_steps=steps, loss=0.0, metrics={}))
+    return steps

@@ -1,0 +1,159 @@
+"""The stages of a run in which something is trained, and what measures the trained model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.own_function import names_function
+from ...policies.memory.engine_memory import transformers_parts, vllm_parts
+from ...policies.memory.shapes import ModelShape, UnknownShapeError
+from ...policies.memory.sharding import Sharding, sharding_of
+from ...policies.memory.training_memory import (
+    PAIRED,
+    Workload,
+    canary_parts,
+    online_parts,
+    trl_parts,
+)
+from ...policies.memory.verdicts import Holding, StageMemory, fixed
+from ...policies.trainers.trainer_job import ONLINE, Method, Settings
+from ..recipes.roles import NeededRole
+from ..run.models import CRITIC, REWARD, is_rewarded, located
+from .engine_stages import VLLM, EngineStages
+
+ALONE = Sharding(processes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStages:
+    """Gives the stages of `methods`; `engines` knows what else is on a device.
+
+    `sharding` takes the place of what the configuration's file for accelerate says.
+    """
+
+    engines: EngineStages
+    methods: tuple[Method, ...]
+    sharding: Sharding | None = None
+
+    def stages(self) -> Iterator[StageMemory]:
+        """Yield a stage for each training and, where a policy is trained, the canary's."""
+        policy = next(role for role in self.engines.roles if role.name == "policy")
+        try:
+            shape = self.engines.shapes(Path(located(policy.model)))
+            for method in self.methods:
+                section = (f"training.{method}",)
+                if method in ONLINE:
+                    for found in self._online(method, policy, shape):
+                        yield replace(found, sections=section)
+                else:
+                    found = self._offline(method, shape)
+                    yield replace(found, sections=section, shardable=True)
+            yield from self._canary(shape)
+        except UnknownShapeError as error:
+            for method in self.methods:
+                yield self.engines.unknown(f"train by {method}", str(error))
+
+    def _offline(self, method: Method, shape: ModelShape) -> StageMemory:
+        config, settings = self.engines.config, self._settings(method)
+        training = config.training
+        sharding = self.sharding or sharding_of(training.accelerate_config, training.processes)
+        stage = f"train by {method}"
+        if sharding.unknown:
+            return self.engines.unknown(stage, sharding.unknown)
+        later = config.iterations > 1 and training.reference == "initial"
+        work = Workload(
+            method=method,
+            rows=settings.micro_batch_size * (2 if method in PAIRED else 1),
+            length=settings.max_length,
+            accumulation=settings.batch_size // (settings.micro_batch_size * sharding.processes),
+            sharding=sharding,
+            on_gpu=self.engines.have.on_gpu,
+            reference=method == "dpo" and later,
+        )
+        return self._on_device(stage, trl_parts(shape, work), sharding.processes)
+
+    def _online(
+        self, method: Method, policy: NeededRole, shape: ModelShape
+    ) -> Iterator[StageMemory]:
+        """Yield the training with its sampler beside it, and the sampler in its share of a GPU."""
+        config, settings = self.engines.config, self._settings(method)
+        assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
+        answer = config.policy.sampling.max_tokens
+        work = self._workload(
+            method, rows=settings.micro_batch_size, length=settings.max_length, answer=answer
+        )
+        parts = online_parts(shape, self._reward(shape), work)
+        serving = self.engines.serving(policy, shape)
+        have = self.engines.have
+        sampling = self.engines.kind(policy) == VLLM and have.on_gpu
+        if sampling:
+            share = round(settings.sampler_memory * have.memory)
+            yield StageMemory(
+                stage=f"train by {method}: sampler",
+                device=f"training.{method}.sampler_memory of {have.name}",
+                has_bytes=share,
+                parts=tuple(vllm_parts(shape, serving, have.memory)),
+            )
+            held = [fixed("sampler", share)]
+        else:
+            found = transformers_parts(
+                shape, serving, rows=settings.rollouts, answer=answer, on_gpu=have.on_gpu
+            )
+            held = [
+                Holding(
+                    name="sampler",
+                    least_bytes=sum(part.least_bytes for part in found),
+                    most_bytes=sum(part.most_bytes for part in found),
+                )
+            ]
+        yield self._on_device(f"train by {method}", [*parts, *held])
+
+    def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
+        """Yield the measurement of the trained policy, on the longest rows of its training."""
+        lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
+        if lengths:
+            work = self._workload("sft", rows=1, length=max(lengths))
+            yield self._on_device("measure the canary", canary_parts(shape, work))
+
+    def _workload(self, method: Method, *, rows: int, length: int, answer: int = 0) -> Workload:
+        return Workload(
+            method=method,
+            rows=rows,
+            length=length,
+            accumulation=1,
+            sharding=ALONE,
+            on_gpu=self.engines.have.on_gpu,
+            answer=answer,
+        )
+
+    def _reward(self, shape: ModelShape) -> ModelShape | None:
+        """Return the reward model that an online method scores by; None for a function."""
+        config = self.engines.config
+        if not is_rewarded(config):
+            return shape.as_classifier()
+        if names_function(config.reward.model):
+            return None
+        return self.engines.shapes(Path(located(config.reward.model, "reward")))
+
+    def _settings(self, method: Method) -> Settings:
+        training = self.engines.config.training
+        every: dict[Method, Settings] = {
+            "dpo": training.dpo,
+            "sft": training.sft,
+            "reward": training.reward,
+            "ppo": training.ppo,
+            "quark": training.quark,
+        }
+        return every[method]
+
+    def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
+        """Return a stage on the first device; without a GPU all processes share the memory."""
+        have = self.engines.have
+        beside = self.engines.beside(CRITIC, REWARD)
+        return StageMemory(
+            stage=stage,
+            device=have.name,
+            has_bytes=have.memory // (1 if have.on_gpu else processes),
+            parts=tuple(part for part in (*parts, *beside) if part.most_bytes),
+        )

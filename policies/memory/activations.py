@@ -1,0 +1,108 @@
+"""What a forward and a backward pass keep beside the weights, in bytes.
+
+The count of what autograd keeps follows Korthikanti et al. (2022, arXiv 2205.05198, Section 4),
+for the layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that
+keeps no scores, a gated MLP. On a GPU the passes run under bfloat16 autocast over float32
+weights: the residual stream is float32 (`wide`), what goes through a matrix is bfloat16
+(`narrow`). On a CPU both are float32. `benchmarks/memory.py` compares with real trainings.
+"""
+
+from dataclasses import dataclass
+
+from .shapes import BFLOAT16, FLOAT32, ModelShape
+
+HEAD_TOKENS, HEAD_TILE = 4096, 32_768
+"""TRL's tile of the logits: `TOKEN_CHUNK_SIZE` tokens x `_CHUNKED_LOGPROB_CHUNK_SIZE` words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Bytes of a number in the residual stream, and of one inside a matrix product."""
+
+    wide: int
+    narrow: int
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether matrices are cast: autocast keeps the copy of each while a pass lasts."""
+        return self.narrow < self.wide
+
+
+AUTOCAST = Precision(wide=FLOAT32, narrow=BFLOAT16)
+PLAIN = Precision(wide=FLOAT32, narrow=FLOAT32)
+HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
+
+
+def layer_bytes(shape: ModelShape, precision: Precision) -> int:
+    """Return what a layer keeps of a token for the backward pass.
+
+    Each norm keeps its input and the normalised input (wide). What enters the matrices of queries,
+    keys and values, and of the MLP, is kept once, or under autocast once a matrix, as each casts it
+    anew. Attention keeps queries, keys and values (repeated to as many heads), its result, and the
+    result in the order in which the last matrix reads it. MLP: gate, its activation, up, product.
+    """
+    narrow, wide = precision.narrow, precision.wide
+    norms = 2 * wide * shape.norms * shape.hidden
+    if shape.normed_heads:
+        norms += 2 * wide * (shape.query_width + shape.kv_width)
+    entering = (5 if shape.gated else 4) if precision.is_mixed else 2
+    attention = 5 * narrow * shape.query_width
+    mlp = (4 if shape.gated else 2) * narrow * shape.inner
+    return norms + entering * narrow * shape.hidden + attention + mlp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPass:
+    """A forward and a backward pass over `rows` sequences of `length` tokens.
+
+    `recomputed`: each layer's activations are computed again in the backward pass (gradient
+    checkpointing). `casts` are the bytes of the matrices' narrow copies, which autocast keeps until
+    the forward pass ends; `head` what the output layer holds when the backward pass begins.
+    """
+
+    rows: int
+    length: int
+    precision: Precision
+    recomputed: bool
+    casts: int = 0
+    head: int = 0
+
+    def kept_bytes(self, shape: ModelShape) -> int:
+        """Return what the pass holds at its peak beside weights, gradients and moments.
+
+        Every layer keeps the attention mask of each sequence as numbers. Recomputed, each layer's
+        input is kept, and either the casts or, in the backward pass, all of one layer.
+        """
+        tokens, precision = self.rows * self.length, self.precision
+        stream = tokens * precision.wide * shape.hidden
+        mask = tokens * self.length * precision.narrow
+        layer = tokens * layer_bytes(shape, precision) + mask
+        if self.recomputed:
+            return (shape.layers + 2) * stream + max(self.casts, layer + self.head)
+        return shape.layers * layer + 2 * stream + self.casts + self.head
+
+
+def forward_bytes(shape: ModelShape, precision: Precision, *, rows: int, length: int) -> int:
+    """Return what a pass without gradients holds: one layer at a time, and the mask.
+
+    The stream, its norm, the queries, keys and values, and gate, up and product of the MLP.
+    """
+    widest = max((3 if shape.gated else 2) * shape.inner, 4 * shape.query_width)
+    token = precision.narrow * widest + 3 * precision.wide * shape.hidden
+    return rows * length * token + rows * length * length * precision.narrow
+
+
+def chunked_head_bytes(shape: ModelShape, precision: Precision, *, tokens: int) -> int:
+    """Return what TRL's fused output layer holds in its backward pass.
+
+    The layer's gradient and that of the hidden states, in float32 (trl/kernels/chunked_logprob.py),
+    and one tile of logits; without Triton, on a CPU, seven float32 copies of it.
+    """
+    tile = min(tokens, HEAD_TOKENS) * min(HEAD_TILE, shape.vocabulary)
+    copies = precision.narrow if precision.is_mixed else 7 * FLOAT32
+    return FLOAT32 * (shape.embedding + 2 * tokens * shape.hidden) + tile * copies
+
+
+def logits_bytes(shape: ModelShape, *, rows: int, answer: int, copies: int) -> int:
+    """Return what whole logits of the answers' tokens take, `copies` times in float32."""
+    return rows * (answer + 1) * shape.vocabulary * FLOAT32 * copies

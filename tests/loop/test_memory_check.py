@@ -1,0 +1,160 @@
+"""A run that cannot fit into a device is refused before anything is paid, with what would help."""
+
+import os
+from pathlib import Path
+
+import pytest
+from model_sizes import GLM_4_9B, LLAMA_7B, LLAMA_13B
+from typer.testing import CliRunner
+
+from lpfloop.configs.load import fields, load_config
+from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon import hardware
+from lpfloop.loop.daemon.hardware import Devices
+from lpfloop.loop.daemon.memory_check import memory_of, require_memory
+from lpfloop.loop.recipes.roles import needed_roles
+from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
+from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory
+
+SIZES = {"7b": LLAMA_7B, "13b": LLAMA_13B, "glm": GLM_4_9B, "reward": LLAMA_7B}
+VLLM = ("policy.engine.kind=vllm", "critic.engine.kind=vllm")
+
+
+def shapes(folder: Path) -> ModelShape:
+    if str(folder) not in SIZES:
+        raise UnknownShapeError(f"not known until {folder} holds the model")
+    return configured(SIZES[str(folder)])
+
+
+def gpus(count: int, gib: int) -> Devices:
+    return Devices(cards=(gib * GIB,) * count, ram=512 * GIB)
+
+
+def config(*settings: str, variant: str = "rlrf", model: str = "7b") -> RunConfig:
+    named = (
+        f"policy.model={model}",
+        "policy.engine.max_model_len=2048",
+        "critic.model=http://j/v1",
+    )
+    return load_config("own", variant, (*named, VLLM[0], *settings), {})
+
+
+def arithmetic(settings: RunConfig, have: Devices) -> Arithmetic:
+    return memory_of(settings, have=have, shapes=shapes)
+
+
+def stage(found: Arithmetic, name: str) -> StageMemory:
+    return next(s for s in found.stages if s.stage.startswith(name))
+
+
+def test_a_7b_model_samples_on_24_gib_and_trains_on_no_gpu_alone() -> None:
+    small = arithmetic(config(), gpus(1, 24))
+    assert stage(small, "policy answers").verdict != "does not fit"
+    assert stage(small, "train by dpo").verdict == "does not fit"
+    assert "LoRA or sharding would be needed" in stage(small, "train by dpo").advice()
+    large = stage(arithmetic(config("training.processes=8"), gpus(8, 80)), "train by dpo")
+    assert large.verdict == "does not fit"
+    assert large.reliefs[0].setting == "training.accelerate_config with FSDP over 8 GPUs"
+
+
+def test_sharded_by_the_users_file_it_fits(tmp_path: Path) -> None:
+    file = tmp_path / "fsdp.yaml"
+    file.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n", encoding="utf-8")
+    sharded = config("training.processes=8", f"training.accelerate_config={file}")
+    assert stage(arithmetic(sharded, gpus(8, 80)), "train by dpo").verdict == "fits"
+
+
+def test_the_canary_takes_the_whole_model_on_one_device_however_it_is_sharded() -> None:
+    found = arithmetic(config(model="13b"), gpus(16, 40))
+    assert stage(found, "measure the canary").verdict == "does not fit"
+
+
+def test_a_long_context_is_told_with_the_one_that_would_fit() -> None:
+    long = config("policy.engine.max_model_len=131072", model="7b")
+    found = stage(arithmetic(long, gpus(1, 40)), "policy answers")
+    assert found.verdict == "does not fit"
+    assert "policy.engine.max_model_len=65536" in found.advice()
+
+
+@pytest.mark.parametrize("model", ["7b", "13b", "glm"])
+@pytest.mark.parametrize("variant", ["rlrf", "ppo", "quark", "best-of-n", "chatglm-rs"])
+def test_only_settings_that_exist_are_named_as_a_help(model: str, variant: str) -> None:
+    known = {field.path for field in fields()}
+    judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
+    judges.append("annotation.pool=alpacafarm-hosted")
+    given = () if variant == "rlrf" else judges
+    found = arithmetic(config(*given, "exclusive=false", variant=variant, model=model), gpus(2, 24))
+    named = [relief.setting for s in found.stages for relief in s.reliefs]
+    assert named
+    for setting in named:
+        for text in setting.split(", "):
+            path = text.split("=")[0].split(" ")[0]
+            assert path in known, setting
+
+
+def test_models_that_do_not_take_turns_share_the_device() -> None:
+    both = ("critic.model=7b", "critic.engine.kind=vllm", "critic.engine.max_model_len=2048")
+    alone = arithmetic(config(*both), gpus(1, 80))
+    assert stage(alone, "policy, critic answers").verdict == "fits"
+    together = arithmetic(config(*both, "exclusive=false"), gpus(1, 80)).stages[0]
+    assert together.verdict == "does not fit"
+    assert "exclusive=true" in together.advice()
+    halves = [f"{who}.engine.memory_utilization=0.4" for who in ("policy", "critic")]
+    shared = arithmetic(config(*both, "exclusive=false", *halves), gpus(1, 80))
+    assert stage(shared, "policy, critic answers").verdict == "fits"
+
+
+def test_without_a_gpu_the_cache_and_the_machines_memory_are_compared() -> None:
+    found = arithmetic(config(), Devices(cards=(), ram=64 * GIB))
+    cache = stage(found, "policy answers (vllm): cache")
+    assert (cache.device, cache.has_bytes) == ("engine.kv_cache_gib", GIB)
+    assert cache.verdict == "does not fit"
+    assert "policy.engine.kv_cache_gib=2" in cache.advice()
+    assert stage(found, "train by dpo").has_bytes == 64 * GIB
+
+
+def test_a_model_whose_folder_is_not_there_is_not_known() -> None:
+    found = arithmetic(config(model="absent"), gpus(1, 24))
+    assert {s.verdict for s in found.stages} == {"not known"}
+
+
+def test_nothing_is_trained_where_nothing_is_asked_for() -> None:
+    found = arithmetic(config("iterations=0"), gpus(1, 24))
+    assert not any("train" in s.stage for s in found.stages)
+
+
+@pytest.fixture
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "gpus", lambda: ("Toy, 1 MiB",))
+    monkeypatch.setattr(hardware, "installed", lambda _: "1")
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_run_that_cannot_fit_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    told = CliRunner().invoke(app, ["run", "--lake", str(lake), "--iterations", "1"])
+    assert told.exit_code == 2
+    assert "this cannot fit into memory" in told.output
+    assert "set memory=warn" in told.output
+    assert not lake.exists()
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_setting_overrides_the_refusal() -> None:
+    for value, stages in (("warn", True), ("ignore", False)):
+        settings = load_config(None, None, (f"memory={value}",), os.environ)
+        found = require_memory(settings, needed_roles(settings))
+        assert bool(found.of("does not fit")) == stages
+    refusing = load_config(None, None, (), os.environ)
+    roles = needed_roles(refusing)
+    with pytest.raises(ConfigError, match="cannot fit"):
+        require_memory(refusing, roles)
+
+
+def test_the_memory_of_cards_is_read_as_the_driver_writes_it(monkeypatch) -> None:
+    monkeypatch.setattr(hardware, "gpus", lambda: ("NVIDIA H200, 143771 MiB", "X, 80 GiB"))
+    monkeypatch.setattr(hardware, "installed", lambda _: "1")
+    assert hardware.devices().cards == (143771 * 2**20, 80 * GIB)
+    monkeypatch.setattr(hardware, "installed", lambda n: None if n == "vllm" else "1")
+    assert hardware.devices().cards == ()

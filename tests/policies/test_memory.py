@@ -1,0 +1,288 @@
+"""The arithmetic of memory agrees with what torch keeps, and with sizes that are known."""
+
+import json
+from pathlib import Path
+
+import pytest
+from model_sizes import GLM_4_9B, LLAMA_7B, LLAMA_13B
+
+from lpfloop.policies.memory.activations import (
+    AUTOCAST,
+    PLAIN,
+    TrainingPass,
+    chunked_head_bytes,
+)
+from lpfloop.policies.memory.engine_memory import (
+    Hosting,
+    cache_bytes,
+    concurrency,
+    longest_context,
+    number_bytes,
+    transformers_parts,
+    vllm_parts,
+)
+from lpfloop.policies.memory.shapes import UnknownShapeError, configured, shape_of
+from lpfloop.policies.memory.sharding import Sharding, read_sharding, sharding_of
+from lpfloop.policies.memory.training_memory import (
+    Workload,
+    canary_parts,
+    online_parts,
+    state_parts,
+    trl_parts,
+)
+from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory, at_most, fixed
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "glm", "olmo2")
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 960,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+}
+
+
+def total(parts) -> int:
+    return sum(part.most_bytes for part in parts)
+
+
+def work(method="dpo", **changes) -> Workload:
+    given = {"rows": 2, "length": 4096, "accumulation": 4, "sharding": Sharding(processes=1)}
+    return Workload(method=method, **{**given, "on_gpu": True, **changes})
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"), [(LLAMA_13B, 13.016), (LLAMA_7B, 6.738), (GLM_4_9B, 9.400)]
+)
+def test_parameters_are_counted_by_the_architecture(config, billions) -> None:
+    assert configured(config).parameters / 1e9 == pytest.approx(billions, abs=0.001)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_folders_sizes_are_those_of_its_model(tmp_path: Path, kind: str) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, **SIZES)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    shape = shape_of(tmp_path)
+    # The counted ones leave out biases and the norms of queries and keys.
+    counted = configured(json.loads((tmp_path / "config.json").read_bytes()))
+    assert counted.parameters == pytest.approx(shape.parameters, rel=0.01)
+    assert shape.file_bytes == pytest.approx(4 * shape.parameters, rel=0.01)
+    assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 64)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "olmo2"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_a_pass_keeps_is_what_torch_keeps(kind: str, autocast: bool) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, **SIZES)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept, held = {}, []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    ids = torch.randint(0, 900, (2, 384))
+    mask = torch.ones_like(ids)
+    mask[0, :40] = 0
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast),
+    ):
+        model.model(input_ids=ids, attention_mask=mask, use_cache=False)
+    shape = configured(config.to_dict())
+    precision = AUTOCAST if autocast else PLAIN
+    casts = precision.narrow * shape.matrices if autocast else 0
+    made = TrainingPass(rows=2, length=384, precision=precision, recomputed=False, casts=casts)
+    assert made.kept_bytes(shape) == pytest.approx(sum(kept.values()), rel=0.06)
+
+
+def test_a_recomputed_pass_keeps_the_layers_inputs_and_one_layer() -> None:
+    shape = configured(LLAMA_13B)
+    given = {"rows": 2, "length": 4096, "precision": AUTOCAST}
+    whole = TrainingPass(recomputed=False, **given).kept_bytes(shape)
+    again = TrainingPass(recomputed=True, **given).kept_bytes(shape)
+    inputs = 8192 * 4 * 5120 * 42
+    assert again == pytest.approx(inputs + whole / 40, rel=0.02)
+
+
+def test_trained_weights_take_16_bytes_each_and_20_under_data_parallelism() -> None:
+    parameters = configured(LLAMA_13B).parameters
+    alone = total(state_parts(parameters, Sharding(processes=1)))
+    several = total(state_parts(parameters, sharding_of(None, 16)))
+    assert (alone, several) == (16 * parameters, 20 * parameters)
+
+
+@pytest.mark.parametrize(
+    ("told", "per_parameter"),
+    [
+        ({"distributed_type": "MULTI_GPU"}, 20),
+        ({"distributed_type": "FSDP"}, 2),
+        ({"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2}}, 2),
+        ({"distributed_type": "FSDP", "fsdp_config": {"fsdp_offload_params": True}}, 0),
+        (
+            {
+                "distributed_type": "FSDP",
+                "fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP"},
+            },
+            4 + 12 / 8,
+        ),
+        (
+            {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 1}},
+            8 + 8 / 8,
+        ),
+        (
+            {
+                "distributed_type": "DEEPSPEED",
+                "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "cpu"},
+            },
+            1,
+        ),
+    ],
+)
+def test_the_launchers_file_says_how_states_are_divided(told, per_parameter) -> None:
+    parameters = 1_000_000
+    states = state_parts(parameters, read_sharding(told, 8))
+    assert total(states) == pytest.approx(per_parameter * parameters)
+
+
+def test_a_launcher_that_is_not_known_is_said_to_be(tmp_path: Path) -> None:
+    assert "MEGATRON" in read_sharding({"distributed_type": "MEGATRON_LM"}, 8).unknown
+    (tmp_path / "broken.yaml").write_text("a: [", encoding="utf-8")
+    assert "cannot be read" in sharding_of(str(tmp_path / "broken.yaml"), 8).unknown
+
+
+def test_the_output_layers_gradient_is_float32_and_its_logits_come_in_tiles() -> None:
+    shape = configured(GLM_4_9B)
+    held = chunked_head_bytes(shape, AUTOCAST, tokens=4096)
+    assert held < 4 * 4096 * shape.vocabulary + 4 * shape.embedding
+    assert held > 4 * shape.embedding
+
+
+def test_one_pass_a_step_has_no_gradients_beside_its_activations() -> None:
+    shape = configured(LLAMA_7B)
+    several, one = (
+        total(trl_parts(shape, work(length=512, accumulation=count))) for count in (4, 1)
+    )
+    assert several - one <= 4 * shape.parameters
+    assert one < several
+
+
+def test_another_reference_stays_beside_the_trained_model() -> None:
+    shape = configured(LLAMA_7B)
+    parts = {p.name: p.most_bytes for p in trl_parts(shape, work(reference=True))}
+    assert parts["reference"] == 4 * shape.parameters
+
+
+def test_ppo_holds_38_bytes_a_parameter_before_anything_is_computed() -> None:
+    shape = configured(LLAMA_7B)
+    parts = online_parts(shape, shape.as_classifier(), work("ppo", length=512, answer=300))
+    held = sum(p.most_bytes for p in parts if p.name not in ("pass", "CUDA"))
+    assert held / shape.parameters == pytest.approx(38, rel=0.02)
+
+
+def test_quark_holds_its_update_once_more_as_its_optimizer_is_not_fused() -> None:
+    shape = configured(LLAMA_7B)
+    parts = online_parts(shape, None, work("quark", length=512, answer=300))
+    (passing,) = [p for p in parts if p.name == "pass"]
+    assert passing.least_bytes == 4 * shape.parameters
+
+
+def test_the_canary_takes_the_whole_model_in_float32() -> None:
+    shape = configured(LLAMA_13B)
+    assert total(canary_parts(shape, work())) > 52e9
+
+
+def test_a_cache_has_the_heads_of_keys_alone() -> None:
+    serving = Hosting(number_bytes=2, context=4096)
+    assert cache_bytes(configured(LLAMA_13B), serving, tokens=1024) == 1024 * 2 * 40 * 5120 * 2
+    assert cache_bytes(configured(GLM_4_9B), serving, tokens=1024) == 1024 * 2 * 40 * 2 * 128 * 2
+
+
+def test_heads_are_divided_over_gpus_and_never_cut() -> None:
+    glm = configured(GLM_4_9B)
+    sizes = [
+        cache_bytes(glm, Hosting(number_bytes=2, context=64, tensor_parallel=n), tokens=64)
+        for n in (1, 2, 4)
+    ]
+    assert sizes[0] == 2 * sizes[1] == 2 * sizes[2]
+
+
+def test_layers_with_a_window_keep_no_more_than_that() -> None:
+    whole = configured({**LLAMA_7B})
+    half = configured(
+        {**LLAMA_7B, "sliding_window": 1024, "layer_types": ["sliding_attention", "x"] * 16}
+    )
+    serving = Hosting(number_bytes=2, context=8192)
+    far = [cache_bytes(shape, serving, tokens=8192) for shape in (whole, half)]
+    assert far[1] == pytest.approx(far[0] * (1 / 2 + 1 / 2 * 1024 / 8192))
+    near = [cache_bytes(shape, serving, tokens=512) for shape in (whole, half)]
+    assert near[0] == near[1]
+
+
+def test_what_vllm_has_left_is_divided_into_requests() -> None:
+    shape, serving = configured(LLAMA_13B), Hosting(number_bytes=2, context=4096)
+    card = 80 * GIB
+    fits = concurrency(shape, serving, share_bytes=72 * GIB, card_bytes=card)
+    assert fits == pytest.approx((72 - 26.9) / 3.125, rel=0.1)
+    room = 2 * cache_bytes(shape, serving, tokens=4096)
+    assert longest_context(shape, serving, room_bytes=room) == 8192
+    divided = Hosting(number_bytes=2, context=4096, tensor_parallel=4)
+    assert total(vllm_parts(shape, divided, card)) < total(vllm_parts(shape, serving, card)) / 2
+
+
+def test_the_transformers_engine_draws_no_more_than_its_group_at_once() -> None:
+    shape, serving = configured(LLAMA_7B), Hosting(number_bytes=2, context=2048)
+    few, group, many = (
+        total(transformers_parts(shape, serving, rows=rows, answer=256, on_gpu=True))
+        for rows in (1, 64, 1000)
+    )
+    assert few < group == many
+
+
+def test_float32_files_are_halved_by_vllm_alone() -> None:
+    trained = configured(LLAMA_7B).as_trained()
+    assert number_bytes("auto", trained, on_gpu=True, halved=True) == 2
+    assert number_bytes("auto", trained, on_gpu=True, halved=False) == 4
+    assert number_bytes("auto", configured(LLAMA_7B), on_gpu=False, halved=True) == 4
+
+
+def test_sizes_that_are_not_there_are_said_to_be_unknown(tmp_path: Path) -> None:
+    with pytest.raises(UnknownShapeError, match="not known until"):
+        shape_of(tmp_path)
+    with pytest.raises(UnknownShapeError, match="no hidden_size"):
+        configured({"num_attention_heads": 4, "model_type": "llama"})
+    with pytest.raises(UnknownShapeError, match="kv_lora_rank"):
+        configured({**LLAMA_7B, "kv_lora_rank": 512})
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [
+        (50, 60, "fits"),
+        (50, 90, "may not fit"),
+        (110, 110, "may not fit"),
+        (120, 0, "does not fit"),
+    ],
+)
+def test_a_stage_is_refused_beyond_the_uncertainty_alone(least, most, verdict) -> None:
+    parts = (fixed("weights", least), at_most("pass", max(0, most - least)))
+    stage = StageMemory(stage="train", device="a GPU", has_bytes=100, parts=parts)
+    assert stage.verdict == verdict
+    lines = list(Arithmetic(stages=(stage,)).lines())
+    assert (len(lines) == 2) == (verdict != "fits")

@@ -21,7 +21,7 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if (folder / INDEX).is_file():
         return _sharded(folder)
-    found = sorted(folder.glob("*.safetensors"))
+    found = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     if not found:
         return []
     if not (folder / SINGLE).is_file():

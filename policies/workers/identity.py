@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ...configs.own_function import hash_of, names_function
 from ...configs.schema import EngineConfig
+from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
 from ..engines.chat import stop_token_ids
 from ..engines.chat_template import template_digest
@@ -124,6 +125,9 @@ def check_folder(folder: Path) -> list[Path]:
         EngineError: naming what is missing or refused.
     """
     if not folder.is_dir():
+        named = model_name(str(folder))
+        if named is not None:
+            raise EngineError(f"{not_cached(named)}; a folder of that name is not here either")
         raise EngineError(
             f"{folder}: no such model folder; give one (`hf download NAME --local-dir DIR` makes "
             "one) or the URL of an endpoint"

@@ -86,6 +86,11 @@ class PromptsConfig(Section):
     turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
     )
+    input: Literal["joined", "headed"] = neutral(
+        "joined",
+        "how an Alpaca row's `input` follows its instruction: after a blank line, or (headed) "
+        "below `### Input:`, which the template alpaca turns into its form with an input",
+    )
     fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )

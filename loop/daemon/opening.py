@@ -21,7 +21,7 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used, require_needs
-from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
@@ -90,6 +90,8 @@ def parts_of(job: Job) -> RunParts:
             roles=panels.roles,
             completers=() if completers is None else completers.others,
         )
+        if trains(job.config) and job.answers is None:
+            models.require_trainable()
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)

@@ -53,7 +53,7 @@ def read_prompts(
 
 def shape_of(config: PromptsConfig) -> RowShape:
     """Return how a run's own files differ from the known forms."""
-    return RowShape(turns=config.turns, fields={**config.fields})
+    return RowShape(turns=config.turns, input=config.input, fields={**config.fields})
 
 
 def _placed(
@@ -71,7 +71,7 @@ def _placed(
     for place, row in placed_rows(path):
         try:
             named = shape.named(row)
-            prompt = to_prompt(named, task=task, split=split, source=source, turns=shape.turns)
+            prompt = to_prompt(named, task=task, split=split, source=source, shape=shape)
             new = ids.is_new(named, prompt, path, place)
         except NoUserTurnError:
             silent += 1

@@ -17,10 +17,13 @@ from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
+from ...policies.engines.chat_template import require_template, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.workers.identity import (
+    check_folder,
     endpoint_digest,
     model_digest,
+    refuse_quantised,
     scorer_digest,
     served_name,
 )
@@ -148,6 +151,20 @@ class Models:
             completers={model.name: _completer(model) for model in completers},
         )
 
+    def require_trainable(self) -> None:
+        """Refuse a policy here whose weights cannot be trained.
+
+        Raises:
+            EngineError: saying why.
+        """
+        if engine_kind(self.initial.location, self.initial.engine) in ("vllm", "transformers"):
+            refuse_quantised(Path(self.initial.location))
+
+    @property
+    def template(self) -> str | None:
+        """The text of the chat template that the policy is given; None for its own."""
+        return template_text(self.config.policy.engine.template)
+
     @property
     def fingerprint(self) -> Mapping[str, Json]:
         """What of policy, critic and reward model must not change while a run goes on."""
@@ -263,6 +280,13 @@ def _served(model: str, engine: EngineConfig) -> Served:
     if name is None and engine.besides:
         raise ConfigError(
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
+    if name is None and engine.kind != "scripted":
+        check_folder(Path(location))
+        require_template(Path(location), engine.template)
+    elif engine.template is not None:
+        raise EngineError(
+            f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"
         )
     return Served(
         name=name or engine.model_name or without_commit(model),

@@ -37,6 +37,10 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 Turns = Literal["all", "first"]
 
 
+class NoPromptError(RowError):
+    """A row whose fields have none of the names that a prompt's can have."""
+
+
 class NoUserTurnError(RowError):
     """A conversation in which the user says nothing first."""
 
@@ -187,7 +191,7 @@ def prompt_field(row: Row) -> str:
     if not present:
         names = ", ".join(TEXT_FIELDS)
         has = ", ".join(repr(name) for name in row) or "none"
-        raise RowError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+        raise NoPromptError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold a prompt; keep one")
     return present[0]

@@ -25,6 +25,7 @@ from .methods import (
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
 from .smoke import SmokeConfig
+from .tracking import TrackingConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -269,6 +270,7 @@ class RunConfig(Section):
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )
     smoke: SmokeConfig = SmokeConfig()
+    tracking: TrackingConfig = TrackingConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

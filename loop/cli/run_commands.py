@@ -72,7 +72,6 @@ def run(
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
-    from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
 
     options = RunOptions(
@@ -88,6 +87,7 @@ def run(
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
             alone["--download"] = download or None
@@ -105,11 +105,11 @@ def run(
             compare_variants(suite)
             return
         loaded = options.resolved()
-        name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
+        name = name or options.name_of(loaded)
         if detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
         else:

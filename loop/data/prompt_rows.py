@@ -40,6 +40,10 @@ HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """What stands between an Alpaca row's instruction and its input."""
 
 
+class NoPromptError(RowError):
+    """A row whose fields have none of the names that a prompt's can have."""
+
+
 class NoUserTurnError(RowError):
     """A conversation in which the user says nothing first."""
 
@@ -192,7 +196,7 @@ def prompt_field(row: Row) -> str:
     if not present:
         names = ", ".join(TEXT_FIELDS)
         has = ", ".join(repr(name) for name in row) or "none"
-        raise RowError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+        raise NoPromptError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold a prompt; keep one")
     return present[0]

@@ -127,7 +127,7 @@ def check_folder(folder: Path) -> list[Path]:
     if not folder.is_dir():
         named = model_name(str(folder))
         if named is not None:
-            raise EngineError(f"{not_cached(named)}; a folder of that name is not here either")
+            raise EngineError(not_cached(named))
         raise EngineError(
             f"{folder}: no such model folder; give one (`hf download NAME --local-dir DIR` makes "
             "one) or the URL of an endpoint"

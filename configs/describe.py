@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -14,16 +14,33 @@ from .schema import RunConfig
 from .section import EFFECT, Effect, Section, is_neutral
 from .variants import variants
 
+WORDS: Mapping[object, str] = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    type(None): "null",
+    SecretStr: "secret",
+}
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigField:
-    """One settable value: its dotted path, its meaning, and whether it can change a row."""
+    """One settable value: its dotted path, its meaning, and whether it can change a row.
+
+    `kind` is its type in words, `range` what it may be besides; `recipe` names the recipe whose
+    setting it is.
+    """
 
     path: str
     effect: Effect
     secret: bool
     default: object
     description: str
+    kind: str
+    range: str
+    recipe: str = ""
 
 
 def _alternatives(annotation: object) -> list[object]:
@@ -53,12 +70,37 @@ def effect_of(info: FieldInfo) -> Effect:
     return cast("Effect", extra[EFFECT])
 
 
-def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
+def _in_words(kind: object) -> str:
+    """Return a type as a reader of YAML calls it."""
+    if get_origin(kind) is Annotated:
+        return _in_words(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"list of {_in_words(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"mapping to {_in_words(get_args(kind)[1])}"
+    return WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _range(info: FieldInfo) -> str:
+    """Return the bounds of a value."""
+    found = [
+        f"{sign} {bound}"
+        for one in info.metadata
+        for name, sign in BOUNDS.items()
+        if isinstance(bound := getattr(one, name, None), int | float)
+    ]
+    return ", ".join(found)
+
+
+def _walk(section: type[Section], prefix: str, recipe: str = "") -> Iterator[ConfigField]:
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
         nested = sections_of(info)
         for kind in nested:
-            yield from _walk(kind, f"{path}.")
+            own = str(kind.model_fields["name"].default) if issubclass(kind, Recipe) else recipe
+            yield from _walk(kind, f"{path}.", own)
         if not nested:
             yield ConfigField(
                 path=path,
@@ -66,6 +108,9 @@ def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
                 secret=SecretStr in _alternatives(info.annotation),
                 default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
                 description=info.description or "",
+                kind=" or ".join(map(_in_words, _alternatives(info.annotation))),
+                range=_range(info),
+                recipe=recipe,
             )
 
 
@@ -76,6 +121,11 @@ def _fields() -> Mapping[str, ConfigField]:
         # Recipes share names of settings; the first recipe's default is shown.
         found.setdefault(field.path, field)
     return found
+
+
+def every_field() -> list[ConfigField]:
+    """Return every field, with one for each recipe that has a setting of the name."""
+    return list(_walk(RunConfig, ""))
 
 
 def fields() -> Iterator[ConfigField]:

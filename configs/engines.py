@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr
 
+from .request_body import ExtraBody, ReasoningEffort
 from .section import Place, Section, cosmetic, live, neutral, optional, semantic
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
@@ -103,6 +104,15 @@ class EngineConfig(Section):
     think_tags: tuple[StopString, StopString] | None = neutral(
         None, "what stands before and after a model's thought; default: found in its files"
     )
+    extra_body: ExtraBody = neutral(
+        {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
+    )
+    reasoning_effort: ReasoningEffort | None = neutral(
+        None, "how much a model at an endpoint reasons before it answers; default: its own"
+    )
+    reasoning_tokens: int = neutral(
+        0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
+    )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"
@@ -129,3 +139,9 @@ class EngineConfig(Section):
     def context(self) -> int | None:
         """The context length, if a number is configured."""
         return None if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def besides(self) -> dict[str, JsonValue]:
+        """What is added to the body of each request to an endpoint."""
+        effort = self.reasoning_effort
+        return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}

@@ -25,6 +25,7 @@ from .methods import (
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
 from .smoke import SmokeConfig
+from .tracking import TrackingConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -76,10 +77,10 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = semantic(
+    turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
     )
-    fields: dict[PromptField, Place] = semantic(
+    fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
@@ -269,6 +270,7 @@ class RunConfig(Section):
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )
     smoke: SmokeConfig = SmokeConfig()
+    tracking: TrackingConfig = TrackingConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -21,6 +21,7 @@ from .common import (
 from .run_options import (
     ConfigName,
     Critic,
+    Download,
     Iterations,
     Policy,
     PromptsFile,
@@ -66,6 +67,7 @@ def run(
     seed: Seed = None,
     settings: Settings = None,
     fork: ForkOf = None,
+    download: Download = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
@@ -81,11 +83,14 @@ def run(
         critic=critic,
         seed=seed,
         settings=settings or (),
+        download=download,
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            alone["--download"] = download or None
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
@@ -104,7 +109,7 @@ def run(
         if detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
         else:

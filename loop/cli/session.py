@@ -30,13 +30,16 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Work on a run, then print the table and where to look."""
     from ..lake.query.runs import evaluations, open_run
     from ..run.terminal import say
-    from .tables import print_results
+    from .tables import newest_model, print_results
 
     where = in_lake(job.lake)
     turn(job, stop, announce)
     reader = open_run(job.lake, job.name)
     print_results(evaluations(reader))
+    newest = newest_model(reader, where)
     reader.close()
+    if newest is not None:
+        say(newest)
     say(
         f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
         f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"

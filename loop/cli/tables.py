@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich import box
@@ -15,9 +15,13 @@ from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from .display import duration, results_tables
 
+if TYPE_CHECKING:
+    from ...stores.lake import RunReader
+
 CELL = 80
 WARNING = 400
 LINE = 400
+SHORT_ID = 12
 
 
 def print_json(document: object) -> None:
@@ -32,8 +36,25 @@ def print_results(evaluations: Sequence[Evaluation]) -> None:
         console.print(table)
 
 
-def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> None:
-    """Print a run's process, stages, spending, counts and results."""
+def newest_model(run: "RunReader", where: str) -> str | None:
+    """Return which model of a run is the newest, and where; `where` is the option --lake."""
+    from ..lake.query.model_names import checkpoints
+    from ..lake.trace.published_model import place_of
+
+    made = checkpoints(run)
+    if not made:
+        return None
+    name, place = f"M_{made[-1].iteration}", place_of(run, made[-1])[0]
+    return (
+        f"newest model: {name} {made[-1].checkpoint_id[:SHORT_ID]}, {place}; "
+        f"`lpfloop model {run.folder.name} {name}{where}` shows, copies, serves and asks it"
+    )
+
+
+def print_status(
+    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
+) -> None:
+    """Print a run's process, stages, spending, counts and results, and its newest model."""
     console = Console()
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
@@ -57,6 +78,8 @@ def print_status(status: Mapping[str, Any], evaluations: Sequence[Evaluation]) -
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     for table in results_tables(evaluations):
         console.print(table)
+    if newest is not None:
+        console.print(visible(newest), highlight=False, markup=False, soft_wrap=True)
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...configs.engines import SHORTEST, EngineConfig
 from ...configs.own_function import names_function
-from ...configs.schema import EngineConfig, RunConfig
+from ...configs.schema import RunConfig
 from ...policies.memory.engine_memory import (
     Hosting,
     cache_bytes,

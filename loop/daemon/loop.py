@@ -44,6 +44,7 @@ from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job
 from .opening import opened
+from .tracking import tell_trackers
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
@@ -153,6 +154,7 @@ def turn(run: Run, prompts: Sequence[Prompt]) -> None:
             evaluate(it, held_out)
             probe(it)
         note_duplicates(run, number)
+        tell_trackers(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)

@@ -47,6 +47,7 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
+from .tracking import require_trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fingerprint: Mapping[str, Json]
+    memory: Arithmetic
 
 
 def parts_of(job: Job) -> RunParts:
@@ -73,6 +75,7 @@ def parts_of(job: Job) -> RunParts:
     recipe = variant_of(job.config.recipe.name).recipe
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
+    require_trackers(job.config)
     asked = _asked(job)
     memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
@@ -117,6 +120,7 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fingerprint=fingerprint,
+        memory=memory,
     )
 
 
@@ -135,8 +139,8 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
-    models = parts.models
     tell_memory(parts.memory, reporter)
+    models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))

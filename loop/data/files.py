@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
-from .hub_cache import dataset_name, not_cached, snapshot
 from .json_rows import line_rows, list_rows
 from .row_folders import data_files, digest_of_folder
 from .text_lines import InputError, Placed, Row, RowError, digest_of_file, unreadable

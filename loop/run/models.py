@@ -26,6 +26,7 @@ from ...policies.workers.identity import (
 )
 from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json, digest
+from .hub_names import folder_of, without_commit
 from .model_pool import PoolModel
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
@@ -33,12 +34,21 @@ CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "rewa
 JUDGES = (QUALITY, GRADING, CRITIC)
 """The roles of which a run has one model each; what the later ones say of an engine counts."""
 
+ASKED = {
+    "chat_template_kwargs",
+    "think_tags",
+    "extra_body",
+    "reasoning_effort",
+    "reasoning_tokens",
+}
+"""Settings of an engine that change what it answers, and are left out where they are not set."""
+
 logger = logging.getLogger("lpfloop.models")
 
 
 def located(model: str, part: str = "policy") -> str:
-    """Return the folder or URL that a configured model name means."""
-    return str(TINY_MODELS / part) if model == "tiny" else model
+    """Return the folder or URL that a configured model name means: of a hub name, its cache's."""
+    return str(TINY_MODELS / part) if model == "tiny" else folder_of(model)
 
 
 def is_endpoint(model: str) -> bool:
@@ -78,7 +88,7 @@ class Served:
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
-        form = self.engine.model_dump(include={"chat_template_kwargs", "think_tags"}, mode="json")
+        form = self.engine.model_dump(include=ASKED, mode="json")
         vllm: Json = semantic(self.engine.vllm)
         return {
             **control,
@@ -249,8 +259,12 @@ class Models:
 def _served(model: str, engine: EngineConfig) -> Served:
     location = located(model)
     name = served_name(location, engine)
+    if name is None and engine.besides:
+        raise ConfigError(
+            f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
     return Served(
-        name=name or engine.model_name or model,
+        name=name or engine.model_name or without_commit(model),
         identity=model_digest(location, engine) if name is None else endpoint_digest(name),
         location=location,
         engine=engine,

@@ -31,7 +31,8 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived
 from ..engines.token_count import token_count
-from .chat_completion import ChatRequest, Dialect, overflows
+from .chat_completion import ChatRequest
+from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
@@ -188,7 +189,7 @@ class OpenAIEngine:
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = ChatRequest(request, sampling, count=self._count)
+        question = ChatRequest(request, sampling, count=self._count, besides=self._config.besides)
         while True:
             try:
                 return await trial.run(partial(self._attempt, question))
@@ -227,10 +228,11 @@ class OpenAIEngine:
             try:
                 return await self._ask(question, dialect, passage)
             except RefusedError as refusal:
-                simpler = dialect.without(refusal.told, question.request.messages)
-                if simpler is None or overflows(refusal.told):
+                asked = question.request.messages
+                if dialect.without(refusal, asked) is None or overflows(refusal.told):
                     raise
-                self._dialect = simpler
+                # Others in flight may have dropped something else, or the same, meanwhile.
+                self._dialect = self._dialect.without(refusal, asked) or self._dialect
 
     async def _ask(self, question: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.

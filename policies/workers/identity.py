@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ...configs.own_function import hash_of, names_function
 from ...configs.schema import EngineConfig
+from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
 from ..engines.chat import stop_token_ids
 from ..engines.engine import EngineError
@@ -112,6 +113,9 @@ def check_folder(folder: Path) -> list[Path]:
         EngineError: naming what is missing or refused.
     """
     if not folder.is_dir():
+        named = model_name(str(folder))
+        if named is not None:
+            raise EngineError(f"{not_cached(named)}; a folder of that name is not here either")
         raise EngineError(
             f"{folder}: no such model folder; give one (`hf download NAME --local-dir DIR` makes "
             "one) or the URL of an endpoint"
@@ -134,7 +138,7 @@ def check_folder(folder: Path) -> list[Path]:
         raise EngineError(
             f"{folder}: pickled weights ({pickles[0]}) are refused; convert to safetensors"
         )
-    weights = sorted(folder.glob("*.safetensors"))
+    weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     if not weights:
         raise EngineError(f"{folder}: not a model: *.safetensors is missing")
     _check_index(folder)

@@ -124,7 +124,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         BucketError,
         UnreadRepliesError,
     ) as end:
-        how = redacted(f"{type(end).__name__}: {end}")
+        how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise
 

@@ -210,10 +210,9 @@ class Models:
         """
         name = _name(served)
         if name not in self._engines:
-            self._close_all_but(self._kept())
-            if self.config.exclusive:
-                self._close_all_but(set())
-                self._close_scorer()
+            # What is served elsewhere needs no room here.
+            if not is_endpoint(served.location):
+                self.make_room()
             log = self.logs / f"engine-{name[:12]}.log"
             self._engines[name] = _proved(
                 open_engine(served.location, served.engine, log=log), served
@@ -250,7 +249,7 @@ class Models:
             engine.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
-        """Close what would stand in the way of training on the same device."""
+        """Close what would stand in the way of another model on the same device."""
         self._close_all_but(set() if self.config.exclusive else self._kept())
         if self.config.exclusive:
             self._close_scorer()

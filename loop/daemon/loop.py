@@ -45,7 +45,7 @@ from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job
 from .opening import opened
-from .tracking import tell_trackers
+from .tell_trackers import tell_trackers
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")

@@ -47,7 +47,7 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
-from .tracking import require_trackers
+from .tell_trackers import require_trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

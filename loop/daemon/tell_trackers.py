@@ -48,7 +48,7 @@ def require_trackers(config: RunConfig) -> None:
 
 
 @dataclass(slots=True)
-class Told:
+class TrackerNote:
     """What a tracker was told: of which iterations, in how many rows, after how many steps.
 
     `identity` is what the tracker knows the run by.
@@ -68,7 +68,7 @@ def tell_trackers(run: Run, iteration: int) -> None:
         told = _read(note)
         for number in range(iteration + 1):
             if number not in told.iterations:
-                rows, steps = _rows(run, number, told)
+                rows, steps = iteration_rows(run, number, told)
                 # Before the first telling, so that a second one has the same identity.
                 write_file(note, json.dumps(asdict(told)).encode())
                 failed = _send(run, name, _batch(run, told, number, rows))
@@ -86,15 +86,17 @@ def _folder(run: Run) -> Path:
     return run.store.folder / FOLDER if configured is None else Path(configured).absolute()
 
 
-def _read(note: Path) -> Told:
+def _read(note: Path) -> TrackerNote:
     try:
         fields: dict[str, Any] = json.loads(note.read_bytes())
-        return Told(**fields)
+        return TrackerNote(**fields)
     except (FileNotFoundError, ValueError, TypeError):
-        return Told()
+        return TrackerNote()
 
 
-def _rows(run: Run, iteration: int, told: Told) -> tuple[tuple[TrackedRow, ...], dict[str, int]]:
+def iteration_rows(
+    run: Run, iteration: int, told: TrackerNote
+) -> tuple[tuple[TrackedRow, ...], dict[str, int]]:
     """Return an iteration's rows in their order, and the steps of each method up to its end."""
     steps, found = dict(told.steps), list[tuple[str, int, dict[str, float]]]()
     for (method, step), values in _trained(run, iteration):
@@ -131,12 +133,13 @@ def _evaluated(run: Run, iteration: int) -> dict[str, float]:
 
 
 def _counted(run: Run, iteration: int) -> dict[str, float]:
-    """Return what each stage of an iteration counted: rows, calls, tokens, and others."""
+    """Return what each stage of an iteration counted, but for zeros: rows, calls, and others."""
     return {
         f"stages/{state.stage}/{name}": float(value)
         for state in run.store.journal.stages()
         if state.iteration == iteration and smoked(state.stage) is None
         for name, value in sorted(state.totals.items())
+        if value
     }
 
 
@@ -150,7 +153,9 @@ def _stored(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
                     yield from run.store.rows(row_type, key)
 
 
-def _batch(run: Run, told: Told, iteration: int, rows: tuple[TrackedRow, ...]) -> TrackedBatch:
+def _batch(
+    run: Run, told: TrackerNote, iteration: int, rows: tuple[TrackedRow, ...]
+) -> TrackedBatch:
     return TrackedBatch(
         run=run.name,
         identity=told.identity,

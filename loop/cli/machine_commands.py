@@ -53,6 +53,7 @@ def doctor(
         settings=settings or (),
     )
     with exit_codes():
+        options = options.in_lake(lake)
         loaded = options.resolved()
         hide_environment()
         hide_secrets_of(loaded)

@@ -115,13 +115,12 @@ class EngineStages:
     def serving(self, role: NeededRole, shape: ModelShape) -> Hosting:
         """Return how an engine runs a role's model."""
         engine = role.engine or EngineConfig()
-        on_gpu = self.have.on_gpu
-        # Fitted into memory, the context is as long as there is room.
-        least = SHORTEST if engine.max_model_len == "auto" else shape.context or DEFAULT_CONTEXT
+        on_gpu, auto = self.have.on_gpu, engine.max_model_len == "auto"
         number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=self.kind(role) == VLLM)
         return Hosting(
             number_bytes=number,
-            context=engine.context or least,
+            # What vLLM fits into memory itself needs no more than the least.
+            context=SHORTEST if auto else engine.context or shape.context or DEFAULT_CONTEXT,
             tensor_parallel=engine.tensor_parallel if on_gpu else 1,
             cache_bytes=round(number),
         )

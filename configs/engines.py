@@ -1,21 +1,87 @@
 """What runs a language model, and how completions are drawn from it."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import SecretStr
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr
 
-from .section import Place, Section, cosmetic, live, semantic
+from .request_body import ExtraBody, ReasoningEffort
+from .section import Place, Section, cosmetic, live, neutral, optional, semantic
+
+StopString = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _scalar(value: object) -> object:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("must be a text, a number, true or false")  # noqa: TRY004 -- pydantic's
+    return value
+
+
+def _context(value: object) -> object:
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= SHORTEST
+    if not (number or value is None or value == "auto"):
+        raise ValueError(f"must be a number of tokens from {SHORTEST} on, or auto")
+    return value
+
+
+SHORTEST = 16
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
+Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
+"""A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
 
 NO_MODEL = "none"
 """The name of a model that nobody named."""
 
 
 class SamplingConfig(Section):
-    """Temperature, nucleus and length of completions."""
+    """How completions are drawn."""
 
     temperature: float = semantic(1.0, "0 is greedy", ge=0, le=5)
     top_p: float = semantic(1.0, "nucleus mass", gt=0, le=1)
-    max_tokens: int = semantic(256, "bound on the completion, in tokens", ge=1)
+    max_tokens: int = semantic(
+        256, "bound on the completion, in tokens; a model's thought is part of it", ge=1
+    )
+    top_k: int | None = neutral(
+        None, "how many tokens, the most probable, may be drawn; default: all", ge=1
+    )
+    min_p: float | None = neutral(
+        None, "least probability of a token, as a share of the most probable one's", gt=0, le=1
+    )
+    repetition_penalty: float | None = neutral(
+        None, "above 1: makes tokens of prompt and answer less probable", gt=0, le=2
+    )
+    stop: tuple[StopString, ...] = neutral(
+        (), "texts that end an answer, and are no part of it", max_length=8
+    )
+
+
+WHOLE: Mapping[str, Any] = {
+    "top_p": 1.0,
+    "top_k": None,
+    "min_p": None,
+    "repetition_penalty": None,
+    "stop": (),
+}
+"""Sampling from all that a model says, as measurements of its probabilities take it."""
+
+
+class VLLMConfig(Section):
+    """Arguments of vLLM's engine; only these, and only where it runs the model here."""
+
+    max_num_seqs: int | None = cosmetic(None, "requests that run at once", ge=1)
+    max_num_batched_tokens: int | None = cosmetic(None, "tokens of one step", ge=16)
+    quantization: Literal["fp8", "fp8_per_block", "int8_per_channel_weight_only"] | None = neutral(
+        None, "how weights are quantised while they load; default: not"
+    )
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = neutral(
+        "auto", "type of the KV cache; auto: the weights' own"
+    )
+    enforce_eager: bool | None = cosmetic(
+        None, "no compiled graphs: starts sooner, samples more slowly; default: true on a CPU"
+    )
+    enable_chunked_prefill: bool | None = cosmetic(
+        None, "read long prompts in pieces; default: vLLM's own, on a CPU never"
+    )
 
 
 class EngineConfig(Section):
@@ -27,10 +93,31 @@ class EngineConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = semantic(
         "auto", "weights' type; auto: the model's own, on a CPU float32"
     )
-    max_model_len: int | None = semantic(
-        None, "context length, in tokens; default: the model's own", ge=16
+    max_model_len: Context = semantic(
+        None,
+        "context length, in tokens; default: the model's own; auto: vLLM fits it into memory",
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
+    template: Place | None = neutral(
+        None,
+        "prompt form of a local model, such as a base model without a chat template: alpaca, or a "
+        ".jinja file",
+    )
+    chat_template_kwargs: dict[str, Scalar] = neutral(
+        {}, "values for the model's chat template, such as {enable_thinking: false}"
+    )
+    think_tags: tuple[StopString, StopString] | None = neutral(
+        None, "what stands before and after a model's thought; default: found in its files"
+    )
+    extra_body: ExtraBody = neutral(
+        {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
+    )
+    reasoning_effort: ReasoningEffort | None = neutral(
+        None, "how much a model at an endpoint reasons before it answers; default: its own"
+    )
+    reasoning_tokens: int = neutral(
+        0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
+    )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints, with /v1, used in turn"
@@ -51,3 +138,15 @@ class EngineConfig(Section):
         None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
+    vllm: VLLMConfig = optional(VLLMConfig())
+
+    @property
+    def context(self) -> int | None:
+        """The context length, if a number is configured."""
+        return None if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def besides(self) -> dict[str, JsonValue]:
+        """What is added to the body of each request to an endpoint."""
+        effort = self.reasoning_effort
+        return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}

@@ -23,8 +23,9 @@ from .methods import (
     SFTTraining,
 )
 from .recipes import RLRF, Recipe
-from .section import ConfigError, Place, Section, cosmetic, live, semantic
+from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
 from .smoke import SmokeConfig
+from .tracking import TrackingConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -82,10 +83,15 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = semantic(
+    turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
     )
-    fields: dict[PromptField, Place] = semantic(
+    input: Literal["joined", "headed"] = neutral(
+        "joined",
+        "how an Alpaca row's `input` follows its instruction: after a blank line, or (headed) "
+        "below `### Input:`, which the template alpaca turns into its form with an input",
+    )
+    fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
@@ -165,6 +171,12 @@ class TrainingConfig(Section):
     """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
 
     reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
+    thought: Literal["none", "own", "template"] = neutral(
+        "none",
+        "what of a thinking policy's turn is trained. none: the answer, right after what was "
+        "prompted; own: the answer after the thought it was drawn with; template: the turn as "
+        "the chat template renders it (Qwen3: with an empty thought)",
+    )
     min_pairs: int = semantic(
         64, "fewer pairs or demonstrations stop the loop before training", ge=1
     )
@@ -269,6 +281,7 @@ class RunConfig(Section):
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )
     smoke: SmokeConfig = SmokeConfig()
+    tracking: TrackingConfig = TrackingConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

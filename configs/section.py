@@ -5,10 +5,19 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.fields import FieldInfo
 
 API_KEY = "LPFLOOP_API_KEY"
 """The variable with the key of endpoints that have none of their own."""
@@ -18,13 +27,26 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file and the field."""
 
 
-EFFECT = "effect"
+EFFECT, NEUTRAL = "effect", "neutral"
+SILENT: dict[str, Any] = {NEUTRAL: True}
+"""Declares that a field says nothing while it has its default, which changes nothing.
+
+It is then left out of what is stored and hashed, so that runs from before the field keep their
+keys.
+"""
+
+
 Effect = Literal["semantic", "cosmetic", "live"]
 
 
 def semantic(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a field that can change a row: it is part of unit keys."""
     return _declared("semantic", default, description, **constraints)
+
+
+def neutral(default: Any, description: str, **constraints: Any) -> Any:
+    """Declare a field that can change a row, but not by its default (`SILENT`)."""
+    return _declared("semantic", default, description, more=SILENT, **constraints)
 
 
 def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
@@ -37,8 +59,26 @@ def live(default: Any, description: str, **constraints: Any) -> Any:
     return _declared("live", default, description, **constraints)
 
 
-def _declared(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
-    extra: dict[str, Any] = {EFFECT: effect}
+def optional(section: "Section") -> Any:
+    """Declare a section that says nothing while nothing in it is set."""
+    return Field(section, json_schema_extra=SILENT)
+
+
+def is_neutral(info: FieldInfo) -> bool:
+    """Whether a field says nothing while it has its default."""
+    extra = info.json_schema_extra
+    return isinstance(extra, dict) and NEUTRAL in extra
+
+
+def _declared(
+    effect: Effect,
+    default: Any,
+    description: str,
+    *,
+    more: Mapping[str, Any] | None = None,
+    **constraints: Any,
+) -> Any:
+    extra: dict[str, Any] = {EFFECT: effect, **(more or {})}
     return Field(default, description=description, json_schema_extra=extra, **constraints)
 
 
@@ -57,3 +97,13 @@ class Section(BaseModel):
     """A part of the configuration: immutable, and strict about its keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = cast("Mapping[str, Any]", write(self))
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in values.items()
+            if not (is_neutral(fields[name]) and getattr(self, name) == fields[name].default)
+        }

@@ -45,6 +45,7 @@ from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .job import Job
 from .opening import opened
+from .tell_trackers import tell_trackers
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
@@ -65,10 +66,12 @@ def run_loop(
     stop: StopSignal,
     *,
     on_open: Callable[[Path], None] = lambda _: None,
+    on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
-    `on_open` is told the run's folder once this process holds the run.
+    `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
+    prompts before anything is asked.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -82,6 +85,9 @@ def run_loop(
         finished = run.store.journal.events("end")[-1:] == [whole]
         if is_endpoint(run.models.initial.location) and trains(run.config) and not finished:
             reporter.note(UNTRAINABLE.format(run.models.initial.location))
+
+        if job.given is None:
+            on_begin(run, prompts)
 
         def work() -> None:
             turn(run, prompts)
@@ -132,7 +138,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         BucketError,
         UnreadRepliesError,
     ) as end:
-        how = redacted(f"{type(end).__name__}: {end}")
+        how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise
 
@@ -162,6 +168,7 @@ def turn(run: Run, prompts: Sequence[Prompt]) -> None:
             evaluate(it, held_out)
             probe(it)
         note_duplicates(run, number)
+        tell_trackers(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)

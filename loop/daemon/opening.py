@@ -21,7 +21,8 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used, require_needs
-from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
+from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -46,6 +47,7 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory, tell_memory
 from .own_files import keep_own_files, own_digests, own_files
+from .tell_trackers import require_trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,10 @@ def parts_of(job: Job) -> RunParts:
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    require_needs(variant_of(job.config.recipe.name).recipe, job.config)
+    recipe = variant_of(job.config.recipe.name).recipe
+    require_needs(recipe, job.config)
+    require_sampling(recipe, job.config)
+    require_trackers(job.config)
     asked = _asked(job)
     memory = require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
@@ -85,6 +90,8 @@ def parts_of(job: Job) -> RunParts:
             roles=panels.roles,
             completers=() if completers is None else completers.others,
         )
+        if trains(job.config) and job.answers is None:
+            models.require_trainable()
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
@@ -132,6 +139,7 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
+    tell_memory(parts.memory, reporter)
     models = parts.models
     tell_memory(parts.memory, reporter)
     store = RunWriter(open_journal(folder, job, parts.fingerprint))

@@ -8,7 +8,6 @@ from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
 
 WIDTH = 80
-GB = 1e9
 UNITS = ("", "k", "M", "G", "T")
 THOUSAND = 1000
 NAMED = 34
@@ -32,6 +31,8 @@ def head_lines(plan: Plan) -> list[str]:
     """Return who plays which role, and which prompts there are."""
     turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
     roles = [_role(role) for role in plan.roles]
+    unasked = {"critic", "reward"} - {role.role for role in plan.roles}
+    roles += [f"  {name:<9} none" for name in sorted(unasked)]
     return [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
 
 
@@ -65,7 +66,7 @@ def short(number: float) -> str:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / GB:.2g} GB" if count >= GB / 100 else f"{short(count)}B"
+    return f"{short(count)}B"
 
 
 def _role(role: PlannedRole) -> str:
@@ -131,6 +132,9 @@ def _more(plan: Plan) -> Iterator[str]:
         yield f"{section.title}:"
         yield from (f"  {line}" for line in section.lines)
     if plan.iterations > 1:
-        yield f"  iterations 2 to {plan.iterations} do what iteration 1 does"
+        others = "iteration 2 does"
+        if plan.iterations > len((1, 2)):
+            others = f"iterations 2 to {plan.iterations} do"
+        yield f"  {others} what iteration 1 does"
     if plan.ends is not None:
         yield f"it would end there: {plan.ends}"

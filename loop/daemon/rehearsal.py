@@ -50,6 +50,7 @@ from .loop import turn
 from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
 from .stand_ins import (
     LETTERS_A_TOKEN,
+    LONGEST_REPLY,
     CallCosts,
     Counting,
     Notes,
@@ -184,9 +185,15 @@ class RehearsedRun(Run):
 
 
 def rehearse(
-    config: RunConfig, prompts: Sequence[Prompt], costs: CallCosts | None = None
+    config: RunConfig,
+    prompts: Sequence[Prompt],
+    costs: CallCosts | None = None,
+    *,
+    longest: int = LONGEST_REPLY,
 ) -> Rehearsal:
     """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
+
+    The replies of the stand-ins have `longest` letters at most.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -194,7 +201,7 @@ def rehearse(
     """
     sample = sampled(config, prompts)
     short = _shortened(config, sample)
-    with _opened(short, sample, costs or {}) as run:
+    with _opened(short, sample, costs or {}, longest) as run:
         ends = None
         try:
             turn(run, sample.prompts)
@@ -280,10 +287,12 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
 
 
 @contextmanager
-def _opened(config: RunConfig, sample: PromptSample, costs: CallCosts) -> Generator[RehearsedRun]:
+def _opened(
+    config: RunConfig, sample: PromptSample, costs: CallCosts, longest: int
+) -> Generator[RehearsedRun]:
     """Open a run of stand-ins in a folder of its own."""
     require_needs(variant_of(config.recipe.name).recipe, config)
-    notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)))
+    notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)), longest=longest)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
         folder = Path(lake) / "runs" / "rehearsal"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -44,6 +44,7 @@ LETTERS_A_TOKEN = 4
 """English prose: what is assumed of models whose tokenizer is not at hand."""
 SHOWN = 8
 """Requests of a stage that are kept, to be looked at."""
+LONGEST_REPLY = 1 << 20
 LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
 OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
@@ -67,7 +68,8 @@ CallCosts = Mapping[str, CallCost]
 """By stage, as `status` calls it, without its iteration."""
 
 
-class Counting(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Counting:
     """How the tokens of a model are counted; `exact` by its own tokenizer."""
 
     count: TokenCount
@@ -108,15 +110,17 @@ class StageNotes:
     scored: int = 0
     first_scored: ScoreRequest | None = None
     job: TrainJob | None = None
+    row: Mapping[str, Any] | None = None
     rows: int = 0
 
 
 @dataclass(kw_only=True)
 class Notes:
-    """The notes of a rehearsal, stage by stage; `now` is the one that is at work."""
+    """The notes of a rehearsal, stage by stage; replies have `longest` letters at most."""
 
     costs: CallCosts
     count_of: Callable[[Served], Counting]
+    longest: int = LONGEST_REPLY
     stages: list[StageNotes] = field(default_factory=list[StageNotes])
 
     @property
@@ -136,7 +140,7 @@ class Notes:
         asked = now.asked.setdefault(served.name, Asked(served=served))
         known = self.known()
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
-        reply = _reply(request, round(LETTERS_A_TOKEN * tokens))
+        reply = _reply(request, min(round(LETTERS_A_TOKEN * tokens), self.longest))
         count = self.count_of(served)
         prompt_tokens = _counted(count.count, request.messages)
         if known is not None and known.prompt_tokens is not None and not count.exact:
@@ -288,6 +292,7 @@ class StandInTrainer:
         **_: object,
     ) -> TrainResult:
         """Note the job, and return a model that is none."""
+        self.notes.now.row = _first(job)
         rows = sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in job.data)
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
@@ -295,6 +300,12 @@ class StandInTrainer:
         write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
         write_canary(job.output, ())
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
+
+
+def _first(job: TrainJob) -> Mapping[str, Any] | None:
+    """Return the first row that a job trains on."""
+    frames = (pl.scan_parquet(path).head(1).collect() for path in job.data)
+    return next((row for frame in frames for row in frame.iter_rows(named=True)), None)
 
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:

@@ -8,6 +8,7 @@ model gets its own prompt: a policy with its control text, M_0 without one. An a
 
 from collections.abc import Sequence
 
+from ...configs.engines import WHOLE
 from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
@@ -32,7 +33,7 @@ def divergence(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Score]:
 
 def _samples(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
     """Draw y from pi(x) at temperature 1, from the whole distribution."""
-    unscaled = {"temperature": 1.0, "top_p": 1.0}
+    unscaled = {**WHOLE, "temperature": 1.0}
     sampling = it.run.config.evaluation.model_copy(update=unscaled)
     params: Json = {"policy": it.policy.params, "sampling": semantic(sampling), "for": KL}
     return answers(it, prompts, f"kl-sample:{benchmark}", "sample", sampling, params)
@@ -54,7 +55,8 @@ def _measured(
         for unit in stage.owed:
             it.run.stop.admit()
             whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]
-            values = _logprobs(it, served, whole)
+            # The probability of an answer after a thought is not that of the answer alone.
+            values = _logprobs(it, served, [c for c in whole if c.reasoning is None])
             if own is not None:
                 before = {s.candidate_id: s.value for s in it.chunk(own, unit.chunk)}
                 values = {c: before[c] - value for c, value in values.items() if c in before}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 
+from ...configs.engines import WHOLE
 from ...configs.load import semantic
 from ...critics.verify import Verdict
 from ...stores.journal_reader import Unit
@@ -49,7 +50,7 @@ def probe(it: Iteration) -> None:
         return
     probes = load_probes(config.assessment.probes)
     _keep(it.run, probes)
-    greedy = config.evaluation.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+    greedy = config.evaluation.model_copy(update={**WHOLE, "temperature": 0.0})
     params: Json = {"policy": it.policy.params, "sampling": semantic(greedy), "for": PROBES}
     asked = chunked(probes.prompts, config.prompts.chunk)
     _measure(it, probes, answers(it, asked, ANSWERS, "greedy", greedy, params))

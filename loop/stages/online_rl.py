@@ -37,6 +37,7 @@ from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
 from .supervised_set import Supervision, supervision
+from .thoughts import turn_form
 from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
@@ -157,6 +158,7 @@ class OnlineTraining:
             processes=1,
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
+            template=it.run.models.template,
             online=OnlineJob(
                 iteration=it.number,
                 identity=identity,
@@ -169,6 +171,7 @@ class OnlineTraining:
                 reward=config.reward,
                 function=self._function,
             ),
+            turns=turn_form(it.run, it.policy),
         )
 
     def checkpoint(self, identity: str, result: TrainResult) -> Checkpoint:

@@ -25,6 +25,7 @@ from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
 from .publish import Publishing, accelerate_config, step_statistics
 from .supervised_set import Supervision, supervision
+from .thoughts import thought_params, thoughts_file, turn_form
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 
@@ -44,6 +45,7 @@ class Training:
             "policy": self.policy.params,
             "reference": self._reference.identity,
             "settings": semantic(self._settings(rows)),
+            **thought_params(self.run),
         }
 
     def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
@@ -58,6 +60,10 @@ class Training:
         work = self.run.store.folder / "work" / unit.key
         method = "dpo" if rows.row_type is Pair else "sft"
         same = self._reference.identity == self.policy.identity
+        keys = _keys(self.run, rows)
+        thoughts = self.run.store.when_there_is_room(
+            lambda: thoughts_file(self.run, rows.row_type, keys, work)
+        )
         job = TrainJob(
             method=method,
             model=Path(self.policy.location),
@@ -68,7 +74,9 @@ class Training:
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=self.run.config.training.processes,
             accelerate_config=accelerate_config(self.run),
+            template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),
+            turns=turn_form(self.run, self.policy, thoughts),
         )
         identity, result = Publishing(run=self.run).publish(job)
         row, told = self._row(identity, result), step_statistics(self.iteration, method, result)

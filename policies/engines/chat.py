@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
-from ...stores.records import FinishReason, Message
+from ...stores.records import Message
 from .engine import Completion, EngineError, Request
 from .system_turn import fold_system
+from .thinking import PLAIN, ChatForm, Said, fit_template, said
 
 DISTINCT_CONVERSATIONS = 4096
 """Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
+
+SPARE = 8
+"""Tokens without a character of their own that may stand within a text that ends a completion."""
 
 
 def stop_token_ids(folder: Path) -> tuple[int, ...]:
@@ -39,15 +43,18 @@ def stop_token_ids(folder: Path) -> tuple[int, ...]:
 class ChatTokenizer:
     """A tokenizer with a chat template, and the tokens that end a turn."""
 
-    def __init__(self, tokenizer: Any, folder: Path) -> None:
+    def __init__(self, tokenizer: Any, folder: Path, form: ChatForm = PLAIN) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise EngineError(
-                f"{folder}: the tokenizer has no chat template; add chat_template.jinja"
+                f"{folder}: the tokenizer has no chat template; name one with engine.template"
             )
         fold_system(tokenizer)
+        self.thinking = fit_template(tokenizer, form, folder)
         self.tokenizer = tokenizer
-        added = tokenizer.added_tokens_decoder.values()
-        self._special = tuple(sorted(str(token) for token in added if token.special))
+        added = tokenizer.added_tokens_decoder
+        self._special = tuple(sorted(str(token) for token in added.values() if token.special))
+        tags = self.thinking.tags if self.thinking else ()
+        self._tags = {n: str(t) for n, t in added.items() if t.special and str(t) in tags}
         own = tokenizer.eos_token_id
         named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
         self.stops: tuple[int, ...] = tuple(sorted(named))
@@ -116,10 +123,33 @@ class ChatTokenizer:
             )
         return int(ids[0])
 
-    def text(self, token_ids: Sequence[int], finish_reason: FinishReason) -> str:
-        """Decode a completion; the end token is not part of the text."""
-        kept = token_ids[:-1] if finish_reason == "stop" else token_ids
-        return self.tokenizer.decode(list(kept), skip_special_tokens=True)
+    def said(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> Said:
+        """Decode a completion: neither its end token nor the text that stopped it is part of it."""
+        ended = bool(token_ids) and token_ids[-1] in self.stops
+        text = self._decoded(token_ids[:-1] if ended else token_ids)
+        places = [place for one in stop if (place := text.find(one)) >= 0]
+        if places and not ended:
+            text = text[: min(places)]
+        return said(text, self.thinking, ended=ended, stopped=bool(places))
+
+    def stops_at(self, token_ids: Sequence[int], stop: Sequence[str]) -> bool:
+        """Whether the last of the drawn tokens completes a text that ends a completion."""
+        last = token_ids[-(max(map(len, stop)) + SPARE) :]
+        near = self.tokenizer.decode(list(last), skip_special_tokens=True)
+        return any(one in near for one in stop)
+
+    def _decoded(self, token_ids: Sequence[int]) -> str:
+        """Decode without special tokens, but for the tags of a thought."""
+        if not self._tags:
+            return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        text, run = "", list[int]()
+        for token in token_ids:
+            if token in self._tags:
+                text += self.tokenizer.decode(run, skip_special_tokens=True) + self._tags[token]
+                run = []
+            else:
+                run.append(token)
+        return text + self.tokenizer.decode(run, skip_special_tokens=True)
 
     def _defused(self, text: str) -> str:
         """Break up names of special tokens in a text, so that it cannot forge a turn."""

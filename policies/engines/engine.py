@@ -20,7 +20,10 @@ class Sampling:
     `token_ids` asks for the drawn tokens beside their text, for trainers: tokenizing the text again
     can give other tokens. `logit_bias` is added to the logits of tokens, -100 to 100 each, before
     division by the temperature; a token is named by its id, or by its text if the engine holds the
-    tokenizer.
+    tokenizer. Then, in this order: `repetition_penalty` divides the positive logits of tokens that
+    prompt or answer hold, and multiplies the others; after division by the temperature `min_p`
+    leaves tokens of at least that share of the highest probability, `top_k` the most probable ones,
+    `top_p` the nucleus of what is left. `stop` are texts that end a completion, which ends before.
     """
 
     temperature: float
@@ -28,6 +31,10 @@ class Sampling:
     max_tokens: int
     token_ids: bool = False
     logit_bias: tuple[tuple[int | str, float], ...] = ()
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,10 @@ from .engine import (
     Request,
     Sampling,
 )
+from .thinking import KNOWN, Thinking, said
+
+THINKING = Thinking(tags=KNOWN[0], begun=False)
+"""A script may think: between the tags that most families use."""
 
 Script = Callable[[Request, Sampling], str]
 
@@ -60,7 +64,7 @@ class ScriptedEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self._script = echo if config.script is None else load_script(config.script)
-        self._context = config.max_model_len
+        self._context = config.context
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Answer every request of `batches`, batch after batch."""
@@ -87,11 +91,13 @@ class ScriptedEngine:
         room = sampling.max_tokens if self._context is None else self._context - prompt_tokens
         limit = min(sampling.max_tokens, room)
         cut = len(words) > limit
+        told = said(" ".join(words[:limit]) if cut else text, THINKING, ended=not cut)
         return Completion(
             request_id=request.request_id,
-            text=" ".join(words[:limit]) if cut else text,
+            text=told.text,
+            reasoning=told.reasoning,
             prompt_tokens=prompt_tokens,
             completion_tokens=min(len(words), limit),
-            finish_reason="length" if cut else "stop",
+            finish_reason=told.finish_reason,
             logprob=None,
         )

@@ -7,7 +7,7 @@ sampling, measuring and training alike, because the template itself is extended.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,24 @@ def has_no_system(render: Render) -> bool:
 
 def folder_folds(folder: Path) -> bool:
     """Whether the model of a folder is to have its system turns folded, by its files alone."""
+    render = folder_render(folder)
+    return render is not None and has_no_system(render)
+
+
+def folder_render(folder: Path, values: Mapping[str, object] | None = None) -> Render | None:
+    """Return how the template of a model's folder renders what the model is asked, if it has one.
+
+    It needs no tokenizer: texts that depend on one are empty.
+    """
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    template = _template(folder)
+    template = template_of(folder)
     if template is None:
-        return False
+        return None
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
@@ -91,12 +100,14 @@ def folder_folds(folder: Path) -> bool:
     def render(messages: Sequence[Message]) -> str:
         turns = [{"role": m.role, "content": m.content} for m in messages]
         made = environment.from_string(template, globals=known)
-        return made.render(messages=turns, add_generation_prompt=True, bos_token="", eos_token="")
+        given = {"bos_token": "", "eos_token": "", **(values or {})}
+        return made.render(messages=turns, add_generation_prompt=True, **given)
 
-    return has_no_system(render)
+    return render
 
 
-def _template(folder: Path) -> str | None:
+def template_of(folder: Path) -> str | None:
+    """Return the chat template of a model's folder."""
     own = folder / "chat_template.jinja"
     if own.is_file():
         return own.read_text("utf-8")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
+from .chat_template import load_tokenizer, template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -32,6 +33,7 @@ from .engine import (
     Request,
     Sampling,
 )
+from .thinking import ChatForm
 
 if TYPE_CHECKING:
     import torch
@@ -94,16 +96,16 @@ class TransformersEngine:
     window = WINDOW
 
     def __init__(self, model: str, config: EngineConfig) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         device = pick_device()
         self.device = str(device)
         self._dtype = config.dtype
         self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-        self._chat = ChatTokenizer(tokenizer, Path(model))
+        tokenizer = load_tokenizer(model, template_text(config.template))
+        self._chat = ChatTokenizer(tokenizer, Path(model), ChatForm.of(config))
         own = getattr(self._model.config, "max_position_embeddings", None)
-        self._context = min(x for x in (config.max_model_len, own, 2**31) if x is not None)
+        self._context = min(x for x in (config.context, own, 2**31) if x is not None)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`, batch after batch."""
@@ -149,13 +151,14 @@ class TransformersEngine:
         del self._model
 
     def _completion(self, row: _Row, sampling: Sampling) -> Completion:
-        finish_reason = "stop" if row.stopped else "length"
+        said = self._chat.said(row.drawn, sampling.stop)
         return Completion(
             request_id=row.request.request_id,
-            text=self._chat.text(row.drawn, finish_reason),
+            text=said.text,
+            reasoning=said.reasoning,
             prompt_tokens=len(row.prompt),
             completion_tokens=len(row.drawn),
-            finish_reason=finish_reason,
+            finish_reason=said.finish_reason,
             logprob=row.logprob,
             token_ids=tuple(row.drawn) if sampling.token_ids else None,
         )
@@ -205,11 +208,14 @@ class TransformersEngine:
 
         raw = logits.log_softmax(dim=-1)
         logits = biased(logits, biases)
+        if sampling.repetition_penalty is not None:
+            said = [[*row.prompt, *row.drawn] for row in rows]
+            logits = penalised(logits, said, sampling.repetition_penalty)
         if sampling.temperature == 0:
             chosen = logits.argmax(dim=-1)
         else:
             uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64)
-            chosen = pick(logits, uniform.to(logits.device), sampling.temperature, sampling.top_p)
+            chosen = pick(logits, uniform.to(logits.device), sampling)
         gained = raw.gather(1, chosen[:, None])[:, 0].tolist()
         for row, token, logprob in zip(rows, chosen.tolist(), gained, strict=True):
             if not math.isfinite(logprob):
@@ -218,7 +224,9 @@ class TransformersEngine:
                 )
             row.drawn.append(token)
             row.logprob += logprob
-            row.stopped = token in self._chat.stops
+            row.stopped = token in self._chat.stops or (
+                bool(sampling.stop) and self._chat.stops_at(row.drawn, sampling.stop)
+            )
 
 
 def measure(
@@ -251,19 +259,39 @@ def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor
     )
 
 
-def pick(
-    logits: "torch.Tensor", uniform: "torch.Tensor", temperature: float, top_p: float
+def penalised(
+    logits: "torch.Tensor", said: Sequence[Sequence[int]], penalty: float
 ) -> "torch.Tensor":
-    """Return the token of each row at the point `uniform` of its (nucleus) distribution.
+    """Return the logits with those of the tokens in `said`, row by row, moved towards less."""
+    import torch
 
-    The nucleus is the smallest set of most probable tokens that holds at least `top_p`.
+    logits = logits.clone()
+    for row, tokens in zip(logits, said, strict=True):
+        places = torch.tensor(sorted({*tokens}), device=logits.device)
+        found = row[places]
+        row[places] = torch.where(found > 0, found / penalty, found * penalty)
+    return logits
+
+
+def pick(logits: "torch.Tensor", uniform: "torch.Tensor", sampling: Sampling) -> "torch.Tensor":
+    """Return the token of each row at the point `uniform` of its distribution, or what is left.
+
+    The nucleus is the smallest set of most probable tokens that holds at least `top_p` of what
+    `min_p` and `top_k` have left; tokens as probable as the last of `top_k` stay, too.
     """
     import torch
 
-    weights = (logits.double() / temperature).softmax(dim=-1)
-    if top_p < 1:
+    weights = (logits.double() / sampling.temperature).softmax(dim=-1)
+    if sampling.min_p is not None:
+        least = weights.amax(-1, keepdim=True) * sampling.min_p
+        weights = weights.masked_fill(weights < least, 0.0)
+    if sampling.top_k is not None and sampling.top_k < weights.shape[-1]:
+        last = weights.topk(sampling.top_k, dim=-1).values[:, -1:]
+        weights = weights.masked_fill(weights < last, 0.0)
+    if sampling.top_p < 1:
         ordered, order = weights.sort(dim=-1, descending=True, stable=True)
-        outside = ordered.cumsum(-1) - ordered >= top_p
+        share = sampling.top_p * ordered.sum(-1, keepdim=True)
+        outside = ordered.cumsum(-1) - ordered >= share
         weights = weights.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), 0.0)
     sums = weights.cumsum(-1)
     points = uniform[:, None] * sums[:, -1:]

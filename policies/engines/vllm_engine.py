@@ -22,6 +22,7 @@ from typing import Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
+from .chat_template import set_template, template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -31,30 +32,11 @@ from .engine import (
     Request,
 )
 from .feed import arrived
+from .thinking import ChatForm
+from .vllm_arguments import engine_arguments
 
 AHEAD = 2
 """Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
-
-
-def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
-    """Return the arguments of `vllm.LLM` for a model under a configuration.
-
-    On a CPU: eager mode, float32 unless configured, and no chunked prefill: the CPU
-    build's seeded sampler fails on prompts that are prefilled in pieces.
-    """
-    arguments: dict[str, Any] = {
-        "model": model,
-        "dtype": "float32" if on_cpu and config.dtype == "auto" else config.dtype,
-        "max_model_len": config.max_model_len,
-        "generation_config": "vllm",
-        "enable_prefix_caching": True,
-        "tensor_parallel_size": config.tensor_parallel,
-        "logprobs_mode": "raw_logprobs",
-        "seed": 0,
-    }
-    if on_cpu:
-        return arguments | {"enforce_eager": True, "enable_chunked_prefill": False}
-    return arguments | {"gpu_memory_utilization": config.memory_utilization}
 
 
 @dataclass(slots=True)
@@ -91,7 +73,11 @@ class VLLMEngine:
         on_cpu = current_platform.is_cpu()
         self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
         self._llm = LLM(**engine_arguments(model, config, on_cpu=on_cpu))
-        self._chat = ChatTokenizer(self._llm.get_tokenizer(), Path(model))
+        tokenizer = self._llm.get_tokenizer()
+        template = template_text(config.template)
+        if template is not None:
+            set_template(tokenizer, template)
+        self._chat = ChatTokenizer(tokenizer, Path(model), ChatForm.of(config))
         vllm_config = self._llm.llm_engine.vllm_config
         self._context = int(vllm_config.model_config.max_model_len)
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)
@@ -210,13 +196,17 @@ class _Drawing:
         parameters = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
+            top_k=sampling.top_k or 0,
+            min_p=sampling.min_p or 0.0,
+            repetition_penalty=sampling.repetition_penalty or 1.0,
+            stop=list(sampling.stop),
             max_tokens=min(sampling.max_tokens, self._context - len(prompt)),
             seed=request.seed,
             stop_token_ids=list(self._chat.stops),
             logit_bias=opened.bias or None,
             logprobs=0,
             flat_logprobs=True,
-            detokenize=False,
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         number = str(next(self._numbers))
@@ -242,12 +232,14 @@ class _Drawing:
         request = batch.requests[index]
         if drawn.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
+        said = self._chat.said(drawn.token_ids, batch.sampling.stop)
         return Completion(
             request_id=request.request_id,
-            text=self._chat.text(drawn.token_ids, drawn.finish_reason),
+            text=said.text,
+            reasoning=said.reasoning,
             prompt_tokens=prompt_tokens,
             completion_tokens=len(drawn.token_ids),
-            finish_reason=drawn.finish_reason,
+            finish_reason=said.finish_reason,
             logprob=float(drawn.cumulative_logprob),
             token_ids=tuple(drawn.token_ids) if batch.sampling.token_ids else None,
         )

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
-from ..engines.chat import ChatTokenizer
 from ..engines.control_text import conditioned
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.own_scorer import OwnScorer
@@ -33,6 +31,7 @@ from ..trainers.step_files import (
     visited,
     with_prompts,
 )
+from ..trainers.trained_turns import chat_of
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import OnlineJob, TrainJob
 from ..trainers.trainer_process import PULSE
@@ -99,8 +98,7 @@ class Environment:
         self.settings = settings
         self.online = online
         self.folder = folder
-        tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
-        self.chat = ChatTokenizer(tokenizer, job.model)
+        self.chat = chat_of(job)
         asked = read_prompts(job.data)
         if online.function is not None:
             asked = with_prompts(asked, job.data)
@@ -167,7 +165,7 @@ class Environment:
 
     def _fits(self, messages: tuple[Message, ...]) -> bool:
         """Return whether a prompt leaves room for the longest answer."""
-        context = self.online.engine.max_model_len or self.settings.max_length
+        context = self.online.engine.context or self.settings.max_length
         longest = min(self.settings.max_length, context)
         return len(self.chat.prompt(messages)) + self.online.sampling.max_tokens <= longest
 

@@ -20,7 +20,6 @@ import torch
 from datasets import Dataset
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedTokenizerBase,
     Trainer,
 )
@@ -32,8 +31,10 @@ from ...configs.schema import RewardConfig
 from ...stores.keys import canonical_json, derive_seed
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
+from ..engines.chat_template import load_tokenizer
 from ..engines.engine import ScoreBatch, ScoreRequest
 from ..engines.reward_scorer import RewardScorer, padding
+from ..engines.thinking import AS_RENDERED
 from .length_bias import RankedPair, measured
 from .trainer_faults import TrainingError
 from .trainer_history import StepNumbers
@@ -56,7 +57,7 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     """Build TRL's trainer of a reward model."""
     args = RewardArguments(**common_arguments(job))
     refuse_world(job, args)
-    rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model))
+    rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id
     # The tokenizer's padding may be the end token, which the head would then skip. It is set on the
@@ -199,7 +200,7 @@ def _held_out(job: TrainJob) -> dict[str, float]:
     """Measure the held-out pairs, scored as the loop scores; {} if there are none."""
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
-    tokenizer = ChatTokenizer(AutoTokenizer.from_pretrained(folder, local_files_only=True), folder)
+    tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)
     ranked, scores = list[RankedPair](), list[float]()
     for pair, (chosen, rejected) in _scored(job, pairs):
         sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]

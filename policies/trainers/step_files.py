@@ -216,6 +216,7 @@ def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) 
         model=job.model,
         principle=None,
         text=storable(completion.text),
+        reasoning=storable(completion.reasoning) or None,
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=completion.completion_tokens,
         finish_reason=completion.finish_reason,

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ...configs.engines import EngineConfig, SamplingConfig
+from ...configs.engines import EngineConfig, SamplingConfig, Scalar
 from ...configs.methods import (
     DPOTraining,
     PPOTraining,
@@ -82,6 +82,25 @@ class SupervisedSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnForm:
+    """How conversations become what is trained: by which values of the template, with what thought.
+
+    `values` and `tags` are those with which the policy is sampled (`engines.thinking`), `thought`
+    is `training.thought`. `thoughts` is a file of the thoughts that are trained (`candidate_id`,
+    `reasoning`), where they are the answers' own.
+    """
+
+    values: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
+    tags: tuple[str, str] | None = None
+    thought: Literal["none", "own", "template"] = "none"
+    thoughts: Path | None = None
+
+
+TURNS = TurnForm()
+"""The template as it is, for a model that does not think."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
@@ -91,7 +110,9 @@ class TrainJob:
     in which the weights are updated and saved: float32 keeps the small steps of preference
     training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
     `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the width,
-    in tokens, of its buckets of length; `supervised`: what a policy learns besides.
+    in tokens, of its buckets of length; `supervised`: what a policy learns besides;
+    `turns`: how a policy's conversations are rendered; `template`: the text of the chat template,
+    where it is not the model's own.
     """
 
     method: Method
@@ -109,6 +130,8 @@ class TrainJob:
     sees_end: bool = True
     bucket_width: int = BUCKET_WIDTH
     supervised: SupervisedSet | None = None
+    turns: TurnForm = TURNS
+    template: str | None = None
 
     @property
     def accumulation(self) -> int:
@@ -118,7 +141,9 @@ class TrainJob:
     @property
     def files(self) -> tuple[Path, ...]:
         """The data files that the training reads."""
-        return self.data if self.supervised is None else (*self.data, *self.supervised.data)
+        supervised = () if self.supervised is None else self.supervised.data
+        thoughts = () if self.turns.thoughts is None else (self.turns.thoughts,)
+        return (*self.data, *supervised, *thoughts)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -162,6 +187,8 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
+    if job.template is not None:
+        fields["template"] = job.template
     if job.method == "reward":
         fields["bucket_width"] = job.bucket_width
     if job.supervised is not None:
@@ -170,6 +197,14 @@ def job_json(job: TrainJob) -> str:
             "data": [str(p) for p in supervised.data],
             "weight": supervised.weight,
             "batch_size": supervised.batch_size,
+        }
+    if job.turns != TURNS:
+        turns = job.turns
+        fields["turns"] = {
+            "values": dict(turns.values),
+            "tags": turns.tags,
+            "thought": turns.thought,
+            "thoughts": str(turns.thoughts) if turns.thoughts else None,
         }
     return json.dumps(fields, indent=1, sort_keys=True)
 
@@ -195,6 +230,19 @@ def read_job(path: Path) -> TrainJob:
         sees_end=fields["sees_end"],
         bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
         supervised=_read_supervised(fields.get("supervised")),
+        turns=_read_turns(fields["turns"]) if "turns" in fields else TURNS,
+        template=fields.get("template"),
+    )
+
+
+def _read_turns(fields: dict[str, Any]) -> TurnForm:
+    tags: list[str] | None = fields["tags"]
+    thoughts: str | None = fields["thoughts"]
+    return TurnForm(
+        values=fields["values"],
+        tags=None if tags is None else (tags[0], tags[1]),
+        thought=fields["thought"],
+        thoughts=Path(thoughts) if thoughts else None,
     )
 
 

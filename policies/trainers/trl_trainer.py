@@ -18,9 +18,11 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
 
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
-from ..engines.chat import ChatTokenizer
+from ..engines.thinking import Thinking
+from ..engines.weight_files import weight_files
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
+from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
@@ -35,6 +37,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of the job's method."""
     # The arguments come first: with ZeRO-3 creating them changes how models are loaded.
     s = job.settings
+    thinking = fit_turns(job, tokenizer)
     trainer: Any
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
@@ -44,7 +47,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
             model=load_model(job, job.model),
             ref_model=load_model(job, reference) if reference else None,
             args=args,
-            train_dataset=load_data(job),
+            train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
         )
     else:
@@ -53,11 +56,11 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         trainer = (SFTWithNextToken if job.supervised else WarmedSFTTrainer)(
             model=load_model(job, job.model),
             args=args,
-            train_dataset=load_data(job),
+            train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
         )
     if job.supervised is not None:
-        trainer.add(job, job.supervised, ChatTokenizer(tokenizer, job.model))
+        trainer.add(job, job.supervised, chat_of(job))
     return trainer
 
 
@@ -127,7 +130,7 @@ def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
 
 def weight_bytes(model: Path) -> int:
     """Return the size of a model's weight files in bytes."""
-    return sum(p.stat().st_size for p in model.glob("*.safetensors"))
+    return sum(p.stat().st_size for p in weight_files(model))
 
 
 def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
@@ -154,13 +157,13 @@ class Pulse:
             self.touched = now
 
 
-def load_data(job: TrainJob) -> Dataset:
+def load_data(job: TrainJob, thinking: Thinking | None) -> Dataset:
     """Return the parts' rows in the job's order, with only the columns that TRL uses."""
     data = Dataset.from_parquet(
         [str(p) for p in job.data],
-        columns=list(COLUMNS[job.method]),
+        columns=[*COLUMNS[job.method], *ids_of(job)],
         cache_dir=str(job.folder(CACHE)),
     )
     if not len(data):
         raise TrainingError("refused", "there is no row to train on")
-    return data
+    return with_thoughts(job, data, thinking)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...configs.own_function import names_function
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
+from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
 
 
@@ -38,6 +39,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
         EngineError: when the folder does not hold a model, or an address is not a URL.
     """
     kind = engine_kind(model, config)
+    refuse_vllm(config, kind)
     if kind == "openai":
         from ..endpoint.openai_engine import OpenAIEngine
 

@@ -85,7 +85,11 @@ def read_batch(frame: Frame) -> Batch:
 
 def _read_sampling(frame: Frame) -> Sampling:
     bias: list[tuple[int | str, float]] = frame["logit_bias"]
-    return replace(Sampling(**frame), logit_bias=tuple((token, added) for token, added in bias))
+    return replace(
+        Sampling(**frame),
+        logit_bias=tuple((token, added) for token, added in bias),
+        stop=tuple(frame["stop"]),
+    )
 
 
 def result_frame(result: BatchResult) -> Frame:

@@ -137,6 +137,7 @@ def test_a_recipe_that_needs_no_critic_runs_without_one(tmp_path: Path) -> None:
     """No critique stage, no rating: they are absent, not zero."""
     made = (
         *("policy.engine.kind=scripted", "policy.engine.script=scripts:policy"),
+        "smoke.prompts=0",  # These annotators repeat what they are asked.
         *(f"annotation.{role}.engine.kind=scripted" for role in ("strong", "medium", "weak")),
     )
     lake = tmp_path / "lake"

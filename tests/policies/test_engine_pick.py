@@ -1,5 +1,7 @@
 """The transformers engine's draw: an exact nucleus, and the right token for a number."""
 
+from dataclasses import replace
+
 import pytest
 
 pytestmark = pytest.mark.model
@@ -7,14 +9,16 @@ pytestmark = pytest.mark.model
 PROBABILITIES = (0.05, 0.5, 0.15, 0.3)
 
 
-def picked(points: list[float], *, temperature: float = 1.0, top_p: float = 1.0) -> list[int]:
+def picked(points: list[float], **how: float) -> list[int]:
     import torch
 
+    from lpfloop.policies.engines.engine import Sampling
     from lpfloop.policies.engines.transformers_engine import pick
 
     logits = torch.tensor([PROBABILITIES]).log().repeat(len(points), 1)
     uniform = torch.tensor(points, dtype=torch.float64)
-    return pick(logits, uniform, temperature, top_p).tolist()
+    whole = Sampling(temperature=1.0, top_p=1.0, max_tokens=1)
+    return pick(logits, uniform, replace(whole, **how)).tolist()
 
 
 def test_each_token_has_its_share_of_the_unit_interval() -> None:
@@ -42,3 +46,32 @@ def test_temperature_sharpens() -> None:
     cold = picked(points, temperature=0.5)
     expected = PROBABILITIES[1] ** 2 / sum(p**2 for p in PROBABILITIES)
     assert cold.count(1) / 1000 == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [
+        ({"top_k": 1}, {1}),
+        ({"top_k": 2}, {1, 3}),
+        ({"top_k": 99}, {0, 1, 2, 3}),
+        ({"min_p": 0.7}, {1}),
+        ({"min_p": 0.5}, {1, 3}),
+        ({"min_p": 0.2}, {1, 2, 3}),
+        ({"min_p": 0.2, "temperature": 0.5}, {1, 3}),
+        ({"top_k": 3, "top_p": 0.81}, {1, 3}),
+        ({"top_k": 3, "top_p": 0.86}, {1, 2, 3}),
+    ],
+)
+def test_what_min_p_and_top_k_leave_is_drawn_and_the_nucleus_is_of_that(how, left) -> None:
+    points = [i / 1000 for i in range(1000)] + [1 - 2**-53]
+    assert set(picked(points, **how)) == left
+
+
+def test_the_repetition_penalty_moves_what_was_said_towards_less() -> None:
+    import torch
+
+    from lpfloop.policies.engines.transformers_engine import penalised
+
+    logits = torch.tensor([[2.0, -1.0, 3.0], [2.0, -1.0, 3.0]])
+    moved = penalised(logits, [[0, 1, 0], [2]], 2.0)
+    assert moved.tolist() == [[1.0, -2.0, 3.0], [2.0, -1.0, 1.5]]

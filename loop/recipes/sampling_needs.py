@@ -1,0 +1,47 @@
+"""Whether a recipe can learn from answers as they are sampled, found before anything is paid."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...configs.engines import WHOLE
+from ...configs.schema import ConfigError, RunConfig
+from ...policies.engines.thinking import INSIDE, begins_inside
+from ..run.models import located
+from ..stages.online_rl import train_ppo, train_quark
+from ..stages.train import train
+from .missing_needs import asking
+
+
+def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse a recipe that would train on what the policy does not say as it is trained.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    verbs = asking(recipe)
+    if train_ppo in verbs or train_quark in verbs:
+        _require_whole(config)
+    if train in verbs:
+        _require_separable(config)
+
+
+def _require_whole(config: RunConfig) -> None:
+    """Refuse to learn online from answers that are not drawn from all that the policy says."""
+    for name, whole in WHOLE.items():
+        value: object = getattr(config.policy.sampling, name)
+        if value != whole:
+            raise ConfigError(
+                f"policy.sampling.{name} is {value}: {config.recipe.name} learns by the "
+                "probabilities of all tokens, so its answers must be drawn from all of them; "
+                f"leave {name} out"
+            )
+
+
+def _require_separable(config: RunConfig) -> None:
+    """Refuse to train answers alone where the policy's turns begin inside a thought."""
+    folder, engine = Path(located(config.policy.model)), config.policy.engine
+    if config.training.thought != "none" or not folder.is_dir():
+        return
+    if begins_inside(folder, engine):
+        raise ConfigError(f"training.thought is none: {INSIDE.format(folder)}")

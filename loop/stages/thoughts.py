@@ -1,0 +1,60 @@
+# pyright: basic
+"""How a policy's turns are trained: as they are sampled, with their thoughts where configured."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+
+from ...policies.trainers.trainer_job import TurnForm
+from ...stores.durable import make_folder
+from ...stores.frames import as_arrow, as_frame
+from ...stores.keys import Json
+from ...stores.lake import RunReader
+from ...stores.records import Demonstration, Pair
+from ...stores.sealing import write_parts
+from ..run.models import Served
+from ..run.run import Run
+
+IDS = {Pair: ("chosen_id", "rejected_id"), Demonstration: ("candidate_id",)}
+
+
+def turn_form(run: Run, policy: Served, thoughts: Path | None = None) -> TurnForm:
+    """Return how the turns of a policy are rendered to train it."""
+    return TurnForm(
+        values=policy.engine.chat_template_kwargs,
+        tags=policy.engine.think_tags,
+        thought=run.config.training.thought,
+        thoughts=thoughts,
+    )
+
+
+def thought_params(run: Run) -> dict[str, Json]:
+    """Return what of this can change a checkpoint, besides how the policy is sampled."""
+    thought = run.config.training.thought
+    return {} if thought == "none" else {"thought": thought}
+
+
+def thoughts_file(
+    run: Run, row_type: type[Pair] | type[Demonstration], keys: Sequence[str], folder: Path
+) -> Path | None:
+    """Leave the thoughts of the answers in rows in a file, where they are trained; else None."""
+    if run.config.training.thought != "own":
+        return None
+    tables = [as_frame(run.store.table(row_type, key)) for key in keys]
+    ids = pl.concat(
+        [table.select(candidate_id=pl.col(name)) for table in tables for name in IDS[row_type]]
+    )
+    with closing(RunReader(run.store.folder)) as reader:
+        found = reader.scan("candidates", columns=("candidate_id", "reasoning"))
+        told = (
+            found.drop_nulls("reasoning")
+            .join(ids.unique().lazy(), on="candidate_id", how="semi")
+            .unique("candidate_id")
+            .sort("candidate_id")
+            .select("candidate_id", "reasoning")
+            .collect()
+        )
+    (sealed,) = write_parts([(make_folder(folder), as_arrow(told))])
+    return folder / f"{sealed.sha256}.parquet"

@@ -75,12 +75,29 @@ def calls(plan: Plan, *, shared: bool) -> Counter[tuple[int, str]]:
     return +found
 
 
+QUICKEST = ("rlrf", "dpo", "best-of-n", "ultrafeedback-ppo", "critique-model")
+"""Recipes that between them call most verbs."""
+
+
 @pytest.mark.parametrize(
-    ("name", "share"), [*((name, 8) for name in RECIPES), ("rlrf", 40), ("ultrafeedback-ppo", 40)]
+    ("name", "share"), [*((name, 8) for name in QUICKEST), ("rlrf", 40), ("ultrafeedback-ppo", 40)]
 )
 def test_a_run_does_what_its_plan_says(
     tmp_path: Path, prompts: list[Prompt], name: str, share: int
 ) -> None:
+    require_as_planned(tmp_path, prompts, name, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in QUICKEST])
+def test_runs_of_all_other_recipes_do_what_their_plans_say(
+    tmp_path: Path, prompts: list[Prompt], name: str
+) -> None:
+    require_as_planned(tmp_path, prompts, name, 8)
+
+
+def require_as_planned(tmp_path: Path, prompts: list[Prompt], name: str, share: int) -> None:
+    """Fail unless a run has the stages, units and requests of its plan."""
     config = config_of(name, share)
     plan = planned(config, prompts, tmp_path / "lake")
     made = done(config, prompts, tmp_path)

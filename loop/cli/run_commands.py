@@ -22,6 +22,7 @@ from .common import (
 from .run_options import (
     ConfigName,
     Critic,
+    Download,
     Iterations,
     Policy,
     PromptsFile,
@@ -68,13 +69,13 @@ def run(
     seed: Seed = None,
     settings: Settings = None,
     fork: ForkOf = None,
+    download: Download = False,
     detach: Detach = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
-    from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
     from .plan_commands import print_plan, refuse_json
 
@@ -87,6 +88,7 @@ def run(
         critic=critic,
         seed=seed,
         settings=settings or (),
+        download=download,
     )
     with exit_codes():
         refuse_secrets(options.settings)
@@ -94,7 +96,7 @@ def run(
         options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
-            alone["--dry-run"] = dry_run or None
+            alone |= {"--download": download or None, "--dry-run": dry_run or None}
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
@@ -109,7 +111,7 @@ def run(
             compare_variants(suite)
             return
         loaded = options.resolved()
-        name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
+        name = name or options.name_of(loaded)
         if dry_run:
             print_plan(_job(loaded, lake, name), as_json=as_json)
         elif detach:

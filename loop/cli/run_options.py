@@ -18,9 +18,11 @@ Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
 PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
-Policy = Annotated[str | None, typer.Option(help="Model to improve: folder, URL, or RUN:M_2.")]
-Critic = Annotated[str | None, typer.Option(help="Feedback model: folder, URL, or RUN:M_2.")]
+Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name, URL or RUN:M_2.")]
+Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name, URL or RUN:M_2.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
+
+Download = Annotated[bool, typer.Option("--download", help="Fetch what the hub's cache lacks.")]
 
 OWN, TINY = "own", "tiny"
 
@@ -37,6 +39,7 @@ class RunOptions:
     critic: str | None = None
     seed: int | None = None
     settings: Sequence[str] = ()
+    download: bool = False
 
     @property
     def preset(self) -> str | None:
@@ -48,6 +51,12 @@ class RunOptions:
     def stem(self) -> str:
         """What names of runs begin with."""
         return Path(self.preset or TINY).stem
+
+    def name_of(self, config: "RunConfig") -> str:
+        """Return what the run is called unless the user names it."""
+        from ...configs.variants import short_name
+
+        return f"{self.stem}-{short_name(config.recipe.name)}"
 
     @property
     def overrides(self) -> "list[Override | str]":
@@ -75,14 +84,22 @@ class RunOptions:
         return replace(self, policy=policy, critic=critic)
 
     def resolved(self) -> "RunConfig":
-        """Return the configuration that is meant.
+        """Return the configuration that is meant, with the commits of what it names of the hub.
+
+        With `download`, what is not in the hub's cache is fetched first.
 
         Raises:
             ConfigError: if the preset, the variant or a setting cannot be used.
         """
         from ...configs.load import load_config
+        from ..run.hub_names import hub_names, pinned
 
-        return load_config(self.preset, self.variant, self.overrides, os.environ)
+        loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
+        if self.download:
+            from ..run.hub_download import fetch
+
+            fetch(hub_names(loaded))
+        return pinned(loaded)
 
 
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:

@@ -31,12 +31,14 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived
 from ..engines.token_count import token_count
-from .chat_completion import ChatRequest, Dialect, overflows
+from .chat_completion import ChatRequest
+from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
 from .traffic import Passage, Traffic
 from .transport import new_client
+from .vllm_fields import vllm_fields
 
 POLL_S = 0.02
 AHEAD = 2
@@ -227,10 +229,11 @@ class OpenAIEngine:
             try:
                 return await self._ask(question, dialect, passage)
             except RefusedError as refusal:
-                simpler = dialect.without(refusal.told, question.request.messages)
-                if simpler is None or overflows(refusal.told):
+                asked = question.request.messages
+                if dialect.without(refusal, asked) is None or overflows(refusal.told):
                     raise
-                self._dialect = simpler
+                # Others in flight may have dropped something else, or the same, meanwhile.
+                self._dialect = self._dialect.without(refusal, asked) or self._dialect
 
     async def _ask(self, question: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
@@ -245,9 +248,16 @@ class OpenAIEngine:
                 if place not in self._served:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                drawn = await question.ask(client, self._served[place], dialect)
+                served = self._served[place]
+                url, config = self._urls[place], self._config
+                extra = {**vllm_fields(served, url, question.sampling, config), **config.besides}
+                drawn = await question.ask(client, served, dialect, extra)
                 # A server, or the model behind it, may repeat the key that it was sent.
-                return replace(drawn, text=without_keys(drawn.text))
+                return replace(
+                    drawn,
+                    text=without_keys(drawn.text),
+                    reasoning=without_keys(drawn.reasoning),
+                )
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

@@ -113,3 +113,16 @@ LEAKED = "sk-made-up-0123456789"
 def leaky_critic(request: Request, sampling: Sampling) -> str:
     """Repeat a key instead of a rating."""
     return f"it is {LEAKED}"
+
+
+def thinking_policy(request: Request, sampling: Sampling) -> str:
+    """Think before each answer, one time in three for longer than there is room."""
+    thought = "hm " * (sampling.max_tokens if request.seed % 3 == 0 else 2)
+    return f"<think>\n{thought}\n</think>\n\n{policy(request, sampling)}"
+
+
+def thinking_critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, after a thought that rates everything as failed."""
+    rated = critic(Request(request_id="", messages=request.messages, seed=1), sampling)
+    doubts = ", ".join(f'"{name}": -1' for name in (*ASPECTS, *THREE))
+    return f"<think>\nPerhaps {{{doubts}}}.\n</think>\n\n{rated}"

@@ -63,7 +63,6 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fingerprint: Mapping[str, Json]
-    memory: Arithmetic
 
 
 def parts_of(job: Job) -> RunParts:
@@ -122,7 +121,6 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fingerprint=fingerprint,
-        memory=memory,
     )
 
 

@@ -5,9 +5,9 @@
     python benchmarks/memory.py --only dpo recomputed
 
 Each training runs as in a run, in its own process, on rows of the full `max_length`. On a CPU,
-where weights and passes are float32, the peak is that of the process's anonymous memory, sampled
-while it computes, beyond what the same process holds for a model of no size. vLLM's cache is what
-it logs.
+where weights and passes are float32, the peak is that of the process's resident memory as the
+kernel keeps it, beyond what the same process holds for a model of no size. vLLM's cache is what it
+logs.
 """
 
 import argparse
@@ -69,7 +69,7 @@ LARGER = SMALL | {
 """More than 1 GB of files: its activations are recomputed."""
 
 LENGTH = 512
-SAMPLE_S = 0.005
+SAMPLE_S = 0.05
 RUNTIME = ("process", "CUDA")
 
 
@@ -88,7 +88,7 @@ class Measured:
 
 
 class Peaks:
-    """The most anonymous memory of each process below this one, by a word of its command."""
+    """The peak of each process below this one, by a word of its command."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -107,7 +107,7 @@ class Peaks:
     def _watch(self) -> None:
         known: dict[int, str | None] = {}
         while not self._over.wait(SAMPLE_S):
-            if int(time.monotonic() / SAMPLE_S) % 40 == 0 or not known:
+            if int(time.monotonic() / SAMPLE_S) % 4 == 0 or not known:
                 for child in psutil.Process().children(recursive=True):
                     known.setdefault(child.pid, None)
             for pid in list(known):
@@ -124,7 +124,7 @@ class Peaks:
         word = known[pid]
         if word is not None:
             status = Path(f"/proc/{pid}/status").read_text()
-            size = int(re.findall(r"RssAnon:\s+(\d+)", status)[0]) * 1024
+            size = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) * 1024
             self.bytes[word] = max(self.bytes[word], size)
 
 
@@ -276,8 +276,8 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
     with Peaks("worker_main") as peaks:
         list(engine.generate([Batch(key="0", requests=requests, sampling=sampling)]))
     engine.close()
-    serving = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
-    parts = transformers_parts(shape_of(policy), serving, rows=64, answer=answer, on_gpu=False)
+    hosting = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
+    parts = transformers_parts(shape_of(policy), hosting, rows=64, answer=answer, on_gpu=False)
     return peaks.bytes["worker_main"], parts
 
 
@@ -296,8 +296,8 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
     told = re.search(r"KV cache size: ([\d,]+) tokens", log.read_text())
     assert told is not None, log.read_text()[-2000:]
     shape = shape_of(policy)
-    serving = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
-    return GIB / int(told[1].replace(",", "")), cache_bytes(shape, serving, tokens=LENGTH) / LENGTH
+    hosting = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
+    return GIB / int(told[1].replace(",", "")), cache_bytes(shape, hosting, tokens=LENGTH) / LENGTH
 
 
 def computed(parts: list[Holding]) -> float:

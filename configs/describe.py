@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -14,16 +14,33 @@ from .schema import RunConfig
 from .section import EFFECT, Effect, Section, is_neutral
 from .variants import variants
 
+WORDS: Mapping[object, str] = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    type(None): "null",
+    SecretStr: "secret",
+}
+BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigField:
-    """One settable value: its dotted path, its meaning, and whether it can change a row."""
+    """One settable value: its dotted path, its meaning, and whether it can change a row.
+
+    `kind` is its type in words, `range` what it may be besides; `recipe` names the recipe whose
+    setting it is.
+    """
 
     path: str
     effect: Effect
     secret: bool
     default: object
     description: str
+    kind: str
+    range: str
+    recipe: str = ""
 
 
 def _alternatives(annotation: object) -> list[object]:
@@ -41,6 +58,11 @@ def sections_of(info: FieldInfo) -> list[type[Section]]:
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 
+def is_secret(info: FieldInfo) -> bool:
+    """Whether a field holds a secret, which is neither stored nor shown."""
+    return SecretStr in _alternatives(info.annotation)
+
+
 def effect_of(info: FieldInfo) -> Effect:
     """Return the effect that a field declares.
 
@@ -53,19 +75,53 @@ def effect_of(info: FieldInfo) -> Effect:
     return cast("Effect", extra[EFFECT])
 
 
-def _walk(section: type[Section], prefix: str) -> Iterator[ConfigField]:
+def _in_words(kind: object) -> str:
+    """Return a type as a reader of YAML calls it."""
+    if get_origin(kind) is Annotated:
+        return _in_words(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " | ".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return f"list of {_in_words(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return f"mapping to {_in_words(get_args(kind)[1])}"
+    return WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _range(info: FieldInfo) -> str:
+    """Return the bounds of a value."""
+    found = [
+        f"{sign} {bound}"
+        for one in info.metadata
+        for name, sign in BOUNDS.items()
+        if isinstance(bound := getattr(one, name, None), int | float)
+    ]
+    return ", ".join(found)
+
+
+def _walk(
+    section: type[Section], prefix: str, recipe: str = "", usual: Section | None = None
+) -> Iterator[ConfigField]:
+    """Yield the fields of a section; `usual` is what it is if nobody says a word of it."""
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
+        default = getattr(usual, name, cast("object", info.get_default(call_default_factory=True)))  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
         nested = sections_of(info)
         for kind in nested:
-            yield from _walk(kind, f"{path}.")
+            own = str(kind.model_fields["name"].default) if issubclass(kind, Recipe) else recipe
+            yield from _walk(
+                kind, f"{path}.", own, cast("Section", default) if type(default) is kind else None
+            )
         if not nested:
             yield ConfigField(
                 path=path,
                 effect=effect_of(info),
-                secret=SecretStr in _alternatives(info.annotation),
-                default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
+                secret=is_secret(info),
+                default=default,
                 description=info.description or "",
+                kind=" or ".join(map(_in_words, _alternatives(info.annotation))),
+                range=_range(info),
+                recipe=recipe,
             )
 
 
@@ -78,6 +134,11 @@ def _fields() -> Mapping[str, ConfigField]:
     return found
 
 
+def every_field() -> list[ConfigField]:
+    """Return every field, with one for each recipe that has a setting of the name."""
+    return list(_walk(RunConfig, ""))
+
+
 def fields() -> Iterator[ConfigField]:
     """Yield every field of the configuration, those of all recipes included."""
     yield from _fields().values()
@@ -85,7 +146,7 @@ def fields() -> Iterator[ConfigField]:
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON data, secrets left out."""
-    return _dump(config, lambda info: SecretStr not in _alternatives(info.annotation))
+    return _dump(config, lambda info: not is_secret(info))
 
 
 def semantic(section: Section) -> dict[str, Any]:

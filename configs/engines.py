@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr
 
+from .request_body import ExtraBody, ReasoningEffort
 from .section import Place, Section, cosmetic, live, neutral, optional, semantic
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
@@ -97,11 +98,25 @@ class EngineConfig(Section):
         "context length, in tokens; default: the model's own; auto: vLLM fits it into memory",
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
+    template: Place | None = neutral(
+        None,
+        "prompt form of a local model, such as a base model without a chat template: alpaca, or a "
+        ".jinja file",
+    )
     chat_template_kwargs: dict[str, Scalar] = neutral(
         {}, "values for the model's chat template, such as {enable_thinking: false}"
     )
     think_tags: tuple[StopString, StopString] | None = neutral(
         None, "what stands before and after a model's thought; default: found in its files"
+    )
+    extra_body: ExtraBody = neutral(
+        {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
+    )
+    reasoning_effort: ReasoningEffort | None = neutral(
+        None, "how much a model at an endpoint reasons before it answers; default: its own"
+    )
+    reasoning_tokens: int = neutral(
+        0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
     )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
@@ -129,3 +144,9 @@ class EngineConfig(Section):
     def context(self) -> int | None:
         """The context length, if a number is configured."""
         return None if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def besides(self) -> dict[str, JsonValue]:
+        """What is added to the body of each request to an endpoint."""
+        effort = self.reasoning_effort
+        return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}

@@ -1,7 +1,7 @@
 """Error messages about a configuration: source, field, mistake, remedy."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ SHOWN = 5
 """At most this many mistakes are listed; the rest is counted."""
 SHOWN_VALUE = 60
 USUAL_DEPTH = 3
+SUGGESTED = 3
 
 Path = tuple[str, ...]
 
@@ -70,19 +71,36 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     *section, leaf = path
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
-    near = difflib.get_close_matches(leaf, beside, n=1)
-    ending = sorted((other for other in known if other[-1] == leaf), key=_deep)
-    far = [".".join(other) for other in ending]
-    dotted = ".".join(path)
     if leaf in beside:
         hint = "another variant has it, this one does not"
-    elif near:
-        hint = f"did you mean {'.'.join([*section, near[0]])!r}?"
-    elif far:
-        hint = f"did you mean {' or '.join(repr(name) for name in far[:3])}?"
+    elif meant := _meant(leaf, section, beside, known):
+        more = f" ({len(meant)} have that name)" if len(meant) > SUGGESTED else ""
+        hint = f"did you mean {' or '.join(repr(name) for name in meant[:SUGGESTED])}?{more}"
     else:
         hint = f"the keys here are {', '.join(beside)}"
-    return f"unknown key {dotted!r}; {hint}"
+    return f"unknown key {'.'.join(path)!r}; {hint}"
+
+
+def _meant(
+    leaf: str, section: Sequence[str], beside: Sequence[str], known: Sequence[Path]
+) -> list[str]:
+    """Return the paths that were probably meant, the likeliest first.
+
+    A field of just this name in another place is likelier than one beside it with a similar name.
+    """
+
+    def called(name: str) -> list[str]:
+        found = {other for other in known if other[-1] == name}
+        depth = len(section)
+        order = sorted(found, key=lambda o: (list(o[:depth]) != section, _deep(o), known.index(o)))
+        return [".".join(other) for other in order]
+
+    if same := called(leaf):
+        return same
+    if near := difflib.get_close_matches(leaf, beside, n=1):
+        return [".".join([*section, near[0]])]
+    far = difflib.get_close_matches(leaf, sorted({other[-1] for other in known}), n=1)
+    return called(far[0]) if far else []
 
 
 def _deep(path: Path) -> bool:

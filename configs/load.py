@@ -5,7 +5,6 @@ options of the command. Errors name the source and the field.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import explain
+from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
 from .read import (
@@ -34,8 +34,10 @@ __all__ = [
     "UNSAID",
     "ConfigField",
     "Override",
+    "defaults_of",
     "fields",
     "load_config",
+    "load_with_sources",
     "parse_set",
     "presets",
     "resolved",
@@ -47,20 +49,8 @@ __all__ = [
 UNSAID = {"guard": False}
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
-TINY = "tiny"
-TOYS = f"preset {TINY}/"
-"""The source of what the tiny world's presets say."""
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """One value set from outside the files; messages call it by its `source` (`--seed`)."""
-
-    source: str
-    path: str
-    value: object
 
 
 def parse_set(text: str) -> Override:
@@ -104,88 +94,6 @@ def _from_environment(env: Mapping[str, str]) -> list[Override]:
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from error
     return found
-
-
-class _Merged:
-    """Values merged so far, and for each the source that set it."""
-
-    def __init__(self) -> None:
-        self.values: Values = {}
-        self.sources: dict[tuple[str, ...], str] = {}
-        # A plain mapping, such as critic.task_aspects, is replaced as a whole, never merged.
-        self._plain = {tuple(field.path.split(".")): field.default for field in fields()}
-        self._sections = {path[:depth] for path in self._plain for depth in range(1, len(path))}
-
-    def add(self, layer: Layer) -> None:
-        """Lay a layer over the present values."""
-        self._merge(self.values, layer.values, (), layer.source)
-
-    def has(self, path: str) -> bool:
-        """Whether a source has set this value."""
-        return tuple(path.split(".")) in self.sources
-
-    def put(self, override: Override) -> None:
-        """Lay one value over the present ones."""
-        path = tuple(override.path.split("."))
-        values = self.values
-        for depth, name in enumerate(path[:-1], start=1):
-            inner = values.setdefault(name, self._empty(path[:depth]))
-            if not isinstance(inner, dict):
-                above = ".".join(path[:depth])
-                raise ConfigError(
-                    f"{override.source}: {override.path}: {above} is a value and has no parts"
-                )
-            values = cast("Values", inner)
-        self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
-
-    def forget_toys(self) -> None:
-        """Drop the models that the tiny world's presets name, where the prompts are not its own.
-
-        They know no others. Who wants one all the same names it: `--critic tiny`.
-        """
-        if self._section(("prompts",)).get("source") == TINY:
-            return
-        models = [path[:-1] for path in self.sources if path[-1] == "model"]
-        for part in [part for part in models if self._is_toy(part)]:
-            engine = self._section((*part, "engine"))
-            for section, names in ((self._section(part), ("model",)), (engine, ("kind", "script"))):
-                for name in names:
-                    section.pop(name, None)
-            del self.sources[*part, "model"]
-
-    def _is_toy(self, part: tuple[str, ...]) -> bool:
-        """Whether a preset of the tiny world says who plays a part, and nobody else does."""
-        paths = [(*part, "model"), (*part, "engine", "kind"), (*part, "engine", "script")]
-        sources = [self.sources[path] for path in paths if path in self.sources]
-        named = self._section(part).get("model") == TINY
-        return named and all(source.startswith(TOYS) for source in sources)
-
-    def _section(self, path: Sequence[str]) -> Values:
-        found = self.values
-        for name in path:
-            inner = found.get(name)
-            found = cast("Values", inner) if isinstance(inner, dict) else {}
-        return found
-
-    def _empty(self, path: tuple[str, ...]) -> object:
-        """Return the value at `path` before anything is set: an empty section, or the default."""
-        if path not in self._plain:
-            return {}
-        default = self._plain[path]
-        return dict(cast("Values", default)) if isinstance(default, dict) else default
-
-    def _merge(self, into: Values, new: Values, prefix: tuple[str, ...], source: str) -> None:
-        for name, value in new.items():
-            path = (*prefix, name)
-            if value is None and path in self._sections:
-                continue  # `policy:` with nothing below it says nothing
-            if isinstance(value, dict) and path not in self._plain:
-                inner = into.get(name)
-                into[name] = inner if isinstance(inner, dict) else {}
-                self._merge(cast("Values", into[name]), cast("Values", value), path, source)
-            else:
-                into[name] = dict(cast("Values", value)) if isinstance(value, dict) else value
-            self.sources[path] = source
 
 
 def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str | None:
@@ -259,11 +167,25 @@ def load_config(
     Raises:
         ConfigError: with one line for each of the first few mistakes.
     """
+    return load_with_sources(name_or_path, variant, overrides, env)[0]
+
+
+def load_with_sources(
+    name_or_path: str | None,
+    variant: str | None,
+    overrides: Sequence[str | Override],
+    env: Mapping[str, str],
+) -> tuple[RunConfig, Mapping[str, str]]:
+    """Load a configuration as `load_config`; return with it who set what, by dotted path.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
     outside = _from_environment(env)
     outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
     layers = _layers(name_or_path, _chosen_variant(variant, outside))
     said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
-    merged = _Merged()
+    merged = MergedLayers()
     if mode := mode_layer(said, settings_of(_named_by(layers))):
         merged.add(mode)
     for layer in layers:
@@ -271,7 +193,22 @@ def load_config(
     for override in outside:
         merged.put(override)
     merged.forget_toys()
-    return _validated(merged, env)
+    config = _validated(merged, env)
+    return config, {".".join(path): source for path, source in merged.sources.items()}
+
+
+def defaults_of(config: RunConfig) -> RunConfig:
+    """Return the configuration that says no more than `config` of mode and recipe."""
+    recipe = config.recipe.name
+    bare = {FIELD: config.mode, "recipe": {"name": recipe}}
+    if type(config.recipe) is Recipe:  # a function of the user's own, whose file is not read
+        return RunConfig(mode=config.mode, recipe=Recipe(name=recipe))
+    layer = Layer(source="", values=cast("Values", bare))
+    merged = MergedLayers()
+    if mode := mode_layer([layer], settings_of(recipe)):
+        merged.add(mode)
+    merged.add(layer)
+    return _validated(merged, {})
 
 
 def stored_config(
@@ -293,14 +230,14 @@ def stored_config(
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
-    merged = _Merged()
+    merged = MergedLayers()
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)
     return _validated(merged, env)
 
 
-def _validated(merged: _Merged, env: Mapping[str, str]) -> RunConfig:
+def _validated(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
     """Fill in defaults of the recipe's name and the endpoints' key, and validate."""
     recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
     if isinstance(recipe, dict):

@@ -25,6 +25,7 @@ from .methods import (
 from .recipes import RLRF, Recipe
 from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
 from .smoke import SmokeConfig
+from .tracking import TrackingConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -54,6 +55,12 @@ class PartsConfig(Section):
     The sizes are AlpacaFarm's (Section 4.1). Recipes that need no parts take all prompts.
     """
 
+    layout: Literal["disjoint", "used", "same"] = semantic(
+        "disjoint",
+        "disjoint: no prompt is in two parts; used: likewise, among those parts that the recipe "
+        "uses; same: every part is taken from all prompts",
+    )
+
     sft: int = semantic(10_000, "prompts with demonstrations, for fine-tuning the policy", ge=0)
     preference: int = semantic(10_000, "prompts whose answers are compared", ge=0)
     unlabeled: int = semantic(20_000, "prompts on which a policy is optimised", ge=0)
@@ -76,10 +83,15 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = semantic(
+    turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
     )
-    fields: dict[PromptField, Place] = semantic(
+    input: Literal["joined", "headed"] = neutral(
+        "joined",
+        "how an Alpaca row's `input` follows its instruction: after a blank line, or (headed) "
+        "below `### Input:`, which the template alpaca turns into its form with an input",
+    )
+    fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
@@ -269,6 +281,7 @@ class RunConfig(Section):
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )
     smoke: SmokeConfig = SmokeConfig()
+    tracking: TrackingConfig = TrackingConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

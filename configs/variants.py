@@ -96,9 +96,10 @@ def unknown_variant(name: str) -> str:
     """Say that no recipe has this name."""
     near = difflib.get_close_matches(name, variants(), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
+    alike = sorted(variants(), key=lambda v: -difflib.SequenceMatcher(None, name, v).ratio())
     return (
-        f"there is no variant {name!r}; {hint}variants: {', '.join(variants())}, or a function of "
-        "your own as ./FILE.py:NAME"
+        f"there is no variant {name!r}; {hint}variants: {', '.join(alike)}, or a function of your "
+        "own as ./FILE.py:NAME"
     )
 
 

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .durable import TEMPORARY, sync_folder
+from .sealed import check_folder
 from .targets import MARK, TargetError, file_target, folder_target, marked, require_replaceable
 
 Record = Mapping[str, Any]
@@ -67,6 +68,26 @@ def output_folder(target: Path, *, force: bool) -> Generator[Path]:
             _place(draft, place, target, force=force)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def output_copy(
+    source: Path, names: Iterable[str], target: Path, *, force: bool, identity: str | None = None
+) -> None:
+    """Copy files of the folder `source` into the new folder `target`: all of them, or nothing.
+
+    The copy of a published folder is proved by `identity`, the hash of its manifest.
+
+    Raises:
+        TargetError: if the target is there and may not be replaced, or cannot be written.
+        DamagedError: if the copy is not what was published.
+    """
+    with output_folder(target, force=force) as draft:
+        with _as_sentence(target, "written"):
+            for name in names:
+                (draft / name).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+                shutil.copyfile(source / name, draft / name)
+        if identity is not None:
+            check_folder(draft, identity)
 
 
 def _draft_of(place: Path) -> Path:

@@ -31,15 +31,15 @@ def folder_target(target: Path, *, force: bool) -> Path:
     if not os.path.lexists(place):
         return place
     if not place.is_dir():
-        raise TargetError(f"{target} is there already and is no folder: choose another --output")
+        raise TargetError(f"{target} is there already and is no folder: choose another place")
     if Path.cwd().is_relative_to(place):
         raise TargetError(
             f"{target} is the current folder, or holds it, and cannot be replaced: "
-            "choose another --output"
+            "choose another place"
         )
     if not force:
         raise TargetError(
-            f"{target} is there already: choose another --output, or add --force if it is an "
+            f"{target} is there already: choose another place, or add --force if it is an "
             "earlier export"
         )
     require_replaceable(place, target)
@@ -74,14 +74,14 @@ def require_replaceable(folder: Path, target: Path) -> None:
         TargetError: naming it as `target`.
     """
     if folder.is_symlink():
-        raise TargetError(f"{target} became a link: choose another --output")
+        raise TargetError(f"{target} became a link: choose another place")
     written = _written(folder)
     if written is None:
         if next(folder.iterdir(), None) is None:
             return
         raise TargetError(
-            f"{target} was not written by `lpfloop export` and is not replaced: choose another "
-            "--output, or remove it yourself"
+            f"{target} was not written by lpfloop and is not replaced: choose another "
+            "place, or remove it yourself"
         )
     for path in _below(folder):
         name = path.relative_to(folder).as_posix()
@@ -89,7 +89,7 @@ def require_replaceable(folder: Path, target: Path) -> None:
         if not ours or path.name == JOURNAL:
             raise TargetError(
                 f"{target} holds {name}, which its export did not write, and is not replaced: "
-                "move that away, or choose another --output"
+                "move that away, or choose another place"
             )
 
 

@@ -5,12 +5,18 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 4 nothing to train on.
 """
 
+import platform
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import typer
 
+from ... import __version__
 from . import (
     compare_commands as comparing,
+)
+from . import (
+    config_commands as configuring,
 )
 from . import (
     critique_commands as critiquing,
@@ -31,7 +37,13 @@ from . import (
     machine_commands as machine,
 )
 from . import (
+    model_commands as modelling,
+)
+from . import (
     operate_commands as operating,
+)
+from . import (
+    plan_commands as planning,
 )
 from . import (
     principle_commands as completing,
@@ -60,6 +72,7 @@ __all__ = ["Exit", "app", "main"]
 
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": running.run,
+    "preview": planning.preview,
     "resume": running.resume,
     "status": operating.status,
     "watch": operating.watch,
@@ -67,6 +80,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "stop": operating.stop,
     "ctl": operating.ctl,
     "launch": running.launch,
+    "model": modelling.model,
     "show": tracing.show,
     "lineage": tracing.lineage,
     "diff": tracing.diff,
@@ -104,7 +118,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 app = typer.Typer(
     name="lpfloop",
-    help="Improve a language model by its own feedback, and keep all the evidence.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -115,6 +128,27 @@ for name, command in COMMANDS.items():
 tiny = typer.Typer(help="The shipped tiny world: small models and prompts.", no_args_is_help=True)
 tiny.command("build")(machine.build)
 app.add_typer(tiny, name="tiny")
+app.add_typer(configuring.config, name="config")
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- as Typer calls it
+    if wanted:
+        typer.echo(f"lpfloop {__version__} (Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and end."
+        ),
+    ] = False,
+) -> None:
+    """Improve a language model by its own feedback, and keep all the evidence."""
+    del version
 
 
 def main() -> None:

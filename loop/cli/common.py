@@ -26,6 +26,14 @@ class Exit(IntEnum):
     NOTHING_TO_TRAIN_ON = 4
 
 
+def _iteration(text: str | int) -> int:
+    """Read `2` or `M_2`."""
+    digits = str(text).removeprefix("M_").removeprefix("m_")
+    if not (digits.isascii() and digits.isdecimal()):
+        raise typer.BadParameter(f"{text} is no iteration: give its number, or the model as M_2")
+    return int(digits)
+
+
 def _lake(place: str | Path) -> Path:
     try:
         return lake_folder(str(place))
@@ -48,7 +56,14 @@ AsForm = Annotated[
     Form,
     typer.Option("--format", help="Format of rows; auto: table on a terminal, jsonl in a pipe."),
 ]
-OneIteration = Annotated[int | None, typer.Option("--iteration", min=0, help="Only iteration T.")]
+OneIteration = Annotated[
+    int | None,
+    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only iteration T."),
+]
+AnIteration = Annotated[
+    str | None,
+    typer.Option("--iteration", metavar="T|M_T|latest|best", help="Only this iteration's model."),
+]
 OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RUN")]
@@ -109,6 +124,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
+    from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
@@ -132,6 +148,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             RunNameError,
             UnloadableError,
             NoSuchRunError,
+            NoSuchFigureError,
             NoSuchIdError,
             DiffError,
             NoDaemonError,

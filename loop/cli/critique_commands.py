@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .common import DEFAULT_LAKE, Lake, Settings, exit_codes, in_lake
+from .run_options import model_folder
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def critique(
     critic: Annotated[
         str | None,
         typer.Option(
-            help="tiny, a model folder, an OpenAI-compatible URL, verifier, or ./FILE.py:NAME.",
+            help="tiny, a model folder, RUN:M_2, an OpenAI-compatible URL, verifier, or "
+            "./FILE.py:NAME.",
         ),
     ] = None,
     config: Annotated[
@@ -52,6 +54,7 @@ def critique(
     from ..run.terminal import say
 
     with exit_codes():
+        critic = model_folder(lake, "critic", critic)
         wanted = critique_config(_config(critic, config, settings or ()))
         answers = answers_file(file, task)
         run = name or name_of(answers, wanted)

@@ -198,7 +198,11 @@ def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
     measured = [e for e in evaluations if not is_probe(e.benchmark)]
     probed = [e for e in evaluations if is_probe(e.benchmark)]
     assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in measured}
-    tables = [_results_table(measured, VERIFIED, "Held-out results (mean ± standard error)")]
+    tables = list[Table]()
+    if measured:
+        tables.append(
+            _results_table(measured, VERIFIED, "Held-out results (mean ± standard error)")
+        )
     if assessed:
         tables.append(_results_table(measured, ASSESSED, "Assessed"))
     if probed:

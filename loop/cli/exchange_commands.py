@@ -18,9 +18,7 @@ from .common import (
 if TYPE_CHECKING:
     from ..lake.imports.import_files import Imported
 
-Files = Annotated[
-    list[Path], typer.Argument(help="JSONL, JSON list, CSV, Parquet.", metavar="FILE…")
-]
+Files = Annotated[list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE…")]
 
 
 def import_(

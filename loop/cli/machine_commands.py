@@ -1,29 +1,75 @@
 """Commands about this machine: `doctor`, and `tiny build`, which trains the tiny world."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, AsJson, Exit, Lake, exit_codes
+from .common import DEFAULT_LAKE, AsJson, Exit, Lake, Settings, exit_codes
+from .run_options import (
+    ConfigName,
+    Critic,
+    Download,
+    Iterations,
+    Policy,
+    PromptsFile,
+    RunName,
+    RunOptions,
+    Seed,
+    Variant,
+)
 
 
 def doctor(
     *,
-    config: Annotated[str | None, typer.Option(help="Preset or YAML file.")] = None,
-    variant: Annotated[str | None, typer.Option(help="Recipe.")] = None,
+    config: ConfigName = None,
+    variant: Variant = None,
+    iterations: Iterations = None,
+    name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    download: Download = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Then try a few prompts through all of it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether `lpfloop run` would start here, and say what is missing."""
-    from ...configs.load import load_config
+    """Check whether `lpfloop run` with the same options would start, and say what is missing."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.doctor import diagnose
+    from ..daemon.smoke_alone import smoke_alone
+    from .run_commands import refuse_secrets
+    from .session import reporting, stop_signal
 
+    options = RunOptions(
+        config=config,
+        variant=variant,
+        iterations=iterations,
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
+        seed=seed,
+        settings=settings or (),
+        download=download,
+    )
     with exit_codes():
-        diagnosis = diagnose(load_config(config, variant, (), os.environ), lake)
-    typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text())
-    raise typer.Exit(Exit.DONE if diagnosis.ok else Exit.FAULT)
+        refuse_secrets(options.settings)
+        options = options.in_lake(lake)
+        loaded = options.resolved()
+        hide_environment()
+        hide_secrets_of(loaded)
+        diagnosis = diagnose(loaded, lake, name or options.name_of(loaded))
+        typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text())
+        if not diagnosis.ok:
+            raise typer.Exit(Exit.FAULT)
+        if smoke:
+            stop = stop_signal(loaded)
+            with reporting() as reporter, stop.on_signals():
+                smoke_alone(loaded, lake, reporter, stop)
 
 
 def build(

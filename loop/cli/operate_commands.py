@@ -41,7 +41,7 @@ def status(
     from ..daemon.status import overview, stage_rows
     from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run
-    from .tables import print_json, print_status
+    from .tables import newest_model, print_json, print_status
 
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
@@ -50,7 +50,7 @@ def status(
         if as_json:
             print_json(found)
         elif table:
-            print_status(found, evaluations(reader))
+            print_status(found, evaluations(reader), newest_model(reader, in_lake(lake)))
         else:
             write_frame(stage_rows(found), form)
         reader.close()

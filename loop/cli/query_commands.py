@@ -9,10 +9,10 @@ import typer
 from ..lake.query.forms import Form, FormError
 from .common import (
     DEFAULT_LAKE,
+    AnIteration,
     AsForm,
     AsJson,
     Lake,
-    OneIteration,
     Settings,
     exit_codes,
 )
@@ -64,7 +64,7 @@ def evaluate(
     ],
     *,
     lake: Lake = DEFAULT_LAKE,
-    iteration: OneIteration = None,
+    iteration: AnIteration = None,
     prompts: Annotated[Path | None, typer.Option(help="Evaluate on these prompts instead.")] = None,
     preferences: Annotated[
         list[Path] | None,

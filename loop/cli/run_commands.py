@@ -11,6 +11,7 @@ import typer
 
 from .common import (
     DEFAULT_LAKE,
+    AsJson,
     Exit,
     Lake,
     RunArgument,
@@ -21,6 +22,7 @@ from .common import (
 from .run_options import (
     ConfigName,
     Critic,
+    Download,
     Iterations,
     Policy,
     PromptsFile,
@@ -48,6 +50,7 @@ Variants = Annotated[
 Seeds = Annotated[
     int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop there.")]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -66,12 +69,15 @@ def run(
     seed: Seed = None,
     settings: Settings = None,
     fork: ForkOf = None,
+    download: Download = False,
     detach: Detach = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
-    from ...configs.variants import short_name
     from ..daemon.suite import Suite, chosen_variants
+    from .plan_commands import print_plan, refuse_json
 
     options = RunOptions(
         config=config,
@@ -82,11 +88,15 @@ def run(
         critic=critic,
         seed=seed,
         settings=settings or (),
+        download=download,
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        refuse_json(as_json=as_json, dry_run=dry_run)
+        options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            alone |= {"--download": download or None, "--dry-run": dry_run or None}
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
@@ -101,11 +111,13 @@ def run(
             compare_variants(suite)
             return
         loaded = options.resolved()
-        name = name or f"{options.stem}-{short_name(loaded.recipe.name)}"
-        if detach:
+        name = name or options.name_of(loaded)
+        if dry_run:
+            print_plan(_job(loaded, lake, name), as_json=as_json)
+        elif detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": policy, "critic": critic}
+            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
         else:

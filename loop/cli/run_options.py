@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +17,12 @@ ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML
 Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
-PromptsFile = Annotated[
-    str | None, typer.Option(help="Prompts: a file, a folder, or hf:OWNER/NAME.")
-]
-Policy = Annotated[str | None, typer.Option(help="Model to improve: folder or URL.")]
-Critic = Annotated[str | None, typer.Option(help="Feedback model: folder or URL.")]
+PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
+Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name, URL or RUN:M_2.")]
+Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name, URL or RUN:M_2.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
+
+Download = Annotated[bool, typer.Option("--download", help="Fetch what the hub's cache lacks.")]
 
 OWN, TINY = "own", "tiny"
 
@@ -38,6 +39,7 @@ class RunOptions:
     critic: str | None = None
     seed: int | None = None
     settings: Sequence[str] = ()
+    download: bool = False
 
     @property
     def preset(self) -> str | None:
@@ -49,6 +51,12 @@ class RunOptions:
     def stem(self) -> str:
         """What names of runs begin with."""
         return Path(self.preset or TINY).stem
+
+    def name_of(self, config: "RunConfig") -> str:
+        """Return what the run is called unless the user names it."""
+        from ...configs.variants import short_name
+
+        return f"{self.stem}-{short_name(config.recipe.name)}"
 
     @property
     def overrides(self) -> "list[Override | str]":
@@ -64,12 +72,58 @@ class RunOptions:
         )
         return [*(o for o in given if o.value is not None), *self.settings]
 
+    def in_lake(self, lake: Path) -> "RunOptions":
+        """Return the options with the folders of the models that are called `RUN:M_2`.
+
+        Raises:
+            DamagedError, NoSuchFigureError, NoSuchRunError: as `model_folder`.
+        """
+        policy, critic = model_folder(lake, "policy", self.policy), self.critic
+        same = critic is not None and critic == self.policy
+        critic = policy if same else model_folder(lake, "critic", critic)
+        return replace(self, policy=policy, critic=critic)
+
     def resolved(self) -> "RunConfig":
-        """Return the configuration that is meant.
+        """Return the configuration that is meant, with the commits of what it names of the hub.
+
+        With `download`, what is not in the hub's cache is fetched first.
 
         Raises:
             ConfigError: if the preset, the variant or a setting cannot be used.
         """
         from ...configs.load import load_config
+        from ..run.hub_names import hub_names, pinned
 
-        return load_config(self.preset, self.variant, self.overrides, os.environ)
+        loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
+        if self.download:
+            from ..run.hub_download import fetch
+
+            fetch(hub_names(loaded))
+        return pinned(loaded)
+
+
+def model_folder(lake: Path, role: str, place: str | None) -> str | None:
+    """Return a model's place; that of a run's model is its folder, every byte of it compared.
+
+    Raises:
+        DamagedError: if it is damaged.
+        NoSuchFigureError: if nothing tells which model is the best.
+        NoSuchRunError: if there is no such run or model, or its weights are not here.
+    """
+    from ..lake.query.model_names import model_name, model_of
+    from ..lake.query.runs import open_run
+    from ..lake.trace.published_model import configuration, verified_model
+    from ..run.conditioning import control_of
+    from ..run.terminal import say
+
+    called = None if place is None or Path(place).exists() else model_name(place)
+    if called is None or called.run is None:
+        return place
+    with closing(open_run(lake, called.run)) as run:
+        checkpoint = model_of(run, called.which)
+        folder = verified_model(run, checkpoint).absolute()
+        control = control_of(configuration(run), checkpoint)
+    say(f"--{role} {place} is M_{checkpoint.iteration}, in {folder}, every byte compared")
+    if control:
+        say(f"--{role} {place} learned to answer behind {control!r}, which is left out here")
+    return str(folder)

@@ -30,13 +30,16 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Work on a run, then print the table and where to look."""
     from ..lake.query.runs import evaluations, open_run
     from ..run.terminal import say
-    from .tables import print_results
+    from .tables import newest_model, print_results
 
     where = in_lake(job.lake)
     turn(job, stop, announce)
     reader = open_run(job.lake, job.name)
     print_results(evaluations(reader))
+    newest = newest_model(reader, where)
     reader.close()
+    if newest is not None:
+        say(newest)
     say(
         f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
         f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"
@@ -64,6 +67,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
+    from ..daemon.planning import tell_plan
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -83,8 +87,10 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 )
 
         ending.enter_context(stop.on_signals())
-        work = run_loop if job.answers is None else critique_answers
-        work(job, reporter, stop, on_open=on_open)
+        if job.answers is None:
+            run_loop(job, reporter, stop, on_open=on_open, on_begin=tell_plan)
+        else:
+            critique_answers(job, reporter, stop, on_open=on_open)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Commands that trace what was made: `show`, `lineage`, `diff`."""
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ AnyId = Annotated[
     str,
     typer.Argument(
         help="Id of a prompt, candidate, critique, preference, pair, demonstration or checkpoint; "
-        "its beginning is enough.",
+        "its beginning is enough. Or a model: M_2, latest, best; of another run: RUN:M_2.",
         metavar="ID",
     ),
 ]
@@ -31,6 +32,7 @@ PageForm = Annotated[
     typer.Option("--format", help="auto and table: a page to read; else rows in this format."),
 ]
 PAGE = (Form.AUTO, Form.TABLE)
+ANY_MODEL = "T|M_T|latest|best"
 
 
 def show(
@@ -101,10 +103,12 @@ def diff(
     *,
     lake: Lake = DEFAULT_LAKE,
     before: Annotated[
-        int | None, typer.Option("--from", min=0, help="First iteration; default: the one before.")
+        str | None,
+        typer.Option("--from", metavar=ANY_MODEL, help="First iteration; default: the one before."),
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--to", min=0, help="Second iteration; default: the last.")
+        str | None,
+        typer.Option("--to", metavar=ANY_MODEL, help="Second iteration; default: the last."),
     ] = None,
     to_run: Annotated[
         str | None, typer.Option("--to-run", help="Run of the second iteration, if it is another.")
@@ -122,18 +126,24 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare two iterations prompt by prompt: what changed, by how much, and how surely."""
+    from ..lake.query.model_names import iteration_of
+    from ..lake.query.runs import open_run
     from ..lake.trace.diff import DiffRequest, diff_of
 
-    wanted = DiffRequest(
-        before=before,
-        after=after,
-        benchmark=benchmark,
-        task=task,
-        metric=metric,
-        answers=answers,
-    )
     with exit_codes():
         _one_form(form, as_json=as_json)
+        with (
+            closing(open_run(lake, name)) as first,
+            closing(open_run(lake, to_run or name)) as last,
+        ):
+            wanted = DiffRequest(
+                before=None if before is None else iteration_of(first, before),
+                after=None if after is None else iteration_of(last, after),
+                benchmark=benchmark,
+                task=task,
+                metric=metric,
+                answers=answers,
+            )
         found = diff_of(lake, name, to_run, wanted)
         if as_json:
             from .tables import print_json

@@ -6,15 +6,20 @@ Nothing heavy is loaded: packages are looked up, not imported.
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...stores.journal_reader import JOURNAL, JournalError, Reader
+from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from . import hardware as machine
 from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
 from .hardware import GIB
+from .job import Job, require_same_run
 from .model_check import engine_kinds, model_findings
 
 OLDEST_PYTHON = (3, 11)
@@ -26,8 +31,8 @@ OPTIONAL = ("peft", "lancedb")
 MODELS = ("torch", "transformers")
 
 
-def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
-    """Look at everything that a run with this configuration needs."""
+def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
+    """Look at everything that a run with this configuration needs, and whether it is refused."""
     looks = (
         _python(),
         _packages(config),
@@ -39,7 +44,33 @@ def diagnose(config: RunConfig, lake: Path) -> Diagnosis:
         bucket_findings(lake),
         _telemetry(config),
     )
-    return Diagnosis(findings=tuple(finding for look in looks for finding in look))
+    found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
+    return (
+        replace(
+            found, findings=(*found.findings, *_start(Job(config=config, lake=lake, name=name)))
+        )
+        if found.ok
+        else found
+    )
+
+
+def _start(job: Job) -> Iterator[Finding]:
+    """Do all that `lpfloop run` does before it writes anything."""
+    from ..data.files import InputError
+    from .loop import required_prompts
+    from .opening import parts_of
+
+    try:
+        required_prompts(job.config)
+        parts = parts_of(job)
+        folder = run_folder(job.lake, job.name)
+        if (folder / JOURNAL).exists():
+            with closing(Reader(folder)) as reader:
+                require_same_run(reader, job, parts.fingerprint)
+    except (ConfigError, InputError, JournalError) as error:
+        yield Finding(about="start", status="missing", detail=str(error))
+    else:
+        yield Finding(about="start", status="ok", detail=f"run {job.name} would be opened")
 
 
 def _python() -> Iterator[Finding]:

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...configs.engines import SHORTEST
+from ...configs.engines import EngineConfig, VLLMConfig
 from ...configs.own_function import names_function
-from ...configs.schema import EngineConfig, RunConfig
+from ...configs.schema import RunConfig
 from ...policies.memory.engine_memory import (
     Hosting,
     cache_bytes,
     concurrency,
     number_bytes,
+    quantised_bytes,
     scorer_parts,
     transformers_parts,
     vllm_parts,
@@ -112,22 +113,29 @@ class EngineStages:
         here = name == REWARD or self.kind(role) in (VLLM, TRANSFORMERS)
         return role if here else None
 
-    def serving(self, role: NeededRole, shape: ModelShape) -> Hosting:
+    def hosting(self, role: NeededRole, shape: ModelShape) -> Hosting:
         """Return how an engine runs a role's model."""
         engine = role.engine or EngineConfig()
-        on_gpu, auto = self.have.on_gpu, engine.max_model_len == "auto"
-        number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=self.kind(role) == VLLM)
+        on_gpu = self.have.on_gpu
+        by_vllm = self.kind(role) == VLLM
+        number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=by_vllm)
+        given = engine.vllm if by_vllm else VLLMConfig()
+        # What vLLM fits into memory by itself needs no more than a usual length.
+        own = shape.context or DEFAULT_CONTEXT
+        fitted = min(own, DEFAULT_CONTEXT) if engine.max_model_len == "auto" else own
         return Hosting(
-            number_bytes=number,
-            # What vLLM fits into memory itself needs no more than the least.
-            context=SHORTEST if auto else engine.context or shape.context or DEFAULT_CONTEXT,
+            number_bytes=quantised_bytes(given.quantization or "", number),
+            context=engine.context or fitted,
             tensor_parallel=engine.tensor_parallel if on_gpu else 1,
-            cache_bytes=round(number),
+            cache_bytes=round(quantised_bytes(given.kv_cache_dtype, number)),
+            eager=bool(given.enforce_eager),
+            batched_tokens=given.max_num_batched_tokens,
+            sequences=given.max_num_seqs,
         )
 
     def _engine(self, role: NeededRole, stage: str) -> Iterator[StageMemory]:
         shape = self.shape(role)
-        serving = self.serving(role, shape)
+        hosting = self.hosting(role, shape)
         engine = role.engine or EngineConfig()
         shared = role.name == CRITIC or (CRITIC in stage and not self.trained)
         beside = self.beside(REWARD) if shared else self.beside(CRITIC, REWARD)
@@ -135,19 +143,19 @@ class EngineStages:
             rows = self.config.prompts.chunk
             answer = self.config.policy.sampling.max_tokens
             parts = transformers_parts(
-                shape, serving, rows=rows, answer=answer, on_gpu=self.have.on_gpu
+                shape, hosting, rows=rows, answer=answer, on_gpu=self.have.on_gpu
             )
-            yield replace(self._on_device(stage, [*parts, *beside]), context=serving.context)
+            yield replace(self._on_device(stage, [*parts, *beside]), context=hosting.context)
         elif self.have.on_gpu:
-            yield self._vllm(stage, shape, serving, engine, beside)
+            yield self._vllm(stage, shape, hosting, engine, beside)
         else:
-            yield from self._vllm_on_cpu(stage, shape, serving, engine, beside)
+            yield from self._vllm_on_cpu(stage, shape, hosting, engine, beside)
 
     def _vllm(
         self,
         stage: str,
         shape: ModelShape,
-        serving: Hosting,
+        hosting: Hosting,
         engine: EngineConfig,
         beside: Sequence[Holding],
     ) -> StageMemory:
@@ -160,32 +168,32 @@ class EngineStages:
             stage=stage,
             device=f"vLLM's share of {self.have.name}",
             has_bytes=share,
-            parts=tuple(vllm_parts(shape, serving, card)),
-            told=_at_once(shape, serving, share, card),
-            context=serving.context,
+            parts=tuple(vllm_parts(shape, hosting, card)),
+            told=_at_once(shape, hosting, share, card),
+            context=hosting.context,
         )
 
     def _vllm_on_cpu(
         self,
         stage: str,
         shape: ModelShape,
-        serving: Hosting,
+        hosting: Hosting,
         engine: EngineConfig,
         beside: Sequence[Holding],
     ) -> Iterator[StageMemory]:
         """Yield the cache, whose size is configured, and the memory of all."""
         cache = engine.kv_cache_gib * GIB
-        request = cache_bytes(shape, serving, tokens=serving.context)
-        told = f"{cache / request:.0f} requests of {serving.context} tokens at once"
+        request = cache_bytes(shape, hosting, tokens=hosting.context)
+        told = f"{cache / request:.0f} requests of {hosting.context} tokens at once"
         yield StageMemory(
             stage=f"{stage}: cache",
             device="engine.kv_cache_gib",
             has_bytes=cache,
             parts=(fixed("one request", request),),
             told=told,
-            context=serving.context,
+            context=hosting.context,
         )
-        parts = [fixed("weights", serving.weight_bytes(shape)), fixed("cache", cache)]
+        parts = [fixed("weights", hosting.weight_bytes(shape)), fixed("cache", cache)]
         yield self._on_device(stage, [*parts, *beside])
 
     def _scoring(self, role: NeededRole) -> StageMemory:
@@ -221,10 +229,10 @@ class EngineStages:
         if self.kind(role) == VLLM and self.have.on_gpu:
             return round(self.have.memory * role.engine.memory_utilization)
         cache = role.engine.kv_cache_gib * GIB if self.kind(role) == VLLM else 0
-        return self.serving(role, shape).weight_bytes(shape) + cache
+        return self.hosting(role, shape).weight_bytes(shape) + cache
 
 
-def _at_once(shape: ModelShape, serving: Hosting, share: int, card: int) -> str:
+def _at_once(shape: ModelShape, hosting: Hosting, share: int, card: int) -> str:
     """Say how many requests of the whole context fit at once."""
-    count = concurrency(shape, serving, share_bytes=share, card_bytes=card)
-    return f"{count:.0f} requests of {serving.context} tokens at once"
+    count = concurrency(shape, hosting, share_bytes=share, card_bytes=card)
+    return f"{count:.0f} requests of {hosting.context} tokens at once"

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from ..data.prompts import read_prompts, shape_of
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import evaluate
 from ..lake.imports import require_loop
+from ..lake.query.model_names import iteration_of
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
@@ -25,15 +27,19 @@ from .own_files import require_own_files
 
 
 def evaluate_run(
-    lake: Path, name: str, number: int | None, prompts: Path | None, reporter: Reporter
+    lake: Path, name: str, which: str | None, prompts: Path | None, reporter: Reporter
 ) -> list[Evaluation]:
     """Return the numbers of a run's checkpoints; with a prompts file, measure one checkpoint on it.
+
+    `which` is an iteration's number, or a model's name such as `M_2` or `best`.
 
     Raises:
         NoSuchRunError: if the run, or the iteration's checkpoint, does not exist.
         InputError: if the prompts file cannot be used.
     """
     benchmark = HELD_OUT
+    with closing(open_run(lake, name)) as run:
+        number = None if which is None else iteration_of(run, which)
     if prompts is not None:
         benchmark = _measure(lake, name, number, prompts, reporter)
     reader = open_run(lake, name)

@@ -71,22 +71,34 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
         )
     migrated(folder)
     reader = Reader(folder)
+    try:
+        require_same_run(reader, job, fingerprint)
+    finally:
+        reader.close()
+    journal = Journal(folder)
+    journal.set_meta([("config", snapshot)])
+    return journal
+
+
+def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) -> None:
+    """Refuse to go on with a run that was started with another configuration.
+
+    Raises:
+        ConfigError: naming what differs.
+    """
     _require_same_rows(reader, job.answers)
     require_own_files(reader)
+    name, stored = reader.folder.name, canonical_json(fingerprint)
     before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
-    reader.close()
     unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe)) | UNSAID}
     changes = _changes(before, json.loads(stored), unsaid)
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
-            f"run {folder.name} was started with another configuration ({said}); leave these "
-            f"as they were, or start another run: --run NAME --fork {folder.name} re-uses every "
+            f"run {name} was started with another configuration ({said}); leave these "
+            f"as they were, or start another run: --run NAME --fork {name} re-uses every "
             "unit that does not depend on them"
         )
-    journal = Journal(folder)
-    journal.set_meta([("config", snapshot)])
-    return journal
 
 
 def _still_asked(before: Mapping[str, Json], now: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -184,6 +184,10 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
         if have.on_gpu:
             yield from (("tensor_parallel", n) for n in SPANS if n <= len(have.cards))
             yield "dtype", "bfloat16"
+            if section.kind != "transformers":
+                yield "max_model_len", "auto"
+                yield from (("vllm.kv_cache_dtype", "fp8"), ("vllm.quantization", "fp8"))
+                yield "vllm.max_num_seqs", 64
             yield "memory_utilization", max(0.95, section.memory_utilization)
         else:
             yield "kv_cache_gib", 2 * section.kv_cache_gib

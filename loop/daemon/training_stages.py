@@ -84,7 +84,7 @@ class TrainingStages:
             method, rows=settings.micro_batch_size, length=settings.max_length, answer=answer
         )
         parts = online_parts(shape, self._reward(shape), work)
-        serving = self.engines.serving(policy, shape)
+        hosting = self.engines.hosting(policy, shape)
         have = self.engines.have
         sampling = self.engines.kind(policy) == VLLM and have.on_gpu
         if sampling:
@@ -93,12 +93,12 @@ class TrainingStages:
                 stage=f"train by {method}: sampler",
                 device=f"training.{method}.sampler_memory of {have.name}",
                 has_bytes=share,
-                parts=tuple(vllm_parts(shape, serving, have.memory)),
+                parts=tuple(vllm_parts(shape, hosting, have.memory)),
             )
             held = [fixed("sampler", share)]
         else:
             found = transformers_parts(
-                shape, serving, rows=settings.rollouts, answer=answer, on_gpu=have.on_gpu
+                shape, hosting, rows=settings.rollouts, answer=answer, on_gpu=have.on_gpu
             )
             held = [
                 Holding(

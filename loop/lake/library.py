@@ -3,14 +3,16 @@
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
+from ...configs.load import resolved
 from ...stores.address import lake_folder
 from ...stores.derived import derived_names, scan_derived
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
+from .query.model_names import LATEST, model_of
 from .query.runs import NoSuchRunError, open_run
 from .query.sql import TIMEOUT, query
 from .trace.diff import DiffRequest, diff
@@ -18,6 +20,7 @@ from .trace.diff_page import Diff
 from .trace.find_row import find
 from .trace.graph import Lineage
 from .trace.lineage import lineage
+from .trace.published_model import PublishedModel, configuration, published_model
 from .trace.show import ShownRow, shown
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ class RowsFrame(pl.LazyFrame):
 
     The results of `filter`, `select`, `join`, `sort` and the like can, too.
     """
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {dtype}" for name, dtype in self.collect_schema().items())
+        return f"<rows, not read yet, with the columns {columns}; .collect() reads them>"
 
     @classmethod
     def of(cls, frame: pl.LazyFrame) -> "RowsFrame":
@@ -174,6 +181,20 @@ class ReadOnlyRun:
     def scores(self, iteration: int | None = None) -> RowsFrame:
         """Return the prompt-level rows behind the evaluations."""
         return self._rows("scores", iteration)
+
+    def model(self, which: str = LATEST, *, by: str | None = None) -> PublishedModel:
+        """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+
+        Raises:
+            NoSuchRunError: if the run has no such model.
+            NoSuchFigureError: if nothing was measured that tells the best.
+        """
+        return published_model(self._reader, model_of(self._reader, which, by))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's configuration as plain data, without secrets."""
+        return resolved(configuration(self._reader))
 
     def derived(self) -> list[str]:
         """Return the names of the run's derived tables."""

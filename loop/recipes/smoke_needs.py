@@ -49,6 +49,7 @@ def smoke_needs(run: Run) -> SmokeNeeds:
     """Return what the smoke test of a run is to try."""
     settings = run.config.recipe
     return SmokeNeeds(
+        critiques=run.rates,
         grades=run.grader is not None,
         overall=isinstance(settings, Graded) and settings.binarisation == "overall",
         annotates=run.panels.training is not None,

@@ -40,6 +40,7 @@ class EngineLine:
     def batch(self, key: str, requests: Sequence[Request], *, again: bool) -> Batch:
         """Return requests as they travel."""
         sampling = self.again if again else self.first
+        sampling = replace(sampling, max_tokens=sampling.max_tokens + self._room)
         return Batch(key=key, requests=tuple(requests), sampling=sampling)
 
     def stream(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[Completion]]]:
@@ -52,13 +53,13 @@ class EngineLine:
         self.run.prices.require([self.served])
         return self._cost(
             prompt_tokens=sum(most_tokens(request.messages) for request in requests),
-            tokens=len(requests) * self.first.max_tokens,
+            tokens=len(requests) * (self.first.max_tokens + self._room),
             calls=len(requests),
         )
 
     def expected(self, requests: Sequence[Request]) -> Cost:
         """Return what requests are expected to cost, with those that will be asked again."""
-        mean = self._experience.expected(requests, self.first.max_tokens)
+        mean = self._experience.expected(requests, self.first.max_tokens + self._room)
         return self._cost(
             prompt_tokens=math.ceil(mean.prompt_tokens),
             tokens=math.ceil(mean.tokens),
@@ -96,6 +97,11 @@ class EngineLine:
         """Return what is to be told of the endpoint's answers."""
         told = {remark for p in _provenances(answers) for remark in p.remarks}
         return {f"{self.served.name}: {redacted(remark)}" for remark in told}
+
+    @property
+    def _room(self) -> int:
+        """The tokens beyond `max_tokens` that a model that reasons may draw."""
+        return self.served.engine.reasoning_tokens
 
     @property
     def _experience(self) -> CostExperience:

@@ -49,6 +49,8 @@ class Pump(Generic[Q]):
         if not stage.owed:
             return
         source = _BatchSource(self, stage)
+        if source.is_empty:
+            return
         for key, answers in self.line.stream(source):
             source.hear(key, answers)
 
@@ -103,6 +105,11 @@ class _BatchSource(Generic[Q]):
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to ask, so that no model need be loaded."""
+        return self._admission.look() is Next.NONE
 
     def ready(self) -> bool:
         """Whether `next` would answer, or end, without waiting for an answer."""

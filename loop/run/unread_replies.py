@@ -28,7 +28,14 @@ SECTIONS = {
 
 
 class UnreadRepliesError(Exception):
-    """Too large a share of a stage's replies cannot be read, or none of the answers is whole."""
+    """Too large a share of a stage's replies cannot be read, or none of the answers is whole.
+
+    `told` says why; a `run` that can go on says how.
+    """
+
+    def __init__(self, told: str, run: str | None = None) -> None:
+        super().__init__(told if run is None else f"{told}. {_continuation(run)}")
+        self.told = told
 
 
 @dataclass(kw_only=True)
@@ -65,8 +72,8 @@ class ReplyCount:
         raise UnreadRepliesError(
             f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.told}), more "
             f"than smoke.most_unread={most:g}. {remedy(usual, stage, config)}. "
-            f"{shown(usual, self.examples.get(usual, ''))}. {continuation(run)}, or with "
-            "--set smoke.most_unread=1 to go on as it is"
+            f"{shown(usual, self.examples.get(usual, ''))}",
+            run,
         )
 
     @property
@@ -75,11 +82,11 @@ class ReplyCount:
         return ", ".join(f"{n} {reason}" for reason, n in self.reasons.most_common())
 
 
-def continuation(run: str) -> str:
-    """Say how a run goes on that a model's answers have stopped."""
+def _continuation(run: str) -> str:
     return (
-        f"If the model's server was mended, `lpfloop resume {run}`; if settings are to change, "
-        f"repeat the command with --fork {run} --run NEW and --set"
+        f"To ask again, `lpfloop resume {run}`; to change what is asked, the same command with "
+        f"--fork {run} --run NEW and other settings; to go on as it is, with "
+        "--set smoke.most_unread=1"
     )
 
 
@@ -101,6 +108,9 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
             f"(policy.sampling.max_tokens, which is {config.policy.sampling.max_tokens})"
         ),
         Status.TRUNCATED: f"The judge is cut off before it ends: raise {_room(section, config)}",
+        Status.TRUNCATED_THINKING: (
+            f"The judge is cut off while it thinks: raise {_room(section, config)}"
+        ),
         Status.EMPTY: (
             "The judge says nothing: look at its chat template; if it thinks first, raise "
             f"{_room(section, config)}"

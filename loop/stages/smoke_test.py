@@ -25,7 +25,7 @@ from ...stores.records import (
 from ..data.judged_candidates import VERIFIER
 from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
-from ..run.unread_replies import ReplyCount, UnreadRepliesError, continuation, shown
+from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
 from .compare import annotate
 from .critique import critique
 from .grade import grade, grade_overall
@@ -45,7 +45,7 @@ Judgement = Critique | Grade | Preference | PromptReview
 class SmokeNeeds:
     """What of the test a run needs: its judges, and the methods by which it trains."""
 
-    critiques: bool = True
+    critiques: bool = False
     grades: bool = False
     overall: bool = False
     annotates: bool = False
@@ -165,12 +165,12 @@ def told_of(candidates: Sequence[Candidate]) -> str:
 
 
 def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) -> None:
-    """Refuse to go on if none of the answers is whole: nothing could be trained on.
+    """Refuse to go on if none of the answers is whole, unless smoke.most_unread allows for all.
 
     Raises:
         UnreadRepliesError: saying why.
     """
-    if any(candidate.usable for candidate in candidates):
+    if any(c.usable for c in candidates) or it.run.config.smoke.most_unread >= 1:
         return
     count = ReplyCount()
     for c in candidates:
@@ -182,6 +182,10 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
             f"They do not end within policy.sampling.max_tokens={bound}: a base model, or a chat "
             "template without its end token, never ends what it writes; else raise that bound"
         ),
+        "truncated_thinking": (
+            f"They do not end to think within policy.sampling.max_tokens={bound}: raise that, "
+            "or turn thinking off by policy.engine.chat_template_kwargs"
+        ),
         "empty": "The policy says nothing: look at its chat template with `lpfloop preview`",
         "overlong": (
             "The prompts do not fit into the policy's context: raise policy.engine.max_model_len, "
@@ -191,7 +195,8 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
     raise UnreadRepliesError(
         f"{stage}: none of the policy's {count.asked} answers is whole ({count.told}). "
         f"{told.get(usual, 'The requests failed: the logs say why')}. "
-        f"{shown(usual, count.examples[usual])}. {continuation(it.run.name)}"
+        f"{shown(usual, count.examples[usual])}",
+        it.run.name,
     )
 
 
@@ -205,6 +210,5 @@ def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None
             else "it gives none for them"
         )
         raise UnreadRepliesError(
-            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}. "
-            f"{continuation(it.run.name)}"
+            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}", it.run.name
         )

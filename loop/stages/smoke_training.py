@@ -136,6 +136,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
         processes=run.config.training.processes,
         accelerate_config=accelerate_config(run),
+        template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
         turns=TURNS if method == "reward" else turn_form(run, it.policy),

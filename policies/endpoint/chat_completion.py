@@ -15,36 +15,15 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion import Choice
 
 from ...stores.chat_markers import broken
-from ...stores.records import FinishReason, Message
+from ...stores.records import FinishReason
 from ..engines.engine import Completion, Provenance, Request, Sampling
 from ..engines.system_turn import folded
 from ..engines.token_count import TokenCount, about, counted, most_tokens
+from .dialect import FOLDED, Dialect
 from .endpoint import NO_KEY, ServedModel
 from .faults import shown
 from .finish import ending
 from .usage import Share, Tokens, settled
-
-OVERFLOW_SIGNS = (
-    "context length",
-    "context_length",
-    "maximum context",
-    "max_model_len",
-    "too long",
-)
-
-SYSTEM_SIGNS = (
-    "system role",
-    "system message",
-    "system prompt",
-    "role 'system'",
-    'role "system"',
-    "role: system",
-    "role system",
-    "roles must alternate",
-    "only user and assistant roles",
-)
-"""What servers say where the model's chat template has no system turn, in lower case."""
-FOLDED = "the endpoint refuses system turns: each became the beginning of the user's first turn"
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thought before its answer; some fill both, with one text."""
@@ -56,44 +35,11 @@ LONGEST_WORD = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """Request fields that not every endpoint accepts."""
-
-    logprobs: bool = True
-    limit: str = "max_completion_tokens"
-    system: bool = True
-
-    def without(self, told: str, messages: tuple[Message, ...] = ()) -> "Dialect | None":
-        """Return a dialect without what a refusal names; None if it names nothing known.
-
-        `messages` are what was refused: a system turn is one of them, and nothing else is unusual.
-        """
-        if self.system and refuses_system(told, messages):
-            return replace(self, system=False)
-        if self.logprobs and "logprob" in told:
-            return replace(self, logprobs=False)
-        if self.limit in told and self.limit != "max_tokens":
-            return replace(self, limit="max_tokens")
-        return None
-
-
-def refuses_system(told: str, messages: tuple[Message, ...]) -> bool:
-    """Whether a refusal of a conversation is because of its system turn."""
-    roles = [message.role for message in messages]
-    usual = ["user", "assistant"] * len(roles)
-    if roles[:1] != ["system"] or roles[1:] != usual[: len(roles) - 1]:
-        return False
-    return any(sign in told for sign in SYSTEM_SIGNS)
-
-
-def overflows(told: str) -> bool:
-    """Whether a refusal says that the prompt and its completion do not fit the context."""
-    return any(sign in told for sign in OVERFLOW_SIGNS)
-
-
-@dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request to endpoints; if not `bounded`, only the context limits the answer."""
+    """One request to endpoints; if not `bounded`, only the context limits the answer.
+
+    `besides` are fields of the body that the user sets for this endpoint.
+    """
 
     request: Request
     sampling: Sampling
@@ -118,9 +64,11 @@ class ChatRequest:
         reply = await create(model=served.name, extra_body=dict(extra) or None, **body)
         drawn = self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
         whole = self.request.messages
-        if dialect.system or folded(whole) == whole or drawn.provenance is None:
+        changed = () if dialect.system or folded(whole) == whole else (FOLDED,)
+        remarks = (*changed, *dialect.remarks)
+        if not remarks or drawn.provenance is None:
             return drawn
-        told = replace(drawn.provenance, remarks=(*drawn.provenance.remarks, FOLDED))
+        told = replace(drawn.provenance, remarks=(*drawn.provenance.remarks, *remarks))
         return replace(drawn, provenance=told)
 
     def parameters(self, dialect: Dialect, family: str | None) -> dict[str, Any]:
@@ -131,12 +79,13 @@ class ChatRequest:
         """
         turns = self.request.messages if dialect.system else folded(self.request.messages)
         messages = [{"role": m.role, "content": broken(m.content, family)} for m in turns]
-        body: dict[str, Any] = {
-            "messages": messages,
+        drawn: dict[str, Any] = {
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
             "seed": self.request.seed,
         }
+        kept = {name: value for name, value in drawn.items() if name not in dialect.refused}
+        body: dict[str, Any] = {"messages": messages, **kept}
         if self.bounded:
             body[dialect.limit] = self.sampling.max_tokens
         if dialect.logprobs:
@@ -165,9 +114,11 @@ class ChatRequest:
         logprobs = _logprobs(choice)
         tokens = self._tokens(reply, choice, len(logprobs))
         how, remark = self._ended(choice, tokens.completion, key)
-        remarks = tokens.remarks if remark is None else (*tokens.remarks, remark)
         reasoning = next(filter(None, _texts(choice, REASONING)), "")
-        in_thought = reasoning and not (content or "").strip()
+        in_thought = (reasoning or _reasoned(reply)) and not (content or "").strip()
+        if in_thought and how == "length":
+            remark = OUT_OF_TOKENS.format(self.sampling.max_tokens)
+        remarks = tokens.remarks if remark is None else (*tokens.remarks, remark)
         cut: FinishReason = "truncated_thinking" if in_thought else "length"
         answer = Completion(
             request_id=self.request.request_id,
@@ -223,6 +174,10 @@ class ChatRequest:
         return settled(prompt, completion)
 
 
+OUT_OF_TOKENS = (
+    "answers are cut while the model still reasons, at {} tokens: set engine.reasoning_tokens to "
+    "what it needs besides, or lower engine.reasoning_effort"
+)
 READ_AS = {
     "stop": "the finish_reason {!r} is not known: the answer, below max_tokens, counts as whole",
     "length": "the finish_reason {!r} is not known: the answer, at max_tokens, counts as cut short",
@@ -237,6 +192,13 @@ def _texts(choice: Choice, names: Sequence[str]) -> list[str]:
     """Return what the model wrote into these fields of its message."""
     fields = (getattr(choice.message, name, None) for name in names)
     return [text for text in fields if isinstance(text, str)]
+
+
+def _reasoned(reply: ChatCompletion) -> bool:
+    """Whether the endpoint reports tokens of a thought, which it need not show."""
+    details: object = getattr(reply.usage, "completion_tokens_details", None)
+    tokens: object = getattr(details, "reasoning_tokens", None)
+    return isinstance(tokens, int) and tokens > 0
 
 
 def _word(said: object, key: str | None) -> str:

@@ -7,7 +7,8 @@ it.
 import base64
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -89,12 +90,25 @@ class TemporaryError(Exception):
         self.garbled = garbled
 
 
-class RefusedError(Exception):
-    """This request will never be answered; others may be. `told` is the server's message."""
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What a server says is wrong with a request, in lower case, and of which field if it says."""
 
-    def __init__(self, sentence: str, *, told: str) -> None:
+    said: str
+    field: str | None = None
+
+
+class RefusedError(Exception):
+    """This request will never be answered; others may be.
+
+    `told` is all that the server says, in lower case, and may repeat the request; `complaints` are
+    what it says is wrong.
+    """
+
+    def __init__(self, sentence: str, *, told: str, complaints: Sequence[Complaint] = ()) -> None:
         super().__init__(sentence)
         self.told = told
+        self.complaints = tuple(complaints)
 
 
 def fault_of(
@@ -128,7 +142,8 @@ def _status(
     if "insufficient_quota" in (error.code, error.type):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
-        return RefusedError(sentence, told=f"{error.message} {message}".lower())
+        told = f"{error.message} {message}".lower()
+        return RefusedError(sentence, told=told, complaints=_complaints(error))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         pause = asked_pause(error.response.headers, time.time())
         return TemporaryError(sentence, pause_s=pause, suspect=status not in BUSY_STATUSES)
@@ -140,6 +155,34 @@ def _message(error: openai.APIStatusError) -> str:
     body = error.body
     said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
     return said if isinstance(said, str) and said.strip() else error.message
+
+
+def _complaints(error: openai.APIStatusError) -> list[Complaint]:
+    """Return what a server complains of: one complaint, or one for each field that is wrong."""
+    body = error.body
+    if not isinstance(body, dict):
+        return [Complaint(error.message.lower())]
+    fields = cast("dict[str, object]", body)
+    details = fields.get("detail")
+    if not isinstance(details, list):
+        return [_complaint(fields, fields.get("param"))]
+    return [
+        _detail(cast("dict[str, object]", entry))
+        for entry in cast("list[object]", details)
+        if isinstance(entry, dict)
+    ]
+
+
+def _detail(entry: Mapping[str, object]) -> Complaint:
+    """Return the complaint of servers that validate their bodies, as FastAPI does."""
+    path = entry.get("loc")
+    return _complaint(entry, cast("list[object]", path)[-1] if isinstance(path, list) else None)
+
+
+def _complaint(fields: Mapping[str, object], field: object) -> Complaint:
+    said = [fields.get(name) for name in ("code", "type", "message", "msg")]
+    told = " ".join(text for text in said if isinstance(text, str)).lower()
+    return Complaint(told, field if isinstance(field, str) and field else None)
 
 
 def _final(status: int, sentence: str) -> str:

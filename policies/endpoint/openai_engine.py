@@ -31,7 +31,8 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived
 from ..engines.token_count import token_count
-from .chat_completion import ChatRequest, Dialect, overflows
+from .chat_completion import ChatRequest
+from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_client, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
@@ -228,10 +229,11 @@ class OpenAIEngine:
             try:
                 return await self._ask(question, dialect, passage)
             except RefusedError as refusal:
-                simpler = dialect.without(refusal.told, question.request.messages)
-                if simpler is None or overflows(refusal.told):
+                asked = question.request.messages
+                if dialect.without(refusal, asked) is None or overflows(refusal.told):
                     raise
-                self._dialect = simpler
+                # Others in flight may have dropped something else, or the same, meanwhile.
+                self._dialect = self._dialect.without(refusal, asked) or self._dialect
 
     async def _ask(self, question: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
@@ -247,7 +249,8 @@ class OpenAIEngine:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
                 served = self._served[place]
-                extra = vllm_fields(served, self._urls[place], question.sampling, self._config)
+                url, config = self._urls[place], self._config
+                extra = {**vllm_fields(served, url, question.sampling, config), **config.besides}
                 drawn = await question.ask(client, served, dialect, extra)
                 # A server, or the model behind it, may repeat the key that it was sent.
                 return replace(

@@ -22,6 +22,7 @@ BLOCK = 16
 LARGE_CARD = 70 * GIB
 """From here on vLLM takes more tokens and requests at once (vllm/engine/arg_utils.py)."""
 
+EIGHT_BITS = 1
 BATCHED_TOKENS, LARGE_BATCHED_TOKENS = 8192, 16_384
 SEQUENCES, LARGE_SEQUENCES = 256, 1024
 LOGIT_COPIES = 3
@@ -30,13 +31,19 @@ LOGIT_COPIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosting:
-    """How an engine runs a model: bytes of a number, context in tokens, devices that it spans."""
+    """How an engine runs a model: bytes of a number, context in tokens, devices that it spans.
+
+    `batched_tokens` and `sequences` are what vLLM takes at once, where they are configured;
+    `eager`: without CUDA graphs.
+    """
 
     number_bytes: float
     context: int
     tensor_parallel: int = 1
     cache_bytes: int = BFLOAT16
     eager: bool = False
+    batched_tokens: int | None = None
+    sequences: int | None = None
 
     def weight_bytes(self, shape: ModelShape) -> int:
         """Return the weights on one device; quantised ones are as large as their files."""
@@ -44,15 +51,15 @@ class Hosting:
         return round(size / self.tensor_parallel)
 
 
-def cache_bytes(shape: ModelShape, serving: Hosting, *, tokens: int, ahead: int = 0) -> int:
+def cache_bytes(shape: ModelShape, hosting: Hosting, *, tokens: int, ahead: int = 0) -> int:
     """Return the keys and values of one sequence on one device.
 
     2 x layers x heads of keys x their width x bytes a token; a head is never divided. A layer with
     a window keeps that many tokens and the `ahead` ones in flight (vllm/v1/kv_cache_interface.py,
     `SlidingWindowSpec`); tokens fill whole blocks.
     """
-    heads = max(1, -(-shape.kv_heads // serving.tensor_parallel))
-    token = 2 * heads * shape.head_dim * serving.cache_bytes
+    heads = max(1, -(-shape.kv_heads // hosting.tensor_parallel))
+    token = 2 * heads * shape.head_dim * hosting.cache_bytes
     seen = min(tokens, shape.window - 1 + ahead) if shape.window else tokens
     whole = (shape.layers - shape.windowed) * _blocks(tokens) + shape.windowed * _blocks(seen)
     return whole * token
@@ -62,24 +69,24 @@ def _blocks(tokens: int) -> int:
     return -(-tokens // BLOCK) * BLOCK
 
 
-def vllm_parts(shape: ModelShape, serving: Hosting, card_bytes: int) -> list[Holding]:
+def vllm_parts(shape: ModelShape, hosting: Hosting, card_bytes: int) -> list[Holding]:
     """Return what vLLM holds on a GPU at the least: one request of the whole context fits.
 
     The pass is the one by which vLLM measures itself when it starts: as many tokens as it batches,
     and logits of as many requests as it runs at once.
     """
     large = card_bytes >= LARGE_CARD
-    tokens = LARGE_BATCHED_TOKENS if large else BATCHED_TOKENS
-    requests = LARGE_SEQUENCES if large else SEQUENCES
+    tokens = hosting.batched_tokens or (LARGE_BATCHED_TOKENS if large else BATCHED_TOKENS)
+    requests = hosting.sequences or (LARGE_SEQUENCES if large else SEQUENCES)
     logits = requests * shape.vocabulary * FLOAT32 * LOGIT_COPIES
     passing = _linear_pass(shape, tokens)
-    request = cache_bytes(shape, serving, tokens=serving.context, ahead=tokens)
+    request = cache_bytes(shape, hosting, tokens=hosting.context, ahead=tokens)
     return [
-        fixed("weights", serving.weight_bytes(shape)),
+        fixed("weights", hosting.weight_bytes(shape)),
         fixed("one request's cache", request),
-        at_most("pass", logits + passing / serving.tensor_parallel),
+        at_most("pass", logits + passing / hosting.tensor_parallel),
         fixed("CUDA", CUDA_BYTES),
-        at_most("CUDA graphs", 0 if serving.eager else GRAPHS_BYTES),
+        at_most("CUDA graphs", 0 if hosting.eager else GRAPHS_BYTES),
     ]
 
 
@@ -89,22 +96,22 @@ def _linear_pass(shape: ModelShape, tokens: int) -> int:
     return tokens * per_token
 
 
-def concurrency(shape: ModelShape, serving: Hosting, *, share_bytes: int, card_bytes: int) -> float:
+def concurrency(shape: ModelShape, hosting: Hosting, *, share_bytes: int, card_bytes: int) -> float:
     """Return how many requests of the whole context fit into the cache at once."""
-    parts = vllm_parts(shape, serving, card_bytes)
+    parts = vllm_parts(shape, hosting, card_bytes)
     request = next(part.most_bytes for part in parts if part.name == "one request's cache")
     left = share_bytes - sum(part.most_bytes for part in parts) + request
     return max(0.0, left / request)
 
 
-def longest_context(shape: ModelShape, serving: Hosting, *, room_bytes: int) -> int:
+def longest_context(shape: ModelShape, hosting: Hosting, *, room_bytes: int) -> int:
     """Return the longest request, in tokens, whose cache takes at most `room_bytes`."""
-    token = cache_bytes(shape, serving, tokens=BLOCK)
+    token = cache_bytes(shape, hosting, tokens=BLOCK)
     return max(0, room_bytes // token) * BLOCK
 
 
 def transformers_parts(
-    shape: ModelShape, serving: Hosting, *, rows: int, answer: int, on_gpu: bool
+    shape: ModelShape, hosting: Hosting, *, rows: int, answer: int, on_gpu: bool
 ) -> list[Holding]:
     """Return what the engine of transformers holds: it draws up to `GROUP` answers side by side.
 
@@ -115,13 +122,13 @@ def transformers_parts(
     rows = min(rows, GROUP)
     copied = 1 + 1 / shape.layers
     cache = [
-        round(rows * cache_bytes(shape, serving, tokens=tokens) * copied)
-        for tokens in (min(answer, serving.context), serving.context)
+        round(rows * cache_bytes(shape, hosting, tokens=tokens) * copied)
+        for tokens in (min(answer, hosting.context), hosting.context)
     ]
-    prompt = max(1, serving.context - answer)
-    precision = precision_of(serving.number_bytes)
+    prompt = max(1, hosting.context - answer)
+    precision = precision_of(hosting.number_bytes)
     return [
-        fixed("weights", serving.weight_bytes(shape)),
+        fixed("weights", hosting.weight_bytes(shape)),
         Holding(name="cache", least_bytes=cache[0], most_bytes=cache[1]),
         at_most("pass", forward_bytes(shape, precision, rows=rows, length=prompt)),
         fixed("logits", rows * shape.vocabulary * 24),
@@ -139,6 +146,11 @@ def scorer_parts(
         at_most("pass", forward_bytes(shape, precision, rows=rows, length=length)),
         fixed("CUDA" if on_gpu else "process", CUDA_BYTES if on_gpu else PROCESS_BYTES),
     ]
+
+
+def quantised_bytes(dtype: str, whole: float) -> float:
+    """Return the bytes of a number in a type of vLLM's that may be of 8 bits."""
+    return EIGHT_BITS if dtype.startswith(("fp8", "int8")) else whole
 
 
 def number_bytes(dtype: str, shape: ModelShape, *, on_gpu: bool, halved: bool) -> float:

@@ -5,8 +5,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
+from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import doctor
 from lpfloop.loop.daemon import hardware as machine
 from lpfloop.loop.daemon.diagnosis import Diagnosis, Finding
@@ -235,3 +237,80 @@ def test_the_telemetry_of_children_is_off(tmp_path) -> None:
     finding = about(diagnose(tmp_path, *SCRIPTED), "telemetry")
     assert finding.status == "ok"
     assert "VLLM_NO_USAGE_STATS" in finding.detail
+
+
+def lines(count: int) -> str:
+    rows = ({"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(count))
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Call a command about a run of one's own prompts, by scripted models."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jsonl").write_text(lines(20))
+    models = [
+        "policy.engine.kind=scripted",
+        "policy.engine.script=scripts:policy",
+        "critic.engine.kind=scripted",
+        "smoke.train=false",
+        "guard=false",
+        "critic.templates=tiny",
+        "critic.aspects=tiny",
+    ]
+    words = ["--prompts", "mine.jsonl", *(word for item in models for word in ("--set", item))]
+
+    def call(command: str, *more: str, critic: str = "scripts:critic"):
+        judge = ["--set", f"critic.engine.script={critic}"]
+        told = CliRunner().invoke(app, [command, *words, *judge, *more])
+        return told.exit_code, told.stdout, " ".join(told.stderr.split())
+
+    return call
+
+
+def test_the_doctor_takes_the_options_of_a_run_and_writes_nothing(own, tmp_path) -> None:
+    code, said, _ = own("doctor", "--iterations", "1", "--seed", "3", "--run", "mine")
+    assert code == 0, said
+    assert "19 to train on, 1 held out (mine.jsonl)" in said
+    assert "run mine would be opened" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--prompts", "nowhere.jsonl"),
+        ("--variant", "dpo"),
+        ("--variant", "reward-only"),
+        ("--set", "assessment.reference=outputs.json"),
+        ("--set", "assessment.probes=nowhere.jsonl"),
+        ("--set", "training.next_token.weight=0.1"),
+        ("--set", "prompts.held_out=nowhere.jsonl"),
+        ("--set", "recipe.nn=2"),
+    ],
+)
+def test_what_the_doctor_passes_starts_and_what_it_refuses_does_not(own, tmp_path, words) -> None:
+    asked, said, told = own("doctor", *words)
+    started, _, refused = own("run", *words)
+    assert (asked != 0) is (started == 2), said + told + refused
+    assert asked != 0, said
+    assert not (tmp_path / "lake").exists()
+
+
+def test_the_doctor_refuses_a_run_that_was_begun_otherwise(own) -> None:
+    assert own("run", "--run", "a")[0] == 4
+    assert own("doctor", "--run", "a")[0] == 0
+    code, said, _ = own("doctor", "--run", "a", "--set", "recipe.n=3")
+    assert code == 1
+    assert "run a was started with another configuration (config.recipe.n: 4 -> 3)" in said
+
+
+def test_the_doctor_tries_the_models_and_leaves_nothing(own, tmp_path) -> None:
+    code, said, told = own("doctor", "--smoke")
+    assert code == 0, told
+    assert "smoke test passed: 3 prompts, 6 answers" in told
+    code, said, told = own("doctor", "--smoke", critic="scripts:mumbling_critic")
+    assert code == 1
+    assert "`lpfloop run` would start" in said
+    assert "6 of 6 replies cannot be read (6 no_dictionary)" in told
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.jsonl"}

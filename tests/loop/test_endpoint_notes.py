@@ -29,6 +29,8 @@ class Judge:
 
     def __init__(self) -> None:
         self.served = 0
+        self.refuses: tuple[str, ...] = ()
+        self.bodies: list[dict[str, Any]] = []
         self.change: Callable[[dict[str, Any], int], None] = lambda reply, number: None
         judge = self
 
@@ -38,6 +40,11 @@ class Judge:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                judge.bodies.append(body)
+                if refused := next((name for name in judge.refuses if name in body), None):
+                    error = {"message": f"Unsupported parameter: '{refused}'", "param": refused}
+                    self._say({"error": error}, status=400)
+                    return
                 shown = tuple(Message(**message) for message in body["messages"])
                 asked = Request(request_id="", messages=shown, seed=body["seed"])
                 message = {"role": "assistant", "content": scripts.critic(asked, GREEDY)}
@@ -52,9 +59,9 @@ class Judge:
                 judge.served += 1
                 self._say(reply)
 
-            def _say(self, value: Any) -> None:
+            def _say(self, value: Any, status: int = 200) -> None:
                 data = json.dumps(value).encode()
-                self.send_response(200)
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -182,3 +189,29 @@ def test_the_refusal_is_one_sentence_of_the_command(lake, judge):
     assert shown.exit_code == Exit.BAD_INPUT
     assert "the model judge-1 has no price" in shown.stderr
     assert "prices.models={judge-1:" in shown.stderr
+
+
+def test_a_judge_that_reasons_and_takes_no_temperature_judges_all(lake, judge):
+    judge.refuses = ("temperature", "top_p")
+    room = "critic.engine.reasoning_tokens=500"
+    turn(lake, judge, room, "critic.engine.reasoning_effort=low", "critic.sampling.max_tokens=20")
+    judged = [body for body in judge.bodies if not {"temperature", "top_p"} & set(body)]
+    assert len(judged) == judge.served > 0
+    assert all(body["reasoning_effort"] == "low" for body in judged)
+    assert all(520 <= body["max_completion_tokens"] < 600 for body in judged)
+    warnings = "\n".join(told(lake)["warnings"])
+    assert "judge-1: the endpoint refuses temperature" in warnings
+    assert "judge-1: the endpoint refuses top_p" in warnings
+
+
+def test_room_to_reason_counts_as_what_a_request_may_cost(lake, judge):
+    many = ("critic.engine.reasoning_tokens=1000000", "budget.tokens=500000")
+    with pytest.raises(BudgetReachedError):
+        turn(lake, judge, *many)
+    assert judge.served == 0
+
+
+def test_what_only_an_endpoint_takes_is_refused_for_a_model_that_runs_here(lake):
+    config = small_config(write_prompts(lake), "critic.engine.reasoning_effort=low")
+    with pytest.raises(ConfigError, match="are for endpoints"):
+        loop(lake, config=config)

@@ -158,3 +158,18 @@ def test_the_memory_of_cards_is_read_as_the_driver_writes_it(monkeypatch) -> Non
     assert hardware.devices().cards == (143771 * 2**20, 80 * GIB)
     monkeypatch.setattr(hardware, "installed", lambda n: None if n == "vllm" else "1")
     assert hardware.devices().cards == ()
+
+
+def test_vllms_own_settings_count() -> None:
+    plain = stage(arithmetic(config(), gpus(1, 24)), "policy answers")
+    quantised = "policy.engine.vllm.quantization=fp8"
+    cache = "policy.engine.vllm.kv_cache_dtype=fp8"
+    fewer = "policy.engine.vllm.max_num_seqs=8"
+    for setting, name in ((quantised, "weights"), (cache, "one request's cache"), (fewer, "pass")):
+        now = stage(arithmetic(config(setting), gpus(1, 24)), "policy answers")
+        before, after = (
+            next(p.most_bytes for p in s.parts if p.name == name) for s in (plain, now)
+        )
+        assert after == before // 2 if name != "pass" else after < before
+    long = config("policy.engine.max_model_len=auto", model="glm")
+    assert stage(arithmetic(long, gpus(1, 24)), "policy answers").context == 2048

@@ -240,3 +240,60 @@ def test_what_trains_is_found_in_the_recipe():
     assert all(found.values())
     assert trainings(load_config("tiny", "rlrf", ["recipe.train=rs"], {})) == ("sft",)
     assert trainings(load_config("tiny", "chatglm-dpo", ["reward.model=tiny"], {})) == ("dpo",)
+
+
+TRAINED = ("--set", "smoke.prompts=3")
+
+
+def steps(tmp_path, name):
+    """Return the methods of which a step was made, and what is left in the work folder."""
+    reader = journal(tmp_path, name)
+    made = [s.stage for s in reader.stages() if s.stage.startswith("step:") and s.done]
+    work = [path for path in (reader.folder / "work").rglob("*") if path.is_file()]
+    reader.close()
+    return made, work
+
+
+@pytest.mark.model
+def test_a_step_of_the_recipes_training_is_tried_and_nothing_of_it_is_kept(lpfloop, tmp_path):
+    code, _, told = lpfloop("run", "--run", "a", *TRAINED)
+    assert code == Exit.NOTHING_TO_TRAIN_ON, told
+    assert "; one step of dpo" in told
+    assert steps(tmp_path, "a") == (["step:smoke:dpo"], [])
+    checkpoints = json.loads(lpfloop("status", "a", "--json")[1])["iterations"]
+    assert [turn["checkpoint"] is not None for turn in checkpoints] == [True, False]
+    assert not any((journal(tmp_path, "a").folder / "checkpoints").iterdir())
+    lpfloop("run", "--run", "b", "--set", "smoke.prompts=0")
+    assert lpfloop("digest", "a")[1].split()[0] == lpfloop("digest", "b")[1].split()[0]
+
+
+@pytest.mark.model
+def test_a_training_that_cannot_work_stops_the_run_before_it_costs_anything(lpfloop, tmp_path):
+    (tmp_path / "launch.yaml").write_text("mixed_precision: sideways\n")
+    broken = ("--set", "training.accelerate_config=launch.yaml", "--set", "training.retries=0")
+    code, _, told = lpfloop("run", "--run", "a", *TRAINED, *broken)
+    assert code == Exit.BAD_INPUT, told
+    assert "train.log" in told
+    made = [s.stage for s in journal(tmp_path, "a").stages() if s.done]
+    assert "evaluate:held-out" not in made
+    assert made[-1] == "critique:smoke"
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "made"),
+    [
+        ("chatglm-rs", ["step:smoke:reward", "step:smoke:sft"]),
+        ("ppo", ["step:smoke:ppo"]),
+        ("quark", ["step:smoke:quark"]),
+    ],
+)
+def test_every_kind_of_training_can_be_tried(tmp_path, variant, made):
+    """PPO and Quark sample by a real engine, and train the reward model that they need."""
+    wanted = [f"--set={item}" for item in ("smoke.prompts=2", "budget.judge_calls=12")]
+    place = ["--run", "a", "--lake", str(tmp_path / "lake")]
+    told = CliRunner().invoke(app, ["run", "--variant", variant, *wanted, *place])
+    assert told.exit_code == Exit.STOPPED, told.stderr
+    assert "smoke test passed" in told.stderr
+    assert steps(tmp_path, "a") == (made, [])

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,6 +29,7 @@ class Endpoint:
         self.replies: list[tuple[int, Any, dict[str, str]]] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: set[str] = set()
+        self.refuses: Callable[[dict[str, Any]], str | None] = lambda body: None
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,6 +44,9 @@ class Endpoint:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 endpoint.bodies.append(body)
+                if name := endpoint.refuses(body):
+                    self.reply(*refusal(f"Unsupported parameter: '{name}'"))
+                    return
                 self.reply(*(endpoint.replies.pop(0) if endpoint.replies else answer(body)))
 
             def reply(self, status: int, body: Any, headers: dict[str, str]) -> None:
@@ -277,6 +281,110 @@ def test_other_refusals_change_no_system_turn(endpoint: Endpoint) -> None:
         engine.close()
     assert [c.finish_reason for c in result.completions] == ["failed", "failed", "stop"]
     assert [m["role"] for m in endpoint.bodies[-1]["messages"]] == ["system", "user"]
+
+
+def remarks_of(drawn: list[Any]) -> set[str]:
+    return {remark for c in drawn if c.provenance for remark in c.provenance.remarks}
+
+
+UNSUPPORTED = (
+    (
+        "Unsupported value: 'temperature' does not support 0. Only the default (1) is supported.",
+        "temperature",
+    ),
+    ("Unsupported parameter: 'top_p' is not supported with this model.", "top_p"),
+    ("`temperature` and `top_p` cannot both be specified for this model.", "top_p"),
+    ("`temperature` is deprecated for this model.", "temperature"),
+    ("invalid temperature: only 1 is allowed for this model", "temperature"),
+    ("Unrecognized request argument supplied: seed", "seed"),
+)
+
+
+@pytest.mark.parametrize(("told", "field"), UNSUPPORTED)
+def test_a_field_that_is_not_supported_is_left_out_from_then_on(
+    endpoint: Endpoint, told: str, field: str
+) -> None:
+    endpoint.replies = [refusal(told)]
+    drawn = draw(endpoint, n=3, concurrency=1)
+    assert [c.finish_reason for c in drawn] == ["stop"] * 3
+    drawn_by = {"temperature", "top_p", "seed"}
+    assert [drawn_by - set(body) for body in endpoint.bodies] == [set(), {field}, {field}, {field}]
+    assert any(f"refuses {field}" in remark for remark in remarks_of(drawn))
+
+
+def test_fields_are_left_out_one_refusal_each_while_others_are_in_flight(
+    endpoint: Endpoint,
+) -> None:
+    names = ("temperature", "top_p", "seed")
+    endpoint.refuses = lambda body: next((name for name in names if name in body), None)
+    drawn = draw(endpoint, n=24, concurrency=8)
+    assert [c.finish_reason for c in drawn] == ["stop"] * 24
+    assert len(remarks_of(drawn)) == 3
+    # Eight were in flight at most when each of the three was refused.
+    assert len(endpoint.bodies) <= 24 + 3 * 8
+
+
+DETAIL = {
+    "detail": [
+        {
+            "type": "extra_forbidden",
+            "loc": ["body", "seed"],
+            "msg": "Extra inputs are not permitted",
+            "input": {"temperature": 0.5, "top_p": 0.9},
+        }
+    ]
+}
+PARAM = {
+    "error": {
+        "message": "Unsupported value: 'top_p', with this temperature.",
+        "param": "top_p",
+        "code": "unsupported_value",
+    }
+}
+
+
+@pytest.mark.parametrize(("body", "field"), [(DETAIL, "seed"), (PARAM, "top_p")])
+def test_a_field_that_is_named_apart_is_the_only_one_meant(
+    endpoint: Endpoint, body: Any, field: str
+) -> None:
+    endpoint.replies = [(422, body, {})]
+    draw(endpoint)
+    assert {"temperature", "top_p", "seed"} - set(endpoint.bodies[-1]) == {field}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "temperature must be between 0 and 1",
+        "Unsupported value: temperature is out of range",
+        "this text on temperature is against our terms",
+        "Unsupported parameter: 'my_temperature_2'",
+        "Unsupported content type",
+    ],
+)
+def test_what_is_not_named_as_unsupported_is_still_sent(endpoint: Endpoint, told: str) -> None:
+    endpoint.replies = [refusal(told)]
+    first, second = draw(endpoint, n=2, concurrency=1)
+    assert (first.finish_reason, second.finish_reason) == ("failed", "stop")
+    assert told in first.error
+    assert {"temperature", "top_p", "seed"} <= set(endpoint.bodies[-1])
+
+
+def test_what_a_user_adds_to_the_body_is_sent(endpoint: Endpoint) -> None:
+    body = {"service_tier": "flex", "provider": {"order": ["a"]}}
+    draw(endpoint, extra_body=body, reasoning_effort="low")
+    assert body.items() <= endpoint.bodies[-1].items()
+    assert endpoint.bodies[-1]["reasoning_effort"] == "low"
+
+
+def test_an_answer_lost_to_reasoning_names_the_setting(endpoint: Endpoint) -> None:
+    status, body, headers = answer({"messages": [{"content": "x"}]})
+    body["choices"][0] |= {"finish_reason": "length", "message": {"role": "assistant"}}
+    body["usage"] |= {"completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 7}}
+    endpoint.replies = [(status, body, headers)]
+    drawn = draw(endpoint)
+    assert [c.finish_reason for c in drawn] == ["truncated_thinking"]
+    assert any("at 7 tokens: set engine.reasoning_tokens" in told for told in remarks_of(drawn))
 
 
 def test_an_older_name_of_the_limit(endpoint: Endpoint) -> None:

@@ -209,9 +209,9 @@ def test_the_canary_takes_the_whole_model_in_float32() -> None:
 
 
 def test_a_cache_has_the_heads_of_keys_alone() -> None:
-    serving = Hosting(number_bytes=2, context=4096)
-    assert cache_bytes(configured(LLAMA_13B), serving, tokens=1024) == 1024 * 2 * 40 * 5120 * 2
-    assert cache_bytes(configured(GLM_4_9B), serving, tokens=1024) == 1024 * 2 * 40 * 2 * 128 * 2
+    hosting = Hosting(number_bytes=2, context=4096)
+    assert cache_bytes(configured(LLAMA_13B), hosting, tokens=1024) == 1024 * 2 * 40 * 5120 * 2
+    assert cache_bytes(configured(GLM_4_9B), hosting, tokens=1024) == 1024 * 2 * 40 * 2 * 128 * 2
 
 
 def test_heads_are_divided_over_gpus_and_never_cut() -> None:
@@ -228,28 +228,28 @@ def test_layers_with_a_window_keep_no_more_than_that() -> None:
     half = configured(
         {**LLAMA_7B, "sliding_window": 1024, "layer_types": ["sliding_attention", "x"] * 16}
     )
-    serving = Hosting(number_bytes=2, context=8192)
-    far = [cache_bytes(shape, serving, tokens=8192) for shape in (whole, half)]
+    hosting = Hosting(number_bytes=2, context=8192)
+    far = [cache_bytes(shape, hosting, tokens=8192) for shape in (whole, half)]
     assert far[1] == pytest.approx(far[0] * (1 / 2 + 1 / 2 * 1024 / 8192))
-    near = [cache_bytes(shape, serving, tokens=512) for shape in (whole, half)]
+    near = [cache_bytes(shape, hosting, tokens=512) for shape in (whole, half)]
     assert near[0] == near[1]
 
 
 def test_what_vllm_has_left_is_divided_into_requests() -> None:
-    shape, serving = configured(LLAMA_13B), Hosting(number_bytes=2, context=4096)
+    shape, hosting = configured(LLAMA_13B), Hosting(number_bytes=2, context=4096)
     card = 80 * GIB
-    fits = concurrency(shape, serving, share_bytes=72 * GIB, card_bytes=card)
+    fits = concurrency(shape, hosting, share_bytes=72 * GIB, card_bytes=card)
     assert fits == pytest.approx((72 - 26.9) / 3.125, rel=0.1)
-    room = 2 * cache_bytes(shape, serving, tokens=4096)
-    assert longest_context(shape, serving, room_bytes=room) == 8192
+    room = 2 * cache_bytes(shape, hosting, tokens=4096)
+    assert longest_context(shape, hosting, room_bytes=room) == 8192
     divided = Hosting(number_bytes=2, context=4096, tensor_parallel=4)
-    assert total(vllm_parts(shape, divided, card)) < total(vllm_parts(shape, serving, card)) / 2
+    assert total(vllm_parts(shape, divided, card)) < total(vllm_parts(shape, hosting, card)) / 2
 
 
 def test_the_transformers_engine_draws_no_more_than_its_group_at_once() -> None:
-    shape, serving = configured(LLAMA_7B), Hosting(number_bytes=2, context=2048)
+    shape, hosting = configured(LLAMA_7B), Hosting(number_bytes=2, context=2048)
     few, group, many = (
-        total(transformers_parts(shape, serving, rows=rows, answer=256, on_gpu=True))
+        total(transformers_parts(shape, hosting, rows=rows, answer=256, on_gpu=True))
         for rows in (1, 64, 1000)
     )
     assert few < group == many

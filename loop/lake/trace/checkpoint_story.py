@@ -11,9 +11,9 @@ from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint, Evaluation
 from ...data.training_rows import in_use
+from ..query.model_names import checkpoints
 from .find_row import Found
 from .page import Box, Grid, Page, PageSection, plain_text
-from .story import checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

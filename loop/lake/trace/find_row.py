@@ -1,6 +1,7 @@
 """Finding the run and the prompt of an id, or of the beginning of one.
 
-Only the table that can hold the id is read, and of it only the columns with ids.
+Only the table that can hold the id is read, and of it only the columns with ids. A model may also
+be called by its place in the run: `M_2`, `latest`, `best` (`model_names`).
 """
 
 import re
@@ -12,6 +13,7 @@ import polars as pl
 
 from ....stores.derived import derived_names, open_derived
 from ....stores.lake import RunReader, run_names
+from ..query.model_names import model_name, model_of, open_with_models
 from ..query.runs import open_run
 
 Kind = Literal[
@@ -66,7 +68,16 @@ def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]
 
     Raises:
         NoSuchIdError: if no run has it, or several ids begin with it.
+        NoSuchRunError: if it is a model's name such as `M_2`, and the run has no such model.
     """
+    called = model_name(text)
+    if called is not None and not (name and called.run):
+        run = open_with_models(lake, called.run or name)
+        try:
+            return run, find(run, called.which)
+        except BaseException:
+            run.close()
+            raise
     for candidate in [name] if name else reversed(run_names(lake)):
         run = open_run(lake, candidate)
         try:
@@ -95,15 +106,22 @@ def find(run: RunReader, text: str) -> Found:
 def lookup(run: RunReader, text: str) -> Found | None:
     """Return what an id names in a run, or None; an exact match wins over ids that begin with it.
 
+    So it does over a model's name such as `M_2`.
+
     Raises:
         NoSuchIdError: if several ids begin with it and none equals it.
+        NoSuchRunError: if it is a model's name, and the run has no such model.
     """
     if not text:
         raise NoSuchIdError("the id is empty: give an id, or the beginning of one")
     found = [one for kind in _kinds(text) for one in _matches(run, kind, text)]
     exact = [one for one in found if one.id == text]
-    if exact or len(found) == 1:
-        return (exact or found)[0]
+    if exact:
+        return exact[0]
+    if model_name(text) is not None:
+        return Found(kind="checkpoint", id=model_of(run, text).checkpoint_id, prompt_id=None)
+    if len(found) == 1:
+        return found[0]
     if found:
         raise NoSuchIdError(
             f"{len(found)} ids begin with {text!r}, such as {found[0].id} and {found[1].id}: "

@@ -21,11 +21,12 @@ from ....stores.records import (
 )
 from ...data.pairs import BY_REWARD
 from ...data.training_rows import made_by
+from ..query.model_names import checkpoints
 from .checkpoint_story import evaluated, trained_on
 from .find_row import Found
 from .grade_story import by_grades, grades_of
 from .graph import SHORT, Edge, Lineage, Node, reached
-from .story import Story, checkpoints, prompt_story
+from .story import Story, prompt_story
 
 TRAINED = "trained on"
 SAMPLED = "sampled by"

@@ -23,6 +23,7 @@ from ....stores.records import (
     Yield,
 )
 from ....stores.schemas import TABLES, R, Row
+from ..query.model_names import checkpoints
 from .find_row import Found, NoSuchIdError
 
 MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
@@ -101,11 +102,6 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         checkpoints=checkpoints(run),
         derived=[_derived(run, name, asked, iteration) for name in derived_names(run.folder)],
     )
-
-
-def checkpoints(run: RunReader) -> list[Checkpoint]:
-    """Return the run's checkpoints, M_0 first."""
-    return frame_rows(Checkpoint, run.scan("checkpoints").collect())
 
 
 def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> DerivedRows:

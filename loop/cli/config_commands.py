@@ -1,0 +1,187 @@
+"""`lpfloop config`: the settings of a run or of a command, what differs, what can be set."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import Form, FormError
+from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
+from .run_options import (
+    TINY,
+    ConfigName,
+    Critic,
+    Iterations,
+    Policy,
+    PromptsFile,
+    RunOptions,
+    Seed,
+    Variant,
+)
+
+if TYPE_CHECKING:
+    from ...configs.schema import RunConfig
+
+NOTHING_SAID = RunOptions()
+
+config = typer.Typer(
+    help="What a run is configured to do, and what can be set.", no_args_is_help=True
+)
+
+
+@config.command("show")
+def show_config(
+    name: AnyRun = None,
+    *,
+    preset: ConfigName = None,
+    variant: Variant = None,
+    iterations: Iterations = None,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    every: Annotated[bool, typer.Option("--all", help="Show the defaults, too.")] = False,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings of a run, or those that options of `run` would give it, as YAML."""
+    from ...configs.rendering import as_yaml, nested, set_fields, set_secrets
+    from .tables import print_json
+
+    options = RunOptions(
+        config=preset,
+        variant=variant,
+        iterations=iterations,
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
+        seed=seed,
+        settings=tuple(settings or ()),
+    )
+    with exit_codes():
+        title, found, sources = _meant(lake, name, options)
+        shown = set_fields(found, every=every)
+        if as_json:
+            used = {f.path: source for f in shown if (source := sources.get(f.path))}
+            print_json({"of": title, "config": nested(shown), "sources": used})
+            return
+        rest = "" if every else "; what is not here is at its default (--all shows it)"
+        typer.echo(f"# {title}{rest}")
+        for path in set_secrets(found):
+            typer.echo(f"# {path} is set, and not shown")
+        typer.echo(as_yaml(shown, sources), nl=False)
+
+
+@config.command("diff")
+def diff_configs(
+    first: Annotated[str, typer.Argument(help="A run, a preset, or a YAML file.", metavar="A")],
+    second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+    *,
+    variant: Annotated[
+        str | None, typer.Option(help="Recipe of a preset; default: that of the other side.")
+    ] = None,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two configurations field by field; semantic fields can change rows."""
+    import polars as pl
+
+    from ...configs.rendering import differences
+    from ..lake.query.row_output import write_frame
+
+    with exit_codes():
+        one, other = _both(lake, first, second, variant)
+        names = (first, second) if first != second else ("A", "B")
+        rows = [
+            {"field": d.path, names[0]: d.first, names[1]: d.second, "effect": d.effect}
+            for d in differences(one, other)
+        ]
+        columns = dict.fromkeys(("field", *names, "effect"), pl.String)
+        write_frame(pl.DataFrame(rows, schema=columns), form, as_json=as_json)
+
+
+@config.command("schema")
+def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
+    """List every field that can be set; with --json, as a JSON Schema for editors."""
+    import polars as pl
+
+    from ...configs.describe import every_field
+    from ...configs.json_schema import json_schema
+    from ...configs.rendering import flow
+    from ..lake.query.row_output import write_frame
+    from .tables import print_json
+
+    with exit_codes():
+        if as_json and form is not Form.AUTO:
+            raise FormError(f"--json and --format {form} exclude each other: give only one")
+        if as_json:
+            print_json(json_schema())
+            return
+        rows = [
+            {
+                "field": f"{field.path}{f' ({field.recipe})' if field.recipe else ''}",
+                "type": field.kind,
+                "default": flow(plain_default(field.default)),
+                "range": field.range,
+                "effect": field.effect,
+                "description": field.description,
+            }
+            for field in every_field()
+        ]
+        write_frame(pl.DataFrame(rows), form)
+
+
+def plain_default(value: object) -> object:
+    """Return a default as YAML can say it."""
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _meant(
+    lake: Path, name: str | None, options: RunOptions
+) -> "tuple[str, RunConfig, dict[str, str]]":
+    """Return what is shown, its configuration, and who set what, if that is known."""
+    from ...configs.load import load_with_sources
+    from ...stores.lake import run_names
+
+    said = options != NOTHING_SAID
+    if said and name is not None:
+        raise FormError(f"{name} is a run, which has its settings: leave out the options of `run`")
+    if name is not None or (not said and run_names(lake)):
+        title, found = _of_run(lake, name)
+        return title, found, {}
+    chosen = options.in_lake(lake)
+    found, sources = load_with_sources(chosen.preset, chosen.variant, chosen.overrides, os.environ)
+    title = f"{chosen.preset or TINY} with recipe {found.recipe.name}"
+    return title, found, dict(sources)
+
+
+def _of_run(lake: Path, name: str | None) -> "tuple[str, RunConfig]":
+    from ..lake.query.runs import open_run
+    from ..lake.trace.published_model import configuration
+
+    with closing(open_run(lake, name)) as run:
+        return f"run {run.folder.name}", configuration(run)
+
+
+def _both(
+    lake: Path, first: str, second: str, variant: str | None
+) -> "tuple[RunConfig, RunConfig]":
+    """Return two configurations; a preset takes the recipe of a run that it is compared with."""
+    from ...configs.load import load_config
+    from ...stores.lake import run_names
+
+    runs = {name: _of_run(lake, name)[1] for name in (first, second) if name in run_names(lake)}
+    recipe = variant or next((found.recipe.name for found in runs.values()), None)
+    one, other = (
+        runs[name] if name in runs else load_config(name, recipe, (), os.environ)
+        for name in (first, second)
+    )
+    return one, other

@@ -1,0 +1,190 @@
+"""`lpfloop model`: where a run's models are, and what can be done with them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import Form, FormError
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes, in_lake
+
+if TYPE_CHECKING:
+    from ...stores.lake import RunReader
+    from ...stores.records import Checkpoint
+
+WORDS = 2
+LOOPBACK, PORT = "127.0.0.1", 8000
+
+
+def model(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Run (default: the latest with a model) and model: M_T, latest (the default), "
+            "best, or the beginning of an id.",
+            metavar="[RUN] [M_T|latest|best|ID]",
+        ),
+    ] = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    every: Annotated[bool, typer.Option("--all", help="List all models of the run.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(help="best, --all: by this figure; default: verified success, if measured."),
+    ] = None,
+    copy: Annotated[
+        Path | None, typer.Option("--copy", help="Copy it to this new folder.", metavar="DIR")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier copy.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve it as an OpenAI-compatible endpoint, by vLLM.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(help="--serve: default 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="--serve: default 8000.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Talk to it, line by line.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=5, help="--chat: default the run's own.")
+    ] = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Show a model of a run: id, folder, parents, figures; copy it, serve it, talk to it."""
+    from ..daemon.serve_model import serve_model
+    from ..run.terminal import say
+    from .conversation import talk_to
+
+    uses = {"--all": every, "--copy": copy is not None, "--serve": serve, "--chat": chat}
+    belonging = {
+        "--copy": {"--force": force or None},
+        "--serve": {"--host": host, "--port": port},
+        "--chat": {"--temperature": temperature},
+    }
+    with exit_codes():
+        _one_use(uses, belonging)
+        run, which = _asked(lake, words or [])
+        try:
+            if every:
+                _print_all(run, by, form, as_json=as_json)
+                return
+            checkpoint, why = _chosen(run, which, by)
+            if copy is not None:
+                _copy(run, checkpoint, copy, force=force)
+            elif serve:
+                serve_model(run, checkpoint, host or LOOPBACK, port or PORT, say)
+            elif chat:
+                talk_to(run, checkpoint, temperature)
+            else:
+                _print(run, checkpoint, why, lake, form, as_json=as_json)
+        finally:
+            run.close()
+
+
+def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse two uses at once, and options of a use that is not asked for."""
+    chosen = [name for name, given in uses.items() if given]
+    if len(chosen) > 1:
+        raise FormError(f"{' and '.join(chosen)} exclude each other: give only one")
+    for use, options in belonging.items():
+        for option, given in options.items():
+            if given is not None and use not in chosen:
+                raise FormError(f"{option} belongs to {use}")
+
+
+def _asked(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
+    """Return the run and the name of the model that are meant; one word may be either."""
+    from ...stores.lake import run_names
+    from ..lake.query.model_names import LATEST, model_name, open_with_models
+    from ..lake.trace.find_row import find_run
+
+    if len(words) > WORDS:
+        raise FormError(f"{len(words)} words: give a run and a model, such as `tiny-rlrf M_2`")
+    if len(words) == WORDS:
+        return open_with_models(lake, words[0]), words[1]
+    if not words or words[0] in run_names(lake):
+        return open_with_models(lake, words[0] if words else None), LATEST
+    called = model_name(words[0])
+    if called is not None:
+        return open_with_models(lake, called.run), called.which
+    if _is_id(words[0]):
+        run, found = find_run(lake, words[0], None)
+        return run, found.id
+    return open_with_models(lake, words[0]), LATEST
+
+
+def _is_id(word: str) -> bool:
+    from ..lake.query.model_names import ID, SHORTEST_ID
+
+    return len(word) >= SHORTEST_ID and ID.fullmatch(word) is not None
+
+
+def _chosen(run: "RunReader", which: str, by: str | None) -> "tuple[Checkpoint, str | None]":
+    """Return the checkpoint, and why it is the best if that was asked for."""
+    from ..lake.query.best_model import best_model
+    from ..lake.query.model_names import BEST, checkpoints, model_of
+
+    if which != BEST:
+        if by is not None:
+            raise FormError("--by says by what the best is the best: ask for `best`, or for --all")
+        return model_of(run, which), None
+    best = best_model(run, checkpoints(run), by)
+    return best.checkpoint, str(best)
+
+
+def _print(
+    run: "RunReader",
+    checkpoint: "Checkpoint",
+    why: str | None,
+    lake: Path,
+    form: Form,
+    *,
+    as_json: bool,
+) -> None:
+    from ..lake.query.row_output import write_frame
+    from ..lake.trace.model_page import model_page, models_frame
+    from ..lake.trace.published_model import published_model
+    from ..lake.trace.terminal_page import print_page
+    from .tables import print_json
+
+    found = published_model(run, checkpoint)
+    if as_json and form is not Form.AUTO:
+        raise FormError(f"--json and --format {form} exclude each other: give only one")
+    if as_json:
+        print_json({**found.as_json(), "best": why})
+    elif form in (Form.AUTO, Form.TABLE):
+        print_page(model_page(found, why, in_lake(lake)))
+    else:
+        write_frame(models_frame([found], None), form)
+
+
+def _print_all(run: "RunReader", by: str | None, form: Form, *, as_json: bool) -> None:
+    from ..lake.query.best_model import NoSuchFigureError, best_model
+    from ..lake.query.model_names import checkpoints
+    from ..lake.query.row_output import is_table, write_frame
+    from ..lake.trace.model_page import models_frame
+    from ..lake.trace.published_model import published_model
+    from ..run.terminal import say
+
+    made = checkpoints(run)
+    try:
+        best = best_model(run, made, by)
+    except NoSuchFigureError:
+        if by is not None:
+            raise
+        best = None
+    models = [published_model(run, checkpoint) for checkpoint in made]
+    columns = ("name", "checkpoint_id", "parent", "recipe", "steps", "value", "stderr", "state")
+    write_frame(models_frame(models, best), form, columns, as_json=as_json)
+    if best is not None and is_table(form, as_json=as_json):
+        say(f"M_{best.checkpoint.iteration} is {best}")
+
+
+def _copy(run: "RunReader", checkpoint: "Checkpoint", target: Path, *, force: bool) -> None:
+    from ..lake.trace.published_model import copy_model
+    from ..run.terminal import say
+
+    copy_model(run, checkpoint, target, force=force)
+    typer.echo(str(target))
+    say(f"M_{checkpoint.iteration} of run {run.folder.name}: copied, every byte compared")

@@ -1,0 +1,40 @@
+"""The smoke test by itself, in a lake that is removed afterwards: `lpfloop doctor --smoke`."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...configs.schema import RunConfig
+from ...configs.smoke import SmokeConfig
+from ..recipes.smoke_needs import smoke_needs
+from ..run.reporter import Reporter
+from ..run.stop import StopSignal
+from ..run.unread_replies import UnreadRepliesError
+from ..stages.smoke_test import smoke_test
+from ..stages.train import keep_initial
+from .hardware import disk
+from .job import Job
+from .loop import iteration, ordered, required_prompts
+from .opening import opened
+
+NAME = "smoke"
+
+
+def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSignal) -> None:
+    """Make the smoke test of a run, also where the run itself would leave it out.
+
+    Raises:
+        UnreadRepliesError: if no answer is whole, or a judge's replies mostly cannot be read.
+        TrainingError: if a model cannot be trained.
+    """
+    smoke = config.smoke if config.smoke.prompts else SmokeConfig(train=config.smoke.train)
+    tried = config.model_copy(update={"smoke": smoke})
+    prompts = required_prompts(tried)
+    # Beside the lake: a step of training needs as much room as there, which /tmp may not have.
+    with TemporaryDirectory(prefix="lpfloop-smoke-", dir=disk(lake).folder) as folder:
+        job = Job(config=tried, lake=Path(folder), name=NAME)
+        with opened(job, prompts, reporter, stop) as run:
+            it = iteration(run, 0, keep_initial(run))
+            try:
+                smoke_test(it, smoke_needs(run), ordered(prompts, "train", tried.seed))
+            except UnreadRepliesError as error:
+                raise UnreadRepliesError(error.told) from error

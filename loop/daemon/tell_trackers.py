@@ -1,0 +1,194 @@
+"""Tells trackers of a run's numbers after each iteration, from what is stored.
+
+A tracker is never in the way of a run: it works in a process of its own, and what it could not be
+told is told after the next iteration. Of what each was told the run keeps a note, so that a resumed
+run tells nothing twice.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from ...configs.schema import ConfigError, RunConfig
+from ...configs.tracking import Tracker
+from ...stores.durable import make_folder, write_file
+from ...stores.records import Evaluation, Statistic
+from ...stores.schemas import TABLES
+from ..run.run import Run
+from ..stages.smoke_test import smoked
+from .trackers.tracked_batch import TrackedBatch, TrackedRow
+
+FOLDER, NOTE = "tracking", "told.json"
+SEND_S = 120.0
+"""Seconds that a tracker has for an iteration's numbers."""
+
+R = TypeVar("R", Statistic, Evaluation)
+
+TRAINING_STEP, ITERATION = "training_step", "iteration"
+
+
+def require_trackers(config: RunConfig) -> None:
+    """Refuse a tracker whose library is not installed.
+
+    Raises:
+        ConfigError: naming it, and the command that installs it.
+    """
+    for name in config.tracking.to:
+        if find_spec(name) is None:
+            raise ConfigError(f"tracking.to: {name} is not installed: pip install {name}")
+
+
+@dataclass(slots=True)
+class TrackerNote:
+    """What a tracker was told: of which iterations, in how many rows, after how many steps.
+
+    `identity` is what the tracker knows the run by.
+    """
+
+    identity: str = field(default_factory=lambda: uuid4().hex)
+    iterations: list[int] = field(default_factory=list[int])
+    rows: int = 0
+    steps: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def tell_trackers(run: Run, iteration: int) -> None:
+    """Tell each tracker of the iterations up to this one that it was not told of."""
+    for name in run.config.tracking.to:
+        folder = make_folder(_folder(run) / name)
+        note = folder / f"{run.name}.{NOTE}"
+        told = _read(note)
+        for number in range(iteration + 1):
+            if number not in told.iterations:
+                rows, steps = iteration_rows(run, number, told)
+                # Before the first telling, so that a second one has the same identity.
+                write_file(note, json.dumps(asdict(told)).encode())
+                failed = _send(run, name, _batch(run, told, number, rows))
+                if failed is not None:
+                    run.reporter.note(f"{name} could not be told of iteration {number}: {failed}")
+                    break
+                told.iterations.append(number)
+                told.rows += len(rows)
+                told.steps = steps
+                write_file(note, json.dumps(asdict(told)).encode())
+
+
+def _folder(run: Run) -> Path:
+    configured = run.config.tracking.folder
+    return run.store.folder / FOLDER if configured is None else Path(configured).absolute()
+
+
+def _read(note: Path) -> TrackerNote:
+    try:
+        fields: dict[str, Any] = json.loads(note.read_bytes())
+        return TrackerNote(**fields)
+    except (FileNotFoundError, ValueError, TypeError):
+        return TrackerNote()
+
+
+def iteration_rows(
+    run: Run, iteration: int, told: TrackerNote
+) -> tuple[tuple[TrackedRow, ...], dict[str, int]]:
+    """Return an iteration's rows in their order, and the steps of each method up to its end."""
+    steps, found = dict(told.steps), list[tuple[str, int, dict[str, float]]]()
+    for (method, step), values in _trained(run, iteration):
+        found.append((TRAINING_STEP, told.steps.get(method, 0) + step, values))
+        steps[method] = max(steps.get(method, 0), told.steps.get(method, 0) + step)
+    found += [
+        (ITERATION, iteration, values)
+        for values in (_evaluated(run, iteration), _counted(run, iteration))
+        if values
+    ]
+    rows = (
+        TrackedRow(place=told.rows + i, axis=axis, x=x, values=values)
+        for i, (axis, x, values) in enumerate(found)
+    )
+    return tuple(rows), steps
+
+
+def _trained(run: Run, iteration: int) -> Iterator[tuple[tuple[str, int], dict[str, float]]]:
+    """Yield the numbers of each training step, by method and step."""
+    steps: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for row in _stored(run, iteration, Statistic):
+        steps[row.method, row.step][f"train/{row.method}/{row.metric}"] = row.value
+    yield from sorted(steps.items())
+
+
+def _evaluated(run: Run, iteration: int) -> dict[str, float]:
+    """Return the numbers about M_t by benchmark and metric."""
+    rows = _stored(run, iteration, Evaluation)
+    return {
+        f"evaluation/{row.benchmark}/{row.metric}": row.value
+        for row in sorted(rows, key=lambda row: (row.benchmark, row.metric))
+        if math.isfinite(row.value)
+    }
+
+
+def _counted(run: Run, iteration: int) -> dict[str, float]:
+    """Return what each stage of an iteration counted, but for zeros: rows, calls, and others."""
+    return {
+        f"stages/{state.stage}/{name}": float(value)
+        for state in run.store.journal.stages()
+        if state.iteration == iteration and smoked(state.stage) is None
+        for name, value in sorted(state.totals.items())
+        if value
+    }
+
+
+def _stored(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
+    """Yield an iteration's rows of one table; those of the smoke test are none of the loop's."""
+    journal = run.store.journal
+    for state in journal.stages():
+        if state.iteration == iteration and smoked(state.stage) is None:
+            for key in journal.keys(iteration, state.stage):
+                if TABLES[row_type] in journal.parts_of(key):
+                    yield from run.store.rows(row_type, key)
+
+
+def _batch(
+    run: Run, told: TrackerNote, iteration: int, rows: tuple[TrackedRow, ...]
+) -> TrackedBatch:
+    return TrackedBatch(
+        run=run.name,
+        identity=told.identity,
+        project=run.config.tracking.project,
+        folder=str(_folder(run)),
+        iteration=iteration,
+        rows=rows,
+    )
+
+
+def _send(run: Run, name: Tracker, batch: TrackedBatch) -> str | None:
+    """Give the rows to a tracker's process; return what went wrong, if anything did."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "lpfloop.loop.daemon.trackers", name],
+            input=batch.as_json(),
+            capture_output=True,
+            text=True,
+            timeout=SEND_S,
+            check=False,
+            env=_environment(run.config, _folder(run)),
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {SEND_S:g} s"
+    return None if done.returncode == 0 else (done.stderr.strip() or "no reason").splitlines()[-1]
+
+
+def _environment(config: RunConfig, folder: Path) -> dict[str, str]:
+    """Return the environment of a tracker's process: offline, with its files in the folder."""
+    return {
+        **os.environ,
+        "WANDB_MODE": "online" if config.tracking.online else "offline",
+        "WANDB_ERROR_REPORTING": "false",
+        "TRACKIO_DIR": str(folder / "trackio"),
+        "HF_HUB_OFFLINE": "1",
+    }

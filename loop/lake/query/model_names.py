@@ -1,0 +1,103 @@
+"""Names of a run's models: `M_2`, `latest`, `best`, or the beginning of a checkpoint's id.
+
+`RUN:M_2` also says whose. Without a run, the latest is meant that has models of its own.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from ....stores.frames import frame_rows
+from ....stores.lake import RUN_NAME, RunReader, run_names
+from ....stores.records import Checkpoint
+from .best_model import best_model
+from .runs import NoSuchRunError, open_run
+
+LATEST, BEST = "latest", "best"
+NUMBER = re.compile(r"[Mm]_([0-9]{1,6})")
+ID = re.compile(r"[0-9a-f]{1,64}")
+OWN = f"{NUMBER.pattern}|{LATEST}|{BEST}"
+"""Names that are no ids: `M_2`, `latest`, `best`."""
+SHORTEST_ID = 6
+"""Fewer digits of an id behind a run's name could be the port of a server."""
+_NAME = re.compile(rf"(?:({RUN_NAME.pattern}):)?({OWN})")
+_OF_RUN = re.compile(rf"({RUN_NAME.pattern}):({OWN}|[0-9a-f]{{{SHORTEST_ID},64}})")
+FORMS = "M_T, latest, best, or the beginning of a checkpoint's id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelName:
+    """A model as it is asked for; `run` is None where none is named."""
+
+    run: str | None
+    which: str
+
+
+def model_name(text: str) -> ModelName | None:
+    """Read `M_2`, `latest`, `best`, or one of these or an id behind `RUN:`; None for others."""
+    match = _NAME.fullmatch(text) or _OF_RUN.fullmatch(text)
+    return None if match is None else ModelName(run=match[1], which=match[2])
+
+
+def checkpoints(run: RunReader) -> list[Checkpoint]:
+    """Return the run's checkpoints, M_0 first."""
+    return frame_rows(Checkpoint, run.scan("checkpoints").sort("iteration").collect())
+
+
+def open_with_models(lake: Path, name: str | None) -> RunReader:
+    """Open a run for reading; without a name, the one written last that has a checkpoint.
+
+    Raises:
+        NoSuchRunError: if there is none.
+    """
+    if name is not None:
+        return open_run(lake, name)
+    for latest in reversed(run_names(lake)):
+        run = open_run(lake, latest)
+        if run.scan("checkpoints").select(pl.len()).collect().item():
+            return run
+        run.close()
+    if run_names(lake):
+        raise NoSuchRunError(f"no run in {lake} has a model yet")
+    return open_run(lake, None)
+
+
+def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
+    """Return the checkpoint of a run that a name means; `by` is the figure of `best`.
+
+    Raises:
+        NoSuchRunError: if there is none, or several.
+        NoSuchFigureError: if nothing was measured that tells the best.
+    """
+    made = checkpoints(run)
+    if not made:
+        raise NoSuchRunError(f"run {run.folder.name} has no model yet")
+    if which == LATEST:
+        return made[-1]
+    if which == BEST:
+        return best_model(run, made, by).checkpoint
+    number = NUMBER.fullmatch(which)
+    found = [c for c in made if number and c.iteration == int(number[1])]
+    found = found or [c for c in made if ID.fullmatch(which) and c.checkpoint_id.startswith(which)]
+    if not found:
+        known = ", ".join(f"M_{c.iteration} {c.checkpoint_id[:12]}" for c in made)
+        raise NoSuchRunError(
+            f"run {run.folder.name} has no model {which!r}: give {FORMS}; it has {known}"
+        )
+    if len({c.checkpoint_id for c in found}) > 1:
+        raise NoSuchRunError(
+            f"{len(found)} models of run {run.folder.name} begin with {which!r}: give more "
+            "characters"
+        )
+    return found[0]
+
+
+def iteration_of(run: RunReader, text: str) -> int:
+    """Return the iteration that a number or a model's name means.
+
+    Raises:
+        NoSuchRunError: if it is neither, or the run has no such model.
+    """
+    return int(text) if text.isdecimal() else model_of(run, text).iteration

@@ -1,0 +1,125 @@
+"""The page of `lpfloop model`: the facts of a model, its figures, and what can be done with it."""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from ..query.best_model import BestModel, ModelStanding
+from .page import Grid, Page, PageSection
+from .published_model import FigureBeside, PublishedModel, State, Weights
+
+GIGA, MEGA = 10**9, 10**6
+ABSENT: dict[State, str] = {
+    "bucket": "; fetched and verified when it is copied, served or asked",
+    "missing": "; there is no such folder from here",
+    "removed": "; removed by `lpfloop gc --keep`",
+    "served": "; an endpoint, so there is no folder",
+}
+FIELD = 12
+
+
+def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
+    """Return the page of a model; `why` says why it is the best, `where` is the option --lake."""
+    facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
+    sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
+    if model.figures:
+        sections.append(PageSection(heading="on the held-out prompts", grid=_grid(model)))
+    if model.state in ("here", "bucket"):
+        sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
+    return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
+
+
+def models_frame(models: Sequence[PublishedModel], best: BestModel | None) -> pl.DataFrame:
+    """Return a row for each model, with the figure by which one of them is the best."""
+    standings = {} if best is None else {s.checkpoint.iteration: s for s in best.standings}
+    rows = [_model_row(model, standings.get(model.iteration), best) for model in models]
+    types = {"figure": pl.String, "value": pl.Float64, "stderr": pl.Float64, "n": pl.Int64}
+    return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
+
+
+def _model_row(
+    model: PublishedModel, standing: ModelStanding | None, best: BestModel | None
+) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "checkpoint_id": model.id,
+        "parent": (model.parent or "").partition(" ")[0],
+        "recipe": model.recipe,
+        "steps": model.steps,
+        "figure": best and best.figure.name,
+        "value": standing and standing.value,
+        "stderr": standing and standing.stderr,
+        "n": standing and standing.n,
+        "best": best is not None and best.checkpoint.iteration == model.iteration,
+        "state": model.state,
+        "place": model.place,
+    }
+
+
+def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
+    yield "id", model.id
+    yield (
+        "place" if model.state == "served" else "folder",
+        model.place + ABSENT.get(model.state, ""),
+    )
+    yield "parent", model.parent or "none: the run began with it"
+    if model.reference is not None:
+        yield "reference", f"{model.reference} (the policy that training kept it near)"
+    yield "recipe", f"{model.recipe}, {model.steps:,} steps"
+    trained = _trained_on(model)
+    if trained:
+        yield "trained on", trained
+    if model.weights is not None:
+        yield "weights", _size(model.weights)
+    if model.control:
+        yield "asked as", f"{model.control!r} stands before what the user says: add it yourself"
+
+
+def _trained_on(model: PublishedModel) -> str:
+    """Count the pairs and demonstrations, by rule."""
+    rows = dict[tuple[str, str], int]()
+    for part in model.trained_on:
+        key = (part.table, part.rule)
+        rows[key] = rows.get(key, 0) + part.rows
+    return ", ".join(f"{count:,} {table} by {rule}" for (table, rule), count in rows.items())
+
+
+def _size(weights: Weights) -> str:
+    size = f"{weights.bytes / GIGA:.2f} GB" if weights.bytes >= GIGA else ""
+    size = size or f"{weights.bytes / MEGA:.1f} MB"
+    if weights.parameters is None:
+        return size
+    count = weights.parameters
+    told = f"{count / GIGA:.2f} billion" if count >= GIGA else f"{count / MEGA:.2f} million"
+    return f"{size}, {told} parameters, {' and '.join(weights.types)}"
+
+
+def _grid(model: PublishedModel) -> Grid:
+    beside = model.name != model.first
+    names = ("metric", "n", model.name, *((model.first, "change") if beside else ()))
+    return Grid(columns=names, rows=tuple(_row(f, beside=beside) for f in model.figures))
+
+
+def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
+    own = (figure.metric, str(figure.n), _number(figure.value, figure.stderr))
+    if not beside:
+        return own
+    if figure.first is None:
+        return (*own, "", "")
+    first = _number(figure.first, figure.first_stderr)
+    return (*own, first, f"{figure.value - figure.first:+.3f}")
+
+
+def _number(value: float, error: float | None) -> str:
+    return f"{value:.3f}" if error is None else f"{value:.3f} ±{error:.3f}"
+
+
+def _next(model: PublishedModel, where: str) -> Iterator[str]:
+    asked = f"lpfloop model {model.run} {model.name}{where}"
+    yield f"{asked} --copy DIR    a folder of its own, for transformers and vLLM"
+    yield f"{asked} --serve       an OpenAI-compatible server on this machine"
+    yield f"{asked} --chat        talk to it here"
+    yield (
+        f"lpfloop eval {model.run} --iteration {model.iteration} --prompts FILE{where}    "
+        "measure it on other prompts"
+    )

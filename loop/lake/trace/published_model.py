@@ -1,0 +1,249 @@
+"""A model of a run: where its folder is, what it was trained on, its figures beside M_0's."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ....configs.load import stored_config
+from ....configs.schema import RunConfig
+from ....policies.trainers.preflight import header
+from ....policies.trainers.trainer_faults import TrainingError
+from ....policies.workers.identity import TOKENIZER_FILES
+from ....policies.workers.identity import check_folder as check_model
+from ....stores.canaries import require_canaries
+from ....stores.lake import CHECKPOINTS, RunReader, collected
+from ....stores.objects import objects_of
+from ....stores.outputs import output_copy
+from ....stores.records import Checkpoint, Evaluation
+from ....stores.schemas import plain
+from ....stores.sealed import MANIFEST, files_below, size_of
+from ....stores.targets import folder_target
+from ...data.splits import HELD_OUT
+from ...run.conditioning import control_of
+from ...run.models import is_endpoint, located
+from ..query.model_names import checkpoints
+from ..query.runs import NoSuchRunError
+from .checkpoint_story import TrainedOn, evaluated, trained_on
+
+State = Literal["here", "bucket", "missing", "removed", "served"]
+"""Where a model's files are: `served` says that only an endpoint has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What the files of a model hold, by their headers; nothing is known of files elsewhere."""
+
+    bytes: int
+    parameters: int | None
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureBeside:
+    """A figure of a model on the held-out prompts, beside that of the run's first model."""
+
+    metric: str
+    n: int
+    value: float
+    stderr: float | None
+    first: float | None
+    first_stderr: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model of a run: `place` is its folder, or the URL of its endpoint.
+
+    `path` is the folder if it is there. `control` stands before what the user says when it is
+    sampled; `first` is the model that its figures stand beside.
+    """
+
+    run: str
+    name: str
+    id: str
+    iteration: int
+    parent: str | None
+    reference: str | None
+    recipe: str
+    steps: int
+    place: str
+    state: State
+    weights: Weights | None
+    control: str
+    trained_on: tuple[TrainedOn, ...]
+    first: str
+    figures: tuple[FigureBeside, ...]
+
+    @property
+    def path(self) -> Path | None:
+        """The folder that vLLM and transformers load, if it is on this machine."""
+        return Path(self.place) if self.state == "here" else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields, for a JSON document."""
+        return {**plain(self), "path": self.place if self.state == "here" else None}
+
+
+def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
+    """Return what there is on a checkpoint of a run; its files are looked at, not verified."""
+    place, state = place_of(run, checkpoint)
+    made = checkpoints(run)
+    names = {c.checkpoint_id: f"M_{c.iteration}" for c in reversed(made)}
+    return PublishedModel(
+        run=run.folder.name,
+        name=f"M_{checkpoint.iteration}",
+        id=checkpoint.checkpoint_id,
+        iteration=checkpoint.iteration,
+        parent=_named(checkpoint.parent_id, names),
+        reference=_named(checkpoint.reference_id, names),
+        recipe=checkpoint.recipe,
+        steps=checkpoint.steps,
+        place=place,
+        state=state,
+        weights=_weights(run, checkpoint, place, state),
+        control=control_of(configuration(run), checkpoint),
+        trained_on=tuple(trained_on(run, checkpoint)),
+        first=f"M_{made[0].iteration}",
+        figures=tuple(_figures(run, checkpoint, made[0])),
+    )
+
+
+def configuration(run: RunReader) -> RunConfig:
+    """Return the configuration that is stored with a run, without secrets."""
+    stored = json.loads(run.journal.meta("config") or "{}")
+    return stored_config(stored, (), {}, to_run=False)
+
+
+def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
+    """Return the folder of a model on this machine: that of a published one with every byte proved.
+
+    From a bucket it is fetched.
+
+    Raises:
+        DamagedError: if it is damaged.
+        NoSuchRunError: if its weights were removed, are served elsewhere, or are not there.
+    """
+    place, state = place_of(run, checkpoint)
+    if state in ("removed", "missing", "served"):
+        raise NoSuchRunError(why_absent(run.folder.name, checkpoint, place, state))
+    if not _is_own(checkpoint):
+        return Path(place)
+    folder = objects_of(run.folder).local_folder(run.folder / checkpoint.path)
+    require_canaries(run.journal, checkpoint.checkpoint_id)
+    return folder
+
+
+def why_absent(run: str, checkpoint: Checkpoint, place: str, state: State) -> str:
+    """Say why a model has no folder here, and what to do."""
+    model = f"M_{checkpoint.iteration} of run {run}"
+    match state:
+        case "served":
+            return f"{model} is served at {place}: its weights are not here"
+        case "removed":
+            return (
+                f"the weights of {model} were removed by `lpfloop gc --keep`; "
+                f"`lpfloop model {run} --all` lists those that are left"
+            )
+        case _:
+            return (
+                f"{model} is {place}, as the run was told, and there is no such folder from here: "
+                "put it back, or go to the folder in which the run was begun"
+            )
+
+
+def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
+    """Return the folder of a model, or its address elsewhere, and whether it is there."""
+    if not _is_own(checkpoint):
+        place = located(checkpoint.path)
+        if is_endpoint(place):
+            return place, "served"
+        folder = Path(place).absolute()
+        return str(folder), "here" if folder.is_dir() else "missing"
+    folder = run.folder.absolute() / checkpoint.path
+    if checkpoint.path in collected(run.journal):
+        return str(folder), "removed"
+    objects = objects_of(run.folder)
+    if not objects.readable([folder / MANIFEST]):
+        return objects.at(run.folder / checkpoint.path), "bucket"
+    return str(folder), "here"
+
+
+def _is_own(checkpoint: Checkpoint) -> bool:
+    """Whether the run holds the files, not a place that it was told."""
+    return checkpoint.path == f"{CHECKPOINTS}/{checkpoint.checkpoint_id}"
+
+
+def _named(identity: str | None, names: dict[str, str]) -> str | None:
+    """Return a checkpoint's name in the run, if it has one there, and its id."""
+    return f"{names[identity]} {identity}" if identity in names else identity
+
+
+def _weights(run: RunReader, checkpoint: Checkpoint, place: str, state: State) -> Weights | None:
+    if state == "bucket":
+        sizes = objects_of(run.folder).sizes(run.folder / checkpoint.path)
+        return Weights(bytes=sum(sizes.values()), parameters=None, types=())
+    files = sorted(Path(place).glob("*.safetensors")) if state == "here" else []
+    try:
+        tensors = [t for file in files for n, t in header(file).items() if n != "__metadata__"]
+    except (TrainingError, OSError):
+        return None
+    by_type = Counter[str]()
+    for tensor in tensors:
+        count = 1
+        for length in tensor["shape"]:
+            count *= length
+        by_type[str(tensor["dtype"])] += count
+    if not by_type:
+        return None
+    return Weights(
+        bytes=sum(map(size_of, files)),
+        parameters=by_type.total(),
+        types=tuple(name for name, _ in by_type.most_common()),
+    )
+
+
+def _figures(run: RunReader, own: Checkpoint, first: Checkpoint) -> list[FigureBeside]:
+    """Return a model's figures on the held-out prompts, beside those of the run's first model."""
+    numbers = [e for e in evaluated(run) if e.benchmark == HELD_OUT]
+    start = {e.metric: e for e in numbers if e.checkpoint_id == first.checkpoint_id}
+    found = [e for e in numbers if e.checkpoint_id == own.checkpoint_id]
+    return [_beside(e, start.get(e.metric)) for e in sorted(found, key=lambda e: e.metric)]
+
+
+def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:
+    return FigureBeside(
+        metric=own.metric,
+        n=own.n,
+        value=own.value,
+        stderr=own.stderr,
+        first=None if first is None else first.value,
+        first_stderr=None if first is None else first.stderr,
+    )
+
+
+def _copied_names(checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Return the names of the files that make up a model's folder, without code and pickles."""
+    if _is_own(checkpoint):
+        return [MANIFEST, *(name for name, _ in files_below(folder))]
+    weights = check_model(folder)
+    known = ("config.json", "generation_config.json", *TOKENIZER_FILES)
+    others = [*(folder / name for name in known), *folder.glob("*.safetensors.index.json")]
+    return [path.name for path in (*weights, *others) if path.is_file()]
+
+
+def copy_model(run: RunReader, checkpoint: Checkpoint, target: Path, *, force: bool) -> None:
+    """Copy a model's folder into a new one: whole, proved and private, or not at all.
+
+    Raises:
+        DamagedError: if the model, or the copy, is damaged.
+        EngineError: if the folder that the run began with holds no model by now.
+        NoSuchRunError: as `verified_model`.
+        TargetError: if the target may not be written.
+    """
+    folder_target(target, force=force)
+    folder = verified_model(run, checkpoint)
+    names = _copied_names(checkpoint, folder)
+    identity = checkpoint.checkpoint_id if _is_own(checkpoint) else None
+    output_copy(folder, names, target, force=force, identity=identity)

@@ -1,0 +1,125 @@
+"""vLLM's OpenAI-compatible server of one model, as a child of this process that ends with it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import IO, cast
+
+from ...configs.schema import ConfigError, EngineConfig
+from ..endpoint.endpoint import api_key, probe
+from ..engines.engine import EngineError
+from .worker import worker_environment
+
+POLL_S = 0.3
+GRACE_S = 10.0
+"""How long the server may take to end by itself."""
+
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
+"""Its warnings are about how it was built and started, which whoever asks for a model did not."""
+
+
+def require_free(host: str, port: int) -> None:
+    """Refuse an address that the server could not have.
+
+    Raises:
+        ConfigError: if the port is in use, the host is not of this machine, or others could reach
+            the server without a key.
+    """
+    if not is_loopback(host) and api_key(EngineConfig()) is None:
+        raise ConfigError(
+            f"--host {host}: whoever reaches this machine could use the model; set LPFLOOP_API_KEY "
+            "to a key that clients must send, or leave --host out"
+        )
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{host}:{port} cannot be served: {error.strerror or error}; choose another --port"
+        ) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class ModelServer:
+    """A server that starts at once; what it prints goes to this process's stderr.
+
+    With LPFLOOP_API_KEY set, clients must send that key.
+    """
+
+    def __init__(
+        self, model: str, config: EngineConfig, *, name: str, host: str, port: int
+    ) -> None:
+        self._key = api_key(config)
+        self.url = f"http://{host}:{port}/v1"
+        self._name = name
+        options = ["--host", host, "--port", str(port), "--served-model-name", name]
+        told = {
+            "model": model,
+            "engine": config.model_dump(mode="json", exclude={"api_key"}),
+            "options": [*options, "--disable-uvicorn-access-log"],
+        }
+        environment = worker_environment(config.kv_cache_gib, config.cpu_threads) | QUIET
+        if self._key is not None:
+            environment["VLLM_API_KEY"] = self._key
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"{__package__}.server_main", json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=sys.__stderr__,
+            stderr=sys.__stderr__,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Wait until the server answers.
+
+        Raises:
+            EngineError: if it ends before.
+        """
+        while True:
+            with suppress(EngineError):
+                probe(self.url, self._key, self._name)
+                return
+            self._require_alive()
+            time.sleep(POLL_S)
+
+    def wait(self) -> None:
+        """Wait until the server ends, which it never does by itself.
+
+        Raises:
+            EngineError: if it does.
+        """
+        self._process.wait()
+        self._require_alive()
+
+    def close(self) -> None:
+        """End the server: it may finish what it does, then it is killed with its processes."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            self._process.wait(GRACE_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        cast("IO[bytes]", self._process.stdin).close()
+
+    def _require_alive(self) -> None:
+        code = self._process.poll()
+        if code is not None:
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            raise EngineError(f"vLLM's server ended {how}; what it said stands above")

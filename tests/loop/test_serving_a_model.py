@@ -1,0 +1,107 @@
+"""`lpfloop model --serve`: vLLM's server of a run's model, for clients and as a critic."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import openai
+import psutil
+import pytest
+from published import published_run
+from typer.testing import CliRunner
+
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.cli.common import Exit
+
+KEY = "made-up-key"
+LIMIT_S = 300
+
+
+@pytest.fixture
+def lake(tmp_path, tiny_policy):
+    published_run(tmp_path / "lake", tiny_policy)
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def refused(lake, *options, env=None):
+    done = CliRunner().invoke(app, ["model", "--serve", *options, "--lake", str(lake)], env=env)
+    assert done.exit_code == Exit.BAD_INPUT, (done.stderr, done.exception)
+    return " ".join(done.stderr.split())
+
+
+def test_a_port_in_use_is_refused(lake):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(lake, "--port", str(port))
+    assert f"127.0.0.1:{port} cannot be served: Address already in use; choose another" in said
+
+
+def test_others_may_not_use_it_without_a_key(lake):
+    said = refused(lake, "--host", "192.0.2.1", env={"LPFLOOP_API_KEY": ""})
+    assert "set LPFLOOP_API_KEY to a key that clients must send" in said
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_answers_judges_and_ends_with_all_its_processes(
+    lake, port, tmp_path, number, real_python
+):
+    environment = {**os.environ, "LPFLOOP_API_KEY": KEY, "LPFLOOP_LAKE": str(lake)}
+    lpfloop = [sys.executable, "-m", "lpfloop"]
+    log = tmp_path / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [*lpfloop, "model", "r", "M_1", "--serve", "--port", str(port)],
+            env=environment,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: "serving r/M_1 at" in log.read_text() or server.poll() is not None)
+        assert "clients must send LPFLOOP_API_KEY" in log.read_text()
+        url = f"http://127.0.0.1:{port}/v1"
+        client = openai.OpenAI(base_url=url, api_key=KEY)
+        assert [model.id for model in client.models.list()] == ["r/M_1"]
+        with pytest.raises(openai.AuthenticationError):
+            openai.OpenAI(base_url=url, api_key="other").chat.completions.create(
+                model="r/M_1", messages=[{"role": "user", "content": "What is 7 + 5?"}]
+            )
+        if number == signal.SIGINT:
+            asked = tmp_path / "asked.jsonl"
+            asked.write_text('{"prompt": "What is 7 + 5?", "response": "It is 12."}\n')
+            done = subprocess.run(
+                [*lpfloop, "critique", str(asked), "--critic", url, "--config", "tiny", "--json"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert '"critic"' in done.stdout
+        below = psutil.Process(server.pid).children(recursive=True)
+        assert len(below) > 1
+        server.send_signal(number)
+        assert server.wait(LIMIT_S) == (-9 if number == signal.SIGKILL else 0)
+        until(lambda: not any(p.is_running() and p.status() != "zombie" for p in below))
+    finally:
+        server.kill()
+        server.wait()
+
+
+def until(true):
+    """Wait until something is true."""
+    limit = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.2)

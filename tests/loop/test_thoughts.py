@@ -31,7 +31,7 @@ THINKING = (
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Turn the loop once with models that think; return the run, the notes, and the thoughts that are trained."""
+    """Turn the loop once; return the run, the notes, and the thoughts that are trained."""
     trained: list[dict[str, str] | None] = []
 
     def train(job: TrainJob, **options):

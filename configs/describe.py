@@ -58,6 +58,11 @@ def sections_of(info: FieldInfo) -> list[type[Section]]:
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
 
 
+def is_secret(info: FieldInfo) -> bool:
+    """Whether a field holds a secret, which is neither stored nor shown."""
+    return SecretStr in _alternatives(info.annotation)
+
+
 def effect_of(info: FieldInfo) -> Effect:
     """Return the effect that a field declares.
 
@@ -94,19 +99,25 @@ def _range(info: FieldInfo) -> str:
     return ", ".join(found)
 
 
-def _walk(section: type[Section], prefix: str, recipe: str = "") -> Iterator[ConfigField]:
+def _walk(
+    section: type[Section], prefix: str, recipe: str = "", usual: Section | None = None
+) -> Iterator[ConfigField]:
+    """Yield the fields of a section; `usual` is what it is if nobody says a word of it."""
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
+        default = getattr(usual, name, cast("object", info.get_default(call_default_factory=True)))  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
         nested = sections_of(info)
         for kind in nested:
             own = str(kind.model_fields["name"].default) if issubclass(kind, Recipe) else recipe
-            yield from _walk(kind, f"{path}.", own)
+            yield from _walk(
+                kind, f"{path}.", own, cast("Section", default) if type(default) is kind else None
+            )
         if not nested:
             yield ConfigField(
                 path=path,
                 effect=effect_of(info),
-                secret=SecretStr in _alternatives(info.annotation),
-                default=cast("object", info.get_default(call_default_factory=True)),  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
+                secret=is_secret(info),
+                default=default,
                 description=info.description or "",
                 kind=" or ".join(map(_in_words, _alternatives(info.annotation))),
                 range=_range(info),
@@ -135,7 +146,7 @@ def fields() -> Iterator[ConfigField]:
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON data, secrets left out."""
-    return _dump(config, lambda info: SecretStr not in _alternatives(info.annotation))
+    return _dump(config, lambda info: not is_secret(info))
 
 
 def semantic(section: Section) -> dict[str, Any]:

@@ -98,6 +98,11 @@ class EngineConfig(Section):
         "context length, in tokens; default: the model's own; auto: vLLM fits it into memory",
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
+    template: Place | None = neutral(
+        None,
+        "prompt form of a local model, such as a base model without a chat template: alpaca, or a "
+        ".jinja file",
+    )
     chat_template_kwargs: dict[str, Scalar] = neutral(
         {}, "values for the model's chat template, such as {enable_thinking: false}"
     )

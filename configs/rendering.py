@@ -6,8 +6,9 @@ from typing import cast
 
 import yaml
 from pydantic import SecretStr
+from pydantic_core import to_jsonable_python
 
-from .describe import effect_of, resolved
+from .describe import effect_of, is_secret
 from .load import defaults_of
 from .schema import RunConfig
 from .section import Effect, Section
@@ -54,7 +55,11 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
         )
         for path, value, effect in _leaves(config)
     ]
-    return [f for f in found if every or not f.is_default or f.path in ALWAYS]
+    chosen = {f.path for f in found if not f.is_default or f.path in ALWAYS}
+    # A section of which a file says a part has its class's defaults for the rest, not its own here.
+    parts = {path.rpartition(".")[0] for path in chosen}
+    unlike = {path for path in _unlike(config) if path.rpartition(".")[0] in parts}
+    return [f for f in found if every or f.path in chosen or f.path in unlike]
 
 
 def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
@@ -137,18 +142,25 @@ def _source(path: str, sources: Mapping[str, str]) -> str | None:
     return None
 
 
+def _unlike(section: Section, prefix: str = "") -> Iterator[str]:
+    """Yield the fields with another value than their class gives them."""
+    for name, info in type(section).model_fields.items():
+        value: object = getattr(section, name)
+        if isinstance(value, Section):
+            yield from _unlike(value, f"{prefix}{name}.")
+        elif value != info.default:
+            yield f"{prefix}{name}"
+
+
 def _leaves(config: RunConfig) -> list[tuple[str, object, Effect]]:
-    """Return each field's path, its value as plain data, and its effect."""
-    return list(_walk(config, resolved(config), ""))
+    """Return each field's path, its value as plain data, and its effect; secrets are left out."""
+    return list(_walk(config, ""))
 
 
-def _walk(
-    section: Section, values: Mapping[str, object], prefix: str
-) -> Iterator[tuple[str, object, Effect]]:
+def _walk(section: Section, prefix: str) -> Iterator[tuple[str, object, Effect]]:
     for name, info in type(section).model_fields.items():
         own: object = getattr(section, name)
         if isinstance(own, Section):
-            inner = cast("Mapping[str, object]", values[name])
-            yield from _walk(own, inner, f"{prefix}{name}.")
-        elif name in values:
-            yield f"{prefix}{name}", values[name], effect_of(info)
+            yield from _walk(own, f"{prefix}{name}.")
+        elif not is_secret(info):
+            yield f"{prefix}{name}", cast("object", to_jsonable_python(own)), effect_of(info)

@@ -55,6 +55,12 @@ class PartsConfig(Section):
     The sizes are AlpacaFarm's (Section 4.1). Recipes that need no parts take all prompts.
     """
 
+    layout: Literal["disjoint", "used", "same"] = semantic(
+        "disjoint",
+        "disjoint: no prompt is in two parts; used: likewise, among those parts that the recipe "
+        "uses; same: every part is taken from all prompts",
+    )
+
     sft: int = semantic(10_000, "prompts with demonstrations, for fine-tuning the policy", ge=0)
     preference: int = semantic(10_000, "prompts whose answers are compared", ge=0)
     unlabeled: int = semantic(20_000, "prompts on which a policy is optimised", ge=0)
@@ -79,6 +85,11 @@ class PromptsConfig(Section):
     )
     turns: Literal["all", "first"] = neutral(
         "all", "first: of a conversation only the user's first turn, and the system's before it"
+    )
+    input: Literal["joined", "headed"] = neutral(
+        "joined",
+        "how an Alpaca row's `input` follows its instruction: after a blank line, or (headed) "
+        "below `### Input:`, which the template alpaca turns into its form with an input",
     )
     fields: dict[PromptField, Place] = neutral(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"

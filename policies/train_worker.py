@@ -26,7 +26,6 @@ import torch
 import transformers
 from datasets import disable_progress_bars
 from transformers import (
-    AutoTokenizer,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -39,6 +38,7 @@ from ..stores.durable import write_file
 from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
 from .engines.canary import CANARY, write_canary
+from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
 from .trainers.prepared_rows import discard_prepared, seal_prepared
@@ -197,7 +197,7 @@ def run(job: TrainJob, identity: str) -> None:
 def train_and_save(job: TrainJob, identity: str) -> Trained:
     """Train from the newest whole checkpoint, or from the start, and save the model."""
     started = time.monotonic()
-    tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+    tokenizer = load_tokenizer(job.model, job.template)
     if tokenizer.chat_template is None:
         raise TrainingError("refused", f"the model {job.model} has no chat template")
     if fold_system(tokenizer):

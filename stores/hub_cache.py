@@ -90,12 +90,12 @@ def not_cached(name: HubName) -> str:
     """Return the sentence on a repository that is not in the cache: where, what is, what to do."""
     what = "data set" if name.kind == "dataset" else "model"
     option = "--repo-type dataset " if name.kind == "dataset" else ""
-    at = "" if name.revision is None else f" at {name.revision}"
+    here = "" if name.kind == "dataset" else "no such folder here, and "
     others = _cached(name.kind)
     there = f"it holds {', '.join(others[:8])}" if others else f"it holds no {what}s"
     return (
-        f"{name.written}: the {what} {name.repo}{at} is not in the hub's cache {cache_folder()} "
-        f"({there}); `lpfloop run --download` or `hf download {option}{name.repo}` fetches it"
+        f"{name.written}: {here}no such {what} in the hub's cache {cache_folder()} ({there}); "
+        f"`lpfloop run --download` or `hf download {option}{name.repo}` fetches it"
     )
 
 

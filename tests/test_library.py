@@ -111,6 +111,14 @@ def test_every_table_is_a_lazy_frame(run, table):
     assert rows.collect().columns == rows.collect_schema().names()
 
 
+def test_rows_are_told_by_their_columns(run):
+    assert repr(run.pairs()).startswith("<rows, not read yet, with the columns pair_id String, ")
+
+
+def test_settings_are_plain_data(run):
+    assert run.config["training"]["reference"] == "previous"
+
+
 def test_rows_can_be_of_one_iteration(run):
     assert run.candidates().collect().height == 17
     assert run.candidates(iteration=1).filter(kind="greedy").collect().height == 6

@@ -43,6 +43,9 @@ from . import (
     operate_commands as operating,
 )
 from . import (
+    plan_commands as planning,
+)
+from . import (
     principle_commands as completing,
 )
 from . import (
@@ -69,6 +72,7 @@ __all__ = ["Exit", "app", "main"]
 
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": running.run,
+    "preview": planning.preview,
     "resume": running.resume,
     "status": operating.status,
     "watch": operating.watch,

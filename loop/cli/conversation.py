@@ -13,7 +13,15 @@ from pathlib import Path
 import typer
 
 from ...configs.schema import EngineConfig, RunConfig
-from ...policies.engines.engine import Batch, Completion, Engine, Request, Sampling
+from ...policies.engines.engine import (
+    Batch,
+    Completion,
+    Engine,
+    EngineError,
+    Request,
+    Sampling,
+)
+from ...policies.engines.vllm_arguments import refuse_vllm
 from ...policies.workers.open import open_engine
 from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
@@ -100,7 +108,9 @@ def _told(
             note(f"no answer: {said.error}")
         case reason:
             show(said.text)
-            if not said.text.strip():
+            if reason == "truncated_thinking":
+                note(f"cut inside its thought, after {talk.sampling.max_tokens} tokens")
+            elif not said.text.strip():
                 note("the model ended without a word")
             elif reason == "length":
                 note(f"cut after {talk.sampling.max_tokens} tokens (policy.sampling.max_tokens)")
@@ -156,7 +166,15 @@ def _opening(
     if engine.kind == "scripted":
         return located(checkpoint.path), engine, "its script"
     place = str(verified_model(run, checkpoint))
-    if engine.tensor_parallel > 1:
-        return place, engine, "vLLM, as it spans several GPUs"
+    if engine.tensor_parallel > 1 or not _suits_transformers(engine):
+        return place, engine, "vLLM, as the run is configured for it"
     faster = engine.model_copy(update={"kind": "transformers"})
     return place, faster, "transformers, which starts faster than vLLM"
+
+
+def _suits_transformers(engine: EngineConfig) -> bool:
+    try:
+        refuse_vllm(engine, "transformers")
+    except EngineError:
+        return False
+    return True

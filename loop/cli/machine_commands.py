@@ -9,6 +9,7 @@ from .common import DEFAULT_LAKE, AsJson, Exit, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,
+    Download,
     Iterations,
     Policy,
     PromptsFile,
@@ -31,6 +32,7 @@ def doctor(
     critic: Critic = None,
     seed: Seed = None,
     settings: Settings = None,
+    download: Download = False,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Then try a few prompts through all of it.")
     ] = False,
@@ -40,6 +42,7 @@ def doctor(
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.doctor import diagnose
     from ..daemon.smoke_alone import smoke_alone
+    from .run_commands import refuse_secrets
     from .session import reporting, stop_signal
 
     options = RunOptions(
@@ -51,8 +54,11 @@ def doctor(
         critic=critic,
         seed=seed,
         settings=settings or (),
+        download=download,
     )
     with exit_codes():
+        refuse_secrets(options.settings)
+        options = options.in_lake(lake)
         loaded = options.resolved()
         hide_environment()
         hide_secrets_of(loaded)

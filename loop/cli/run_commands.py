@@ -11,6 +11,7 @@ import typer
 
 from .common import (
     DEFAULT_LAKE,
+    AsJson,
     Exit,
     Lake,
     RunArgument,
@@ -49,6 +50,7 @@ Variants = Annotated[
 Seeds = Annotated[
     int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop there.")]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -69,10 +71,13 @@ def run(
     fork: ForkOf = None,
     download: Download = False,
     detach: Detach = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
     """Run the loop; with the same name again, continue where it stopped."""
     from ..daemon.suite import Suite, chosen_variants
+    from .plan_commands import print_plan, refuse_json
 
     options = RunOptions(
         config=config,
@@ -87,10 +92,11 @@ def run(
     )
     with exit_codes():
         refuse_secrets(options.settings)
+        refuse_json(as_json=as_json, dry_run=dry_run)
         options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
-            alone["--download"] = download or None
+            alone |= {"--download": download or None, "--dry-run": dry_run or None}
             _refuse_beside_variants(alone)
             first = seed or 0
             suite = Suite(
@@ -106,7 +112,9 @@ def run(
             return
         loaded = options.resolved()
         name = name or options.name_of(loaded)
-        if detach:
+        if dry_run:
+            print_plan(_job(loaded, lake, name), as_json=as_json)
+        elif detach:
             words = [f"--set={item}" for item in options.settings]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
             given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}

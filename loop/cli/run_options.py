@@ -52,6 +52,12 @@ class RunOptions:
         """What names of runs begin with."""
         return Path(self.preset or TINY).stem
 
+    def name_of(self, config: "RunConfig") -> str:
+        """Return what the run is called unless the user names it."""
+        from ...configs.variants import short_name
+
+        return f"{self.stem}-{short_name(config.recipe.name)}"
+
     @property
     def overrides(self) -> "list[Override | str]":
         """What is laid over the preset, in order."""

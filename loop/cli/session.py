@@ -67,6 +67,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
+    from ..daemon.planning import tell_plan
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -86,8 +87,10 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 )
 
         ending.enter_context(stop.on_signals())
-        work = run_loop if job.answers is None else critique_answers
-        work(job, reporter, stop, on_open=on_open)
+        if job.answers is None:
+            run_loop(job, reporter, stop, on_open=on_open, on_begin=tell_plan)
+        else:
+            critique_answers(job, reporter, stop, on_open=on_open)
 
 
 @contextmanager

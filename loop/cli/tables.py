@@ -51,18 +51,26 @@ def newest_model(run: "RunReader", where: str) -> str | None:
     )
 
 
-def print_status(
-    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
-) -> None:
-    """Print a run's process, stages, spending, counts and results, and its newest model."""
-    console = Console()
+def _print_head(console: Console, status: Mapping[str, Any]) -> None:
+    """Print who works on a run, where it is, what it planned, and its stages."""
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
     if status["bucket"]:
         where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         console.print(where, highlight=False, markup=False, soft_wrap=True)
-    console.print(_stages((*status["iterations"], *status["beside"])))
+    plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
+    for line in plan["head"]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
+
+
+def print_status(
+    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
+) -> None:
+    """Print a run's process, stages, spending, counts and results, and its newest model."""
+    console = Console()
+    _print_head(console, status)
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
@@ -87,7 +95,8 @@ def print_status(
         console.print(visible(str(status["ended"])), markup=False)
 
 
-def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
+def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of the stages that were begun, and of those that are planned."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("")
     table.add_column("stage", min_width=18, overflow="fold")
@@ -108,6 +117,12 @@ def _stages(iterations: Sequence[Mapping[str, Any]]) -> Table:
                 duration(stage["seconds"]),
                 duration(stage["eta_s"]) if stage["owed"] else "",
             )
+    for stage in ahead:
+        name = escape(one_line(stage["stage"], limit=CELL))
+        units, seconds = f"0/{stage['units']}", stage["seconds"]
+        time = "" if seconds is None else duration(seconds)
+        owed = _count(stage["units"])
+        table.add_row(str(stage["iteration"]), name, units, owed, "", "", "", "", "", time)
     return table
 
 

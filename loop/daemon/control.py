@@ -325,7 +325,7 @@ def ask(folder: Path, command: Command) -> State:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NoDaemonError(
                 f"no daemon works on run {folder.name} on this machine; "
-                f"`lpfloop resume {folder.name}` starts one"
+                f"`lpfloop resume {folder.name}` continues it unless it is finished"
             ) from error
         try:
             client.sendall(_COMMAND.dump_json(command) + b"\n")

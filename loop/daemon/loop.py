@@ -25,11 +25,12 @@ from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
+from ..recipes.roles import trains
 from ..recipes.smoke_needs import smoke_needs
 from ..run.conditioning import control_of
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
-from ..run.models import Served
+from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Reporter
 from ..run.run import Run
@@ -50,6 +51,12 @@ PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
 """How a run's folders in work/ are called: by a training's unit or stage, or for unpacked rows."""
 
+UNTRAINABLE = (
+    "the policy is served at {}: its answers are sampled, judged and kept, but its weights cannot "
+    "be trained here, and the run ends before its first training (exit code 4); to train it, name "
+    "its folder with --policy"
+)
+
 logger = logging.getLogger("lpfloop.loop")
 
 
@@ -59,10 +66,12 @@ def run_loop(
     stop: StopSignal,
     *,
     on_open: Callable[[Path], None] = lambda _: None,
+    on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
-    `on_open` is told the run's folder once this process holds the run.
+    `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
+    prompts before anything is asked.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -74,6 +83,11 @@ def run_loop(
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         whole = f"done: {run.config.iterations} iterations"
         finished = run.store.journal.events("end")[-1:] == [whole]
+        if is_endpoint(run.models.initial.location) and trains(run.config) and not finished:
+            reporter.note(UNTRAINABLE.format(run.models.initial.location))
+
+        if job.given is None:
+            on_begin(run, prompts)
 
         def work() -> None:
             turn(run, prompts)
@@ -124,7 +138,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         BucketError,
         UnreadRepliesError,
     ) as end:
-        how = redacted(f"{type(end).__name__}: {end}")
+        how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise
 

@@ -176,6 +176,7 @@ def _place(about: str, location: str, engine: EngineConfig) -> Finding:
 
 
 def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
+    from ...policies.engines.chat_template import require_template
     from ...policies.engines.engine import EngineError
     from ...policies.engines.system_turn import folder_folds
     from ...policies.workers.identity import check_context, check_folder
@@ -183,6 +184,7 @@ def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
     try:
         if engine is not None:
             check_context(Path(folder), engine)
+            require_template(Path(folder), engine.template)
         size = sum(path.stat().st_size for path in check_folder(Path(folder)))
     except EngineError as error:
         remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"

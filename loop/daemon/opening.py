@@ -20,8 +20,8 @@ from ...stores.records import Prompt
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
-from ..recipes.missing_needs import require_needs
-from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..recipes.missing_needs import parts_used, require_needs
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
@@ -90,6 +90,8 @@ def parts_of(job: Job) -> RunParts:
             roles=panels.roles,
             completers=() if completers is None else completers.others,
         )
+        if trains(job.config) and job.answers is None:
+            models.require_trainable()
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
@@ -139,6 +141,7 @@ def opened(
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
     tell_memory(parts.memory, reporter)
     models = parts.models
+    tell_memory(parts.memory, reporter)
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))
@@ -158,6 +161,7 @@ def opened(
                 completers=parts.completers,
                 grader=parts.grader,
                 filters=parts.filters,
+                parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )

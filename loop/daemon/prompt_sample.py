@@ -7,12 +7,16 @@ times their share is about what all of them cost. A small run is rehearsed as it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
 
 from ...configs.schema import PartsConfig, RunConfig
 from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
 from ..data.receipts import keeps
-from ..data.splits import HELD_OUT, PARTS, part_of
+from ..data.splits import HELD_OUT, PARTS, laid_out, part_of
+from ..recipes import variant_of
+from ..recipes.missing_needs import parts_used
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
 from .loop import examined, ordered
@@ -45,10 +49,12 @@ class PromptSample:
     """The groups of a run's prompts; `chunk` is how many of the sample a unit works on.
 
     `train` counts the prompts that may be trained on, before any filter, `suitable` those that no
-    rule refuses.
+    rule refuses. `parts_of` names the groups that each part of the prompts is made of.
     """
 
     groups: Mapping[str, PromptGroup]
+    layout: Literal["disjoint", "used", "same"]
+    parts_of: Mapping[str, tuple[str, ...]]
     chunk: int
     train: int
     suitable: int
@@ -61,14 +67,30 @@ class PromptSample:
     @property
     def share(self) -> PromptGroup:
         """All prompts of an iteration, as one group."""
-        own = [self.groups[name] for name in (*PARTS, REST)]
+        own = [group for name, group in self.groups.items() if name != HELD_OUT]
         sample = tuple(prompt for group in own for prompt in group.sample)
         return PromptGroup(name=ALL, total=sum(group.total for group in own), sample=sample)
 
     @property
     def parts(self) -> PartsConfig:
         """The sizes by which the sample falls into the parts that it was taken from."""
-        return PartsConfig(**{part: len(self.groups[part].sample) for part in PARTS})
+        sizes: dict[str, Any] = {group.name: len(group.sample) for group in self.parted}
+        return PartsConfig(layout=self.layout, **sizes)
+
+    @property
+    def parted(self) -> list[PromptGroup]:
+        """The prompts of each part, as one group."""
+        made = {
+            part: [self.groups[name] for name in names] for part, names in self.parts_of.items()
+        }
+        return [
+            PromptGroup(
+                name=part,
+                total=sum(group.total for group in own),
+                sample=tuple(prompt for group in own for prompt in group.sample),
+            )
+            for part, own in made.items()
+        ]
 
     def chunked(self, group: PromptGroup) -> Prompts:
         """Return the sample of a group as a stage gets it."""
@@ -80,7 +102,9 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
     train = ordered(prompts, "train", config.seed)
     kept = _by_rules(config, train)
     share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
-    parts = {part: list(part_of(share, part, config.prompts.parts)) for part in PARTS}
+    used = parts_used(variant_of(config.recipe.name).recipe, config)
+    sizes = laid_out(config.prompts.parts, used)
+    parts, parts_of = _grouped(share, sizes)
     taken = sum(map(len, parts.values()))
     groups = {**parts, REST: share[taken:], HELD_OUT: examined(config, prompts)}
     whole = sum(map(len, groups.values())) <= WHOLE
@@ -90,10 +114,28 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
             name: PromptGroup(name=name, total=len(group), sample=tuple(spread(group, size)))
             for name, group in groups.items()
         },
+        layout=sizes.layout,
+        parts_of=parts_of,
         chunk=config.prompts.chunk if whole else min(config.prompts.chunk, GROUP // CHUNKS),
         train=len(train),
         suitable=len(kept),
     )
+
+
+def _grouped(
+    share: list[Prompt], sizes: PartsConfig
+) -> tuple[dict[str, list[Prompt]], dict[str, tuple[str, ...]]]:
+    """Return groups of an iteration's prompts without overlap, and which of them are in a part."""
+    if sizes.layout != "same":
+        parts = {part: list(part_of(share, part, sizes)) for part in PARTS}
+        return parts, {part: (part,) for part in PARTS}
+    ends = {part: len(part_of(share, part, sizes)) for part in PARTS}
+    edges = sorted({*ends.values()} - {0})
+    names = {end: f"first {end}" for end in edges}
+    bands = {names[end]: share[start:end] for start, end in pairwise([0, *edges])}
+    return bands, {
+        part: tuple(names[edge] for edge in edges if edge <= end) for part, end in ends.items()
+    }
 
 
 def spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:

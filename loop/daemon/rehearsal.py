@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+import polars as pl
+
 from ...configs.load import resolved
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import Request
-from ...policies.engines.token_count import TokenCount, about, token_count
+from ...policies.engines.token_count import about, token_count
 from ...stores.beside import SMOKE, smoked
 from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
@@ -48,7 +50,9 @@ from .loop import turn
 from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
 from .stand_ins import (
     LETTERS_A_TOKEN,
+    LONGEST_REPLY,
     CallCosts,
+    Counting,
     Notes,
     StageNotes,
     StandInModels,
@@ -121,7 +125,7 @@ class RehearsedRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         sample = self.sample
-        groups = [sample.share, *sample.groups.values()]
+        groups = [sample.share, *sample.groups.values(), *sample.parted]
         self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
 
     @property
@@ -140,6 +144,8 @@ class RehearsedRun(Run):
             group = self._group_of(iteration, label, work)
             self._groups[stage.planned.identity] = group
             yield stage
+        if notes.job is not None and notes.job.online is not None:
+            group = self._sample_online(notes, group)
         notes.units = stage.planned.chunks
         by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
         self._done.append(RehearsedStage(notes=notes, group=group, by_chunk=by_chunk))
@@ -150,6 +156,22 @@ class RehearsedRun(Run):
         """Pay a stage that is computed here; how good a policy is need not be measured."""
         unread = work.verb.name in MEASURING
         return super().make(iteration, label, work, _nothing if unread else make)
+
+    def _sample_online(self, notes: StageNotes, otherwise: PromptGroup) -> PromptGroup:
+        """Note what a training samples of its prompts, and return these."""
+        job = notes.job
+        if job is None or job.method != notes.stage:
+            return otherwise
+        files = pl.concat(pl.scan_parquet(path).select("prompt_id") for path in job.data)
+        ids = {*files.collect()["prompt_id"].to_list()}
+        groups = sorted(self._groups.values(), key=lambda group: len(group.sample))
+        holding = (g for g in groups if ids <= {prompt.prompt_id for prompt in g.sample})
+        group = next(holding, otherwise)
+        sampling = engine_sampling(self.config.policy.sampling)
+        for prompt in group.sample:
+            asked = Request(request_id=prompt.prompt_id, messages=prompt.messages, seed=0)
+            self.notes.answered(self.models.initial, asked, sampling)
+        return group
 
     def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
         """Return the prompts that a stage works on: those of what it reads."""
@@ -163,9 +185,15 @@ class RehearsedRun(Run):
 
 
 def rehearse(
-    config: RunConfig, prompts: Sequence[Prompt], costs: CallCosts | None = None
+    config: RunConfig,
+    prompts: Sequence[Prompt],
+    costs: CallCosts | None = None,
+    *,
+    longest: int = LONGEST_REPLY,
 ) -> Rehearsal:
     """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
+
+    The replies of the stand-ins have `longest` letters at most.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -173,7 +201,7 @@ def rehearse(
     """
     sample = sampled(config, prompts)
     short = _shortened(config, sample)
-    with _opened(short, sample, costs or {}) as run:
+    with _opened(short, sample, costs or {}, longest) as run:
         ends = None
         try:
             turn(run, sample.prompts)
@@ -259,10 +287,12 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
 
 
 @contextmanager
-def _opened(config: RunConfig, sample: PromptSample, costs: CallCosts) -> Generator[RehearsedRun]:
+def _opened(
+    config: RunConfig, sample: PromptSample, costs: CallCosts, longest: int
+) -> Generator[RehearsedRun]:
     """Open a run of stand-ins in a folder of its own."""
     require_needs(variant_of(config.recipe.name).recipe, config)
-    notes = Notes(costs=costs, count_of=_Counting(located(config.policy.model)))
+    notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)), longest=longest)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
         folder = Path(lake) / "runs" / "rehearsal"
@@ -331,7 +361,7 @@ def _nothing(_: Unit) -> RowsByType:
     return {Evaluation: []}
 
 
-class _Counting:
+class _Counter:
     """Counts tokens by the models' own tokenizers, where they are at hand.
 
     A model that is trained has that of the `policy` with which the run begins.
@@ -339,14 +369,15 @@ class _Counting:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self._counts: dict[str, TokenCount] = {}
+        self._counts: dict[str, Counting] = {}
 
-    def __call__(self, served: Served) -> TokenCount:
+    def __call__(self, served: Served) -> Counting:
         """Return how the tokens of a model are counted."""
         place = served.location if served.canary is None else self._policy
         if place not in self._counts:
             exact = token_count(place)
-            self._counts[place] = lru_cache(4096)(_about if exact is about else exact)
+            known = exact is not about
+            self._counts[place] = Counting(lru_cache(4096)(exact if known else _about), known)
         return self._counts[place]
 
 

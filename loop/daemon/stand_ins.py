@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -43,6 +44,7 @@ LETTERS_A_TOKEN = 4
 """English prose: what is assumed of models whose tokenizer is not at hand."""
 SHOWN = 8
 """Requests of a stage that are kept, to be looked at."""
+LONGEST_REPLY = 1 << 20
 LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
 OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
@@ -67,6 +69,14 @@ CallCosts = Mapping[str, CallCost]
 
 
 @dataclass(frozen=True, slots=True)
+class Counting:
+    """How the tokens of a model are counted; `exact` by its own tokenizer."""
+
+    count: TokenCount
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A request that a stage sends, how it is drawn, and the reply that stands in for one."""
 
@@ -84,7 +94,7 @@ class Asked:
     prompt_tokens: int = 0
     tokens: float = 0.0
     most_tokens: int = 0
-    again: int = 0
+    measured: bool = False
     sent: list[Sent] = field(default_factory=list[Sent])
 
 
@@ -100,15 +110,17 @@ class StageNotes:
     scored: int = 0
     first_scored: ScoreRequest | None = None
     job: TrainJob | None = None
+    row: Mapping[str, Any] | None = None
     rows: int = 0
 
 
 @dataclass(kw_only=True)
 class Notes:
-    """The notes of a rehearsal, stage by stage; `now` is the one that is at work."""
+    """The notes of a rehearsal, stage by stage; replies have `longest` letters at most."""
 
     costs: CallCosts
-    count_of: Callable[[Served], TokenCount]
+    count_of: Callable[[Served], Counting]
+    longest: int = LONGEST_REPLY
     stages: list[StageNotes] = field(default_factory=list[StageNotes])
 
     @property
@@ -116,17 +128,27 @@ class Notes:
         """The notes of the stage that is at work."""
         return self.stages[-1]
 
+    def known(self) -> CallCost | None:
+        """What a call of the stage that is at work cost before, or one of a like stage."""
+        verb = self.now.stage.partition(":")[0]
+        names = (self.now.stage, verb, *(() if self.now.judge else ("sample",)))
+        return next((self.costs[name] for name in names if name in self.costs), None)
+
     def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
         """Note a request, and return what stands in for its completion."""
         now = self.now
         asked = now.asked.setdefault(served.name, Asked(served=served))
-        known = self.costs.get(now.stage)
+        known = self.known()
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
-        reply = _reply(request, round(LETTERS_A_TOKEN * tokens))
-        prompt_tokens = _counted(self.count_of(served), request.messages)
+        reply = _reply(request, min(round(LETTERS_A_TOKEN * tokens), self.longest))
+        count = self.count_of(served)
+        prompt_tokens = _counted(count.count, request.messages)
+        if known is not None and known.prompt_tokens is not None and not count.exact:
+            prompt_tokens = round(known.prompt_tokens)
         asked.calls += 1
         asked.prompt_tokens += prompt_tokens
         asked.tokens += tokens
+        asked.measured = known is not None
         asked.most_tokens += sampling.max_tokens
         if len(asked.sent) < SHOWN:
             asked.sent.append(Sent(request, sampling, reply))
@@ -270,6 +292,7 @@ class StandInTrainer:
         **_: object,
     ) -> TrainResult:
         """Note the job, and return a model that is none."""
+        self.notes.now.row = _first(job)
         rows = sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in job.data)
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
@@ -277,6 +300,12 @@ class StandInTrainer:
         write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
         write_canary(job.output, ())
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
+
+
+def _first(job: TrainJob) -> Mapping[str, Any] | None:
+    """Return the first row that a job trains on."""
+    frames = (pl.scan_parquet(path).head(1).collect() for path in job.data)
+    return next((row for frame in frames for row in frame.iter_rows(named=True)), None)
 
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:

@@ -4,9 +4,9 @@ import json
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +33,9 @@ from .control import (
     ask,
     since_boot,
 )
-from .progress import progress, spend
+from .plan_lines import head_lines
+from .planning import kept_plan
+from .progress import Progress, progress, spend
 
 POLL_S = 0.1
 KILLED_S = 10.0
@@ -99,7 +101,24 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
-    return {**found, **place, "daemon": daemon.as_json(), "spend": spend(reader, config.budget)}
+    plan = _plan(reader, stages, found["ended"])
+    spent = spend(reader, config.budget)
+    return {**found, **place, "daemon": daemon.as_json(), "spend": spent, "plan": plan}
+
+
+def _plan(reader: Reader, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:
+    """Return a run's plan, its head in lines, and the stages that it has not begun."""
+    plan = kept_plan(reader)
+    if plan is None:
+        return None
+    over = {(stage.iteration, stage.stage) for stage in begun}
+    ahead = [s for s in plan.stages if (s.iteration, s.stage) not in over]
+    done = str(ended).startswith("done")
+    return {
+        **plan.as_json(),
+        "head": list[Json](head_lines(plan)),
+        "ahead": [] if done else [asdict(stage) for stage in ahead],
+    }
 
 
 def stage_rows(found: Mapping[str, Any]) -> pl.DataFrame:

@@ -112,7 +112,8 @@ def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
 
 
 def _config(suite: Suite, variant: str, seed: int, shared: Sequence[Override]) -> RunConfig:
-    own = [_override("seed", seed), *shared]
+    # What one variant makes is another's start: each prompt serves the same purpose in all of them.
+    own = [_override("seed", seed), _override("prompts.parts.layout", "disjoint"), *shared]
     if variant in (SUPERVISED, REWARD):
         own.append(_override("iterations", 1))
         # A setting for the others that these two, which optimise no policy by a reward, refuse.

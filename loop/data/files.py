@@ -8,12 +8,13 @@ They are read strictly and row by row; errors name the file and the place.
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
 from .json_rows import line_rows, list_rows
-from .row_folders import data_files, digest_of_folder
+from .row_folders import data_files, digest_of_files
 from .text_lines import InputError, Placed, Row, RowError, digest_of_file, unreadable
 
 __all__ = ["InputError", "Placed", "Row", "RowError", "file_digest", "placed_rows"]
@@ -32,9 +33,7 @@ def placed_rows(path: Path) -> Iterator[Placed]:
         InputError: for a file or row that cannot be read.
     """
     place = _local(path)
-    if place.exists() and not place.is_dir():
-        return _file_rows(place)
-    return _rows_of(data_files(place))
+    return _rows_of(_files(path, place)) if _is_folder(place) else _file_rows(place)
 
 
 def file_digest(path: Path) -> str:
@@ -44,9 +43,25 @@ def file_digest(path: Path) -> str:
         InputError: if it cannot be read.
     """
     place = _local(path)
-    if place.exists() and not place.is_dir():
-        return digest_of_file(place)
-    return digest_of_folder(place)
+    return digest_of_files(_files(path, place)) if _is_folder(place) else digest_of_file(place)
+
+
+def _is_folder(place: Path) -> bool:
+    """Whether a place is a folder, or the split of one."""
+    return place.is_dir() or not place.exists()
+
+
+def _files(path: Path, place: Path) -> list[Path]:
+    """Return the data files of a folder, whose messages call it as the user does."""
+    name = dataset_name(str(path))
+    try:
+        return data_files(place)
+    except InputError as error:
+        root = snapshot(name) if name is not None else None
+        if name is None or root is None:
+            raise
+        repository = replace(name, inside="").written
+        raise InputError(str(error).replace(str(root), repository)) from error
 
 
 def name_of_source(path: Path) -> str:

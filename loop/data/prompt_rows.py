@@ -35,6 +35,13 @@ REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 GENERAL, MATH = "general", "math"
 SURROGATE = re.compile("[\ud800-\udfff]")
 Turns = Literal["all", "first"]
+Inputs = Literal["joined", "headed"]
+HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
+"""What stands between an Alpaca row's instruction and its input."""
+
+
+class NoPromptError(RowError):
+    """A row whose fields have none of the names that a prompt's can have."""
 
 
 class NoUserTurnError(RowError):
@@ -45,11 +52,13 @@ class NoUserTurnError(RowError):
 class RowShape:
     """How rows differ from the known forms.
 
-    `fields` names the field of the rows that holds what is called so here. With the `first` of the
+    `fields` names the field of the rows that holds what is called so here; `input` says how an
+    Alpaca row's input follows its instruction. With the `first` of the
     turns a conversation is its system turn, if it has one, and the user's first turn.
     """
 
     turns: Turns = "all"
+    input: Inputs = "joined"
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def named(self, row: Row) -> Row:
@@ -109,7 +118,7 @@ def optional_text(row: Row, name: str) -> str | None:
 
 
 def to_prompt(
-    row: Row, *, task: str | None, split: Split, source: str, turns: Turns = "all"
+    row: Row, *, task: str | None, split: Split, source: str, shape: RowShape = AS_IT_IS
 ) -> Prompt:
     """Return the prompt of a row; `task`, `split` and `source` are the defaults.
 
@@ -117,7 +126,7 @@ def to_prompt(
         RowError: if the row cannot be read.
     """
     name_of_text = prompt_field(row)
-    messages = _messages(row, name_of_text, turns)
+    messages = _messages(row, name_of_text, shape)
     own = REFERENCE_FIELDS.get(name_of_text)
     worked = optional_text(row, own) if own else None
     reference = optional_text(row, "reference") or worked
@@ -187,23 +196,23 @@ def prompt_field(row: Row) -> str:
     if not present:
         names = ", ".join(TEXT_FIELDS)
         has = ", ".join(repr(name) for name in row) or "none"
-        raise RowError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+        raise NoPromptError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold a prompt; keep one")
     return present[0]
 
 
-def _messages(row: Row, name: str, turns: Turns) -> tuple[Message, ...]:
+def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
     if isinstance(value, list):
         said = cast("list[object]", value)
-        return _first_turn(said, name) if turns == "first" else _asked(said, name)
+        return _first_turn(said, name) if shape.turns == "first" else _asked(said, name)
     if name in ("messages", "conversations"):
         raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
     text = text_of(value, name)
     if name == "instruction" and row.get("input") not in (None, ""):
         # Alpaca's rows keep the input of the instruction in a field of its own.
-        text = f"{text}\n\n{text_of(row['input'], 'input')}"
+        text = f"{text}{HEADED[shape.input]}{text_of(row['input'], 'input')}"
     return (Message(role="user", content=text),)
 
 

@@ -17,7 +17,16 @@ from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Message, Prompt, Split
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
-from .prompt_rows import AS_IT_IS, SPLITS, NoUserTurnError, RowShape, as_json, content_id, to_prompt
+from .prompt_rows import (
+    AS_IT_IS,
+    SPLITS,
+    NoPromptError,
+    NoUserTurnError,
+    RowShape,
+    as_json,
+    content_id,
+    to_prompt,
+)
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -53,7 +62,7 @@ def read_prompts(
 
 def shape_of(config: PromptsConfig) -> RowShape:
     """Return how a run's own files differ from the known forms."""
-    return RowShape(turns=config.turns, fields={**config.fields})
+    return RowShape(turns=config.turns, input=config.input, fields={**config.fields})
 
 
 def _placed(
@@ -71,8 +80,11 @@ def _placed(
     for place, row in placed_rows(path):
         try:
             named = shape.named(row)
-            prompt = to_prompt(named, task=task, split=split, source=source, turns=shape.turns)
+            prompt = to_prompt(named, task=task, split=split, source=source, shape=shape)
             new = ids.is_new(named, prompt, path, place)
+        except NoPromptError as error:
+            remedy = "or say which holds it: prompts.fields={prompt: ...}"
+            raise InputError(f"{path}, {place}: {error}, {remedy}") from error
         except NoUserTurnError:
             silent += 1
             continue

@@ -46,13 +46,13 @@ def _data_files(place: Path) -> list[Path]:
     raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
 
 
-def digest_of_folder(place: Path) -> str:
-    """Return a hash of the data files' names and bytes.
+def digest_of_files(files: Sequence[Path]) -> str:
+    """Return a hash of the names and bytes of files.
 
     Raises:
         InputError: if they cannot be read.
     """
-    told = [[path.name, digest_of_file(path)] for path in data_files(place)]
+    told = [[path.name, digest_of_file(path)] for path in files]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -63,7 +63,7 @@ def _of_folder(folder: Path) -> list[Path]:
     if len(parts) == 1:
         return _whole(next(iter(parts.values())))
     if parts:
-        raise InputError(f"{folder}: which part of it?{_named(folder, parts)}")
+        raise InputError(f"{folder}: holds several parts{_named(folder, parts)}")
     raise InputError(
         f"{folder}: holds no data files ({', '.join(ENDINGS)}); a loading script is never run"
     )

@@ -19,7 +19,7 @@ from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
-from ..run.models import CRITIC, is_endpoint
+from ..run.models import is_endpoint
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
@@ -148,7 +148,7 @@ def assess(
 
 def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify answers, and rate them if the run has a critic."""
-    critiques = critique(it, answers) if _rates(it) else None
+    critiques = critique(it, answers) if it.run.rates else None
 
     def measured(chunk: int) -> MeasuredAnswers:
         candidates = it.chunk(answers, chunk)
@@ -168,11 +168,6 @@ def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     read = (answers,) if critiques is None else (answers, critiques)
     work = it.whole(MEASURE, it.run.verifier.params(benchmark), *read)
     it.run.make(it.number, f"measure:{benchmark}", work, make)
-
-
-def _rates(it: Iteration) -> bool:
-    """Whether there is somebody to rate answers: a critic, or the verifier in its place."""
-    return it.run.config.critic.kind == "verifier" or CRITIC in it.run.models.judging
 
 
 def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:

@@ -16,9 +16,10 @@ from ...stores.records import Candidate, Message, Prompt
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
-from ..data.prompt_rows import optional_text, to_prompt
+from ..data.prompt_rows import HEADED, Inputs, RowShape, optional_text, to_prompt
 from ..data.prompts import TINY
 from ..data.row_fields import text_or_empty
+from ..data.text_lines import Row
 from ..run.handles import Prompts, Rows
 from ..run.run import Run, Verb, Work
 
@@ -93,17 +94,24 @@ def read_outputs(path: Path) -> Outputs:
     found: dict[tuple[Message, ...], ReferenceOutput] = {}
     for place, row in placed_rows(path):
         try:
-            asked = to_prompt(row, task=None, split="held-out", source=path.name)
+            # A run may put an instruction and its input together in any of these ways.
+            asked = {_messages(row, path.name, form) for form in HEADED}
             generator = optional_text(row, "generator") or UNNAMED
             output = ReferenceOutput(
                 text=text_or_empty(row.get("output"), "output"), generator=generator
             )
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        if found.setdefault(asked.messages, output) != output:
-            text = asked.messages[-1].content[:60]
-            raise InputError(f"{path}, {place}: a second output to {text!r}; keep one")
+        for messages in asked:
+            if found.setdefault(messages, output) != output:
+                text = messages[-1].content[:60]
+                raise InputError(f"{path}, {place}: a second output to {text!r}; keep one")
     return found
+
+
+def _messages(row: Row, source: str, form: Inputs) -> tuple[Message, ...]:
+    shape = RowShape(input=form)
+    return to_prompt(row, task=None, split="held-out", source=source, shape=shape).messages
 
 
 _read = cache(read_outputs)

@@ -11,8 +11,9 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Graded, Ranked, Rewarded
+from ...configs.recipes import Annotated, Graded, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
+from ..data.splits import PARTS
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 
@@ -41,7 +42,14 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     learns = isinstance(settings, Annotated | Graded)
-    if isinstance(settings, Rewarded | Ranked) and not learns and config.reward.model == NO_MODEL:
+    if learns or config.reward.model != NO_MODEL:
+        return
+    if isinstance(settings, Varied) and config.prompts.variance.margin is not None:
+        raise ConfigError(
+            f"reward.model is none, and the recipe {settings.name} trains no reward model ahead of "
+            "its filter: prompts.variance.margin needs one"
+        )
+    if isinstance(settings, Rewarded | Ranked):
         raise ConfigError(
             f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
             "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
@@ -60,6 +68,25 @@ def asking(recipe: Callable[..., Any]) -> Asks:
     return asks
 
 
+def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
+    """Return the parts of the prompts that a recipe names.
+
+    Where a reward model is configured, none is made: what `surrogate` does is not looked into.
+    """
+    names = set[str]()
+
+    def told(function: Callable[..., Any]) -> tuple[Any, ...] | None:
+        needs = _declared("NEEDS", function)
+        if is_rewarded(config) and needs is not None:
+            return needs
+        if _is_own(function, recipe):
+            names.update(_texts(function))
+        return None
+
+    told_of_calls(recipe, told)
+    return frozenset(PARTS) & names
+
+
 def told_of_calls(
     recipe: Callable[..., Any], told: Callable[[Callable[..., Any]], T | None]
 ) -> dict[Callable[..., Any], T]:
@@ -76,7 +103,7 @@ def told_of_calls(
         seen.add(id(function))
         if (said := told(function)) is not None:
             found[function] = said
-        elif function.__module__ == recipe.__module__ or _is_here(function.__module__):
+        elif _is_own(function, recipe):
             waiting += _named_in(function)
     return found
 
@@ -87,6 +114,18 @@ def _declared(name: str, function: Callable[..., Any]) -> tuple[Any, ...] | None
         sys.modules.get(function.__module__), name, {}
     )
     return declared.get(function)
+
+
+def _is_own(function: Callable[..., Any], recipe: Callable[..., Any]) -> bool:
+    """Whether a function is part of the recipe: of its module, or of this package."""
+    return function.__module__ == recipe.__module__ or _is_here(function.__module__)
+
+
+def _texts(function: Callable[..., Any]) -> Iterator[str]:
+    """Give the texts that stand in a function's code."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    for part in () if code is None else _codes(code):
+        yield from (constant for constant in part.co_consts if isinstance(constant, str))
 
 
 def _is_here(module: str) -> bool:

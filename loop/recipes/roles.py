@@ -43,9 +43,10 @@ class NeededRole:
     @property
     def named(self) -> bool:
         """Whether somebody plays it: a place, or an engine that needs none."""
-        engine = self.engine
-        placeless = engine is not None and (engine.kind == "scripted" or engine.base_urls)
-        return self.model != NO_MODEL or bool(placeless)
+        if self.model != NO_MODEL or self.engine is None:
+            return self.model != NO_MODEL
+        scripted, served = self.engine.kind == "scripted", self.engine.kind == "openai"
+        return scripted or (served and bool(self.engine.base_urls))
 
 
 def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
@@ -88,8 +89,8 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
 
 
 def trains(config: RunConfig) -> bool:
-    """Whether the recipe trains from the policy's weights."""
-    return bool(_verbs(config).get(WEIGHTS))
+    """Whether a run trains from the policy's weights."""
+    return config.iterations > 0 and WEIGHTS in _verbs(config)
 
 
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
-from ..run.models import CRITIC, is_rewarded
+from ..run.models import is_rewarded
 from ..run.run import Run
 from ..stages.critique_sft import demonstrate_critiques
 from ..stages.human_sft import demonstrations
@@ -49,7 +49,7 @@ def smoke_needs(run: Run) -> SmokeNeeds:
     """Return what the smoke test of a run is to try."""
     settings = run.config.recipe
     return SmokeNeeds(
-        critiques=run.config.critic.kind == "verifier" or CRITIC in run.models.judging,
+        critiques=run.rates,
         grades=run.grader is not None,
         overall=isinstance(settings, Graded) and settings.binarisation == "overall",
         annotates=run.panels.training is not None,

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...configs.completion import CompletionConfig
 from ...configs.recipes import Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
+from ...configs.variants import variants
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
@@ -51,8 +53,16 @@ def completers_of(config: RunConfig) -> Completers | None:
     """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
 
     Raises:
-        ConfigError: if a file cannot be used, or a model of the pool has no place.
+        ConfigError: if a file cannot be used, or a model of the pool has no place; if a pool is
+            configured for a recipe that asks none.
     """
+    if not isinstance(config.recipe, Graded) and config.completion != CompletionConfig():
+        changed = config.completion.model_dump(exclude_defaults=True)
+        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Graded)))
+        raise ConfigError(
+            f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
+            f"{config.recipe.name} asks the policy alone; leave it out, or choose one of {able}"
+        )
     if not completes(config):
         return None
     pool, mix = load_pool(config.completion.pool), load_mix(config.completion.principles)

@@ -15,7 +15,7 @@ from ...stores.keys import Json
 from ...stores.records import Checkpoint
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
-from ..data.splits import Part, part_of
+from ..data.splits import Part, laid_out, part_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
 from .run import Run, Verb, Work
@@ -38,7 +38,8 @@ class Iteration:
             return self.train_prompts
         config = self.run.config.prompts
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
-        return chunked(part_of(every, part, config.parts), config.chunk)
+        sizes = laid_out(config.parts, self.run.parts)
+        return chunked(part_of(every, part, sizes), config.chunk)
 
     @property
     def has_reward(self) -> bool:

@@ -17,10 +17,13 @@ from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
+from ...policies.engines.chat_template import require_template, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.workers.identity import (
+    check_folder,
     endpoint_digest,
     model_digest,
+    refuse_quantised,
     scorer_digest,
     served_name,
 )
@@ -148,6 +151,20 @@ class Models:
             completers={model.name: _completer(model) for model in completers},
         )
 
+    def require_trainable(self) -> None:
+        """Refuse a policy here whose weights cannot be trained.
+
+        Raises:
+            EngineError: saying why.
+        """
+        if engine_kind(self.initial.location, self.initial.engine) in ("vllm", "transformers"):
+            refuse_quantised(Path(self.initial.location))
+
+    @property
+    def template(self) -> str | None:
+        """The text of the chat template that the policy is given; None for its own."""
+        return template_text(self.config.policy.engine.template)
+
     @property
     def fingerprint(self) -> Mapping[str, Json]:
         """What of policy, critic and reward model must not change while a run goes on."""
@@ -193,10 +210,9 @@ class Models:
         """
         name = _name(served)
         if name not in self._engines:
-            self._close_all_but(self._kept())
-            if self.config.exclusive:
-                self._close_all_but(set())
-                self._close_scorer()
+            # What is served elsewhere needs no room here.
+            if not is_endpoint(served.location):
+                self.make_room()
             log = self.logs / f"engine-{name[:12]}.log"
             self._engines[name] = _proved(
                 open_engine(served.location, served.engine, log=log), served
@@ -233,7 +249,7 @@ class Models:
             engine.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
-        """Close what would stand in the way of training on the same device."""
+        """Close what would stand in the way of another model on the same device."""
         self._close_all_but(set() if self.config.exclusive else self._kept())
         if self.config.exclusive:
             self._close_scorer()
@@ -263,6 +279,13 @@ def _served(model: str, engine: EngineConfig) -> Served:
     if name is None and engine.besides:
         raise ConfigError(
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
+    if name is None and engine.kind != "scripted":
+        check_folder(Path(location))
+        require_template(Path(location), engine.template)
+    elif engine.template is not None:
+        raise EngineError(
+            f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"
         )
     return Served(
         name=name or engine.model_name or without_commit(model),

@@ -4,15 +4,19 @@ All are made of one pool. p_ann, by which policies are trained, has noise; p_eva
 evaluated, has none; p_single is one annotator at temperature 0, without noise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...configs.annotation import Role
+from ...configs.annotation import AnnotatorModel, Role
+from ...configs.engines import NO_MODEL
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.annotators.annotator_pool import Annotator, AnnotatorPool, load_pool
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from .models import is_endpoint, is_rewarded
+
+SHIPPED, HOSTED = "alpacafarm", "alpacafarm-hosted"
+"""A pool that biases tokens by their texts, and the same for endpoints, which cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,7 @@ class Panels:
         annotated, assessed = annotates(config), config.assessment.reference is not None
         if not (annotated or assessed):
             return NOBODY
-        pool = load_pool(config.annotation.pool)
-        _refuse_texts_at_endpoints(pool, config)
+        pool = _as_served(load_pool(config.annotation.pool), config)
         if annotated:
             require_few_answers(config)
         return cls(
@@ -101,14 +104,30 @@ def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
     return Panel(pool=pool.only(config.annotation.single), flip_probability=0.0)
 
 
-def _refuse_texts_at_endpoints(pool: AnnotatorPool, config: RunConfig) -> None:
-    """Refuse biases of tokens that are named by their texts, which an endpoint cannot look up."""
+def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
+    """Return a pool in which no annotator at an endpoint biases tokens that are named by texts.
+
+    An endpoint cannot look them up: of the shipped pool, its hosted form's annotator is taken.
+
+    Raises:
+        ConfigError: if an annotator of another pool would need it.
+    """
+    hosted = load_pool(HOSTED) if config.annotation.pool == SHIPPED else None
+    served = list[Annotator]()
     for annotator in pool.annotators:
-        model = config.annotation.model_of(annotator.role).model
         texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]
-        if texts and model is not None and is_endpoint(model):
+        elsewhere = texts and _is_elsewhere(config.annotation.model_of(annotator.role))
+        if elsewhere and hosted is None:
             raise ConfigError(
                 f"annotation.{annotator.role}.model is an endpoint, which takes the ids of tokens "
-                f"only, and annotator {annotator.name} biases the token {texts[0]!r}: name ids in "
-                "a pool of your own, or choose annotation.pool=alpacafarm-hosted"
+                f"only, and annotator {annotator.name} of the pool {pool.name} biases the token "
+                f"{texts[0]!r}: name ids instead, or leave logit_bias out"
             )
+        named = {} if hosted is None else {other.name: other for other in hosted.annotators}
+        served.append(named[annotator.name] if elsewhere else annotator)
+    return replace(pool, annotators=tuple(served))
+
+
+def _is_elsewhere(model: AnnotatorModel) -> bool:
+    kind, place = model.engine.kind, model.model or NO_MODEL
+    return kind == "openai" or (kind == "auto" and is_endpoint(place))

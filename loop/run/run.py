@@ -21,11 +21,12 @@ from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import RowsByType
+from ..data.splits import PARTS
 from .budget import Budget, cost_of
 from .completers import Completers
 from .fork import Fork
 from .handles import Planned
-from .models import Models, Served
+from .models import CRITIC, Models, Served
 from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
@@ -72,8 +73,9 @@ class Stage:
 class Run:
     """The store, the models and the judges of one run.
 
-    `retry` are the stages, by iteration and label, whose unread judgements are asked for again.
-    `trainer` stands in for the one that trains in a child process.
+    `parts` are the names of the parts of the prompts that the recipe uses. `retry` are the stages,
+    by iteration and label, whose unread judgements are asked for again. `trainer` stands in for the
+    one that trains in a child process.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Run:
     completers: Completers | None = None
     grader: Grader | None = None
     filters: Filters = EVERYTHING
+    parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     fork: Fork | None = None
     trainer: Trainer | None = None
@@ -110,6 +113,11 @@ class Run:
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
+
+    @property
+    def rates(self) -> bool:
+        """Whether there is somebody to rate answers: a critic, or the verifier in its place."""
+        return self.config.critic.kind == "verifier" or CRITIC in self.models.judging
 
     def guard(self, request: str) -> GuardKey:
         """Return the key by which a request to a judge is guarded, by its name."""

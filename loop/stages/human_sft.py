@@ -16,8 +16,8 @@ from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, placed_rows
-from ..data.prompt_rows import optional_text, to_prompt
-from ..data.prompts import TINY
+from ..data.prompt_rows import RowShape, optional_text, to_prompt
+from ..data.prompts import TINY, shape_of
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
@@ -72,10 +72,10 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
         from ..tiny.human import demonstration_of
 
         return {p.prompt_id: demonstration_of(p.instruction) for p in prompts}
-    return read_outputs(Path(config.source), config.task)
+    return read_outputs(Path(config.source), config.task, shape_of(config))
 
 
-def read_outputs(path: Path, task: str | None) -> dict[str, str]:
+def read_outputs(path: Path, task: str | None, shape: RowShape) -> dict[str, str]:
     """Return the field `output` of the rows of a prompts' file, by prompt id.
 
     Raises:
@@ -84,7 +84,8 @@ def read_outputs(path: Path, task: str | None) -> dict[str, str]:
     found = dict[str, str]()
     for place, row in placed_rows(path):
         try:
-            prompt = to_prompt(row, task=task, split="train", source=path.name)
+            named = shape.named(row)
+            prompt = to_prompt(named, task=task, split="train", source=path.name, shape=shape)
             # Alpaca's own data has a few rows whose output is empty.
             output = optional_text(row, "output") if row.get("output") != "" else None
         except RowError as error:

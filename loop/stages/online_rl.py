@@ -158,6 +158,7 @@ class OnlineTraining:
             processes=1,
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
+            template=it.run.models.template,
             online=OnlineJob(
                 iteration=it.number,
                 identity=identity,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_job import Settings
+from ...policies.trainers.trainer_job import TURNS, Settings
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
@@ -32,6 +32,7 @@ from ..run.reporter import Advance
 from ..run.run import Verb
 from .online_rl import OnlineTraining
 from .publish import Publishing, accelerate_config, step_statistics
+from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
 ROWS = 2
@@ -135,8 +136,10 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
         processes=run.config.training.processes,
         accelerate_config=accelerate_config(run),
+        template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
+        turns=TURNS if method == "reward" else turn_form(run, it.policy),
     )
 
 

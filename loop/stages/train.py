@@ -74,6 +74,7 @@ class Training:
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=self.run.config.training.processes,
             accelerate_config=accelerate_config(self.run),
+            template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             turns=turn_form(self.run, self.policy, thoughts),
         )

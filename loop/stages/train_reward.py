@@ -66,6 +66,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
         processes=run.config.training.processes,
         accelerate_config=accelerate_config(run),
+        template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
     )

@@ -7,7 +7,7 @@ them silently.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import openai
@@ -24,9 +24,6 @@ from .endpoint import NO_KEY, ServedModel
 from .faults import shown
 from .finish import ending
 from .usage import Share, Tokens, settled
-
-VLLM_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM's server would otherwise take from the model's own generation_config.json."""
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thought before its answer; some fill both, with one text."""
@@ -48,21 +45,23 @@ class ChatRequest:
     sampling: Sampling
     bounded: bool = True
     count: TokenCount = about
-    besides: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def ask(
-        self, client: openai.AsyncOpenAI, served: ServedModel, dialect: Dialect
+        self,
+        client: openai.AsyncOpenAI,
+        served: ServedModel,
+        dialect: Dialect,
+        extra: Mapping[str, Any],
     ) -> Completion:
-        """Post it once.
+        """Post it once, with `extra` fields.
 
         Raises:
             OpenAIError, AnswerTooLargeError, ValueError, TypeError, AttributeError,
             RecursionError: when no chat completion comes back.
         """
-        extra = {**(VLLM_NEUTRAL if served.by_vllm else {}), **self.besides}
         create: Any = client.chat.completions.create
         body = self.parameters(dialect, served.family)
-        reply = await create(model=served.name, extra_body=extra or None, **body)
+        reply = await create(model=served.name, extra_body=dict(extra) or None, **body)
         drawn = self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
         whole = self.request.messages
         changed = () if dialect.system or folded(whole) == whole else (FOLDED,)
@@ -91,6 +90,8 @@ class ChatRequest:
             body[dialect.limit] = self.sampling.max_tokens
         if dialect.logprobs:
             body["logprobs"] = True
+        if self.sampling.stop:
+            body["stop"] = list(self.sampling.stop)
         if self.sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         return body

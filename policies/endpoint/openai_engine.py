@@ -38,6 +38,7 @@ from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .retry import Trial
 from .traffic import Passage, Traffic
 from .transport import new_client
+from .vllm_fields import vllm_fields
 
 POLL_S = 0.02
 AHEAD = 2
@@ -189,7 +190,7 @@ class OpenAIEngine:
     async def _request(self, request: Request, sampling: Sampling) -> Completion:
         """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
         trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = ChatRequest(request, sampling, count=self._count, besides=self._config.besides)
+        question = ChatRequest(request, sampling, count=self._count)
         while True:
             try:
                 return await trial.run(partial(self._attempt, question))
@@ -247,9 +248,16 @@ class OpenAIEngine:
                 if place not in self._served:
                     self._served[place] = await ask(client, self._config.model_name)
                     self._traffic.prove(passage)
-                drawn = await question.ask(client, self._served[place], dialect)
+                served = self._served[place]
+                url, config = self._urls[place], self._config
+                extra = {**vllm_fields(served, url, question.sampling, config), **config.besides}
+                drawn = await question.ask(client, served, dialect, extra)
                 # A server, or the model behind it, may repeat the key that it was sent.
-                return replace(drawn, text=without_keys(drawn.text))
+                return replace(
+                    drawn,
+                    text=without_keys(drawn.text),
+                    reasoning=without_keys(drawn.reasoning),
+                )
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._urls[place], error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):

@@ -46,7 +46,7 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Any, folder: Path, form: ChatForm = PLAIN) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise EngineError(
-                f"{folder}: the tokenizer has no chat template; add chat_template.jinja"
+                f"{folder}: the tokenizer has no chat template; name one with engine.template"
             )
         fold_system(tokenizer)
         self.thinking = fit_template(tokenizer, form, folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...configs.schema import RewardConfig
 from .chat import ChatTokenizer
+from .chat_template import load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreResult
 from .thinking import AS_RENDERED
 from .transformers_engine import load_model, pick_device
@@ -22,7 +23,7 @@ class RewardScorer:
     name = "transformers"
 
     def __init__(self, model: Path, config: RewardConfig) -> None:
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoModelForSequenceClassification
 
         device = pick_device()
         self.device = str(device)
@@ -32,7 +33,7 @@ class RewardScorer:
             raise EngineError(
                 f"{model}: a reward model has one label, this classifier has {labels}"
             )
-        tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
+        tokenizer = load_tokenizer(model)
         self._chat = ChatTokenizer(tokenizer, model, AS_RENDERED)
         self._pad = tokenizer.pad_token_id
         own = getattr(self._model.config, "max_position_embeddings", None)

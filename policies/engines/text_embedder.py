@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...configs.schema import EmbedderConfig
+from .chat_template import load_tokenizer
 from .engine import EmbedResult, EngineError, ScoreBatch
 from .transformers_engine import load_model, pick_device
 
@@ -50,13 +51,13 @@ class HiddenStateEmbedder(TextEmbedder):
     name = "transformers"
 
     def __init__(self, model: Path, config: EmbedderConfig) -> None:
-        from transformers import AutoModel, AutoTokenizer
+        from transformers import AutoModel
 
         device = pick_device()
         self.device = str(device)
         self.window = 4 * config.batch_size
         self._model = load_model(AutoModel, str(model), "auto", device)
-        self._tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
+        self._tokenizer = load_tokenizer(model)
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._longest = config.max_tokens if own is None else min(config.max_tokens, own)
 

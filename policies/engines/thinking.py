@@ -163,15 +163,17 @@ def require_values(template: str, values: Mapping[str, Scalar], folder: Path) ->
     """
     if not values:
         return
-    from jinja2 import Environment, meta
+    from jinja2 import Environment, meta, nodes
 
     environment = Environment(  # noqa: S701 -- nothing is rendered
         extensions=["jinja2.ext.loopcontrols"]
     )
-    read = meta.find_undeclared_variables(environment.parse(template))
+    parsed = environment.parse(template)
+    read = meta.find_undeclared_variables(parsed)
+    own = {name.name for name in parsed.find_all(nodes.Name) if name.ctx == "store"}
     for name in values:
         if name not in read:
-            others = sorted(read - GIVEN)
+            others = sorted(read - GIVEN - own)
             told = f"it reads {', '.join(others)}" if others else "it reads none"
             raise EngineError(
                 f"engine.chat_template_kwargs: the chat template of {folder} has no {name}; {told}"

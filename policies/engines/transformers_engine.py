@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
+from .chat_template import load_tokenizer, template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -95,13 +96,13 @@ class TransformersEngine:
     window = WINDOW
 
     def __init__(self, model: str, config: EngineConfig) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         device = pick_device()
         self.device = str(device)
         self._dtype = config.dtype
         self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+        tokenizer = load_tokenizer(model, template_text(config.template))
         self._chat = ChatTokenizer(tokenizer, Path(model), ChatForm.of(config))
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._context = min(x for x in (config.context, own, 2**31) if x is not None)

@@ -24,6 +24,12 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         "dtype": "float32" if on_cpu and config.dtype == "auto" else config.dtype,
         "max_model_len": -1 if config.max_model_len == "auto" else config.max_model_len,
         "generation_config": "vllm",
+        # Else vLLM prefers Mistral's own copies of weights, settings and tokenizer where they lie
+        # beside those that every other loader here reads.
+        "load_format": "safetensors",
+        "config_format": "hf",
+        "tokenizer_mode": "hf",
+        "trust_remote_code": False,
         "enable_prefix_caching": True,
         "tensor_parallel_size": config.tensor_parallel,
         "logprobs_mode": "raw_logprobs",

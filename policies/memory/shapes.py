@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from ..engines.engine import EngineError
+from ..engines.weight_files import weight_files
 from ..trainers.preflight import header
 from ..trainers.trainer_faults import TrainingError
 
@@ -121,7 +123,10 @@ def shape_of(folder: Path) -> ModelShape:
         raise UnknownShapeError(f"not known until {folder} holds the model") from error
     if not isinstance(config, dict):
         raise UnknownShapeError(f"{path} is no JSON object")
-    files = sorted(folder.glob("*.safetensors"))
+    try:
+        files = weight_files(folder)
+    except EngineError as error:
+        raise UnknownShapeError(str(error)) from error
     if not files:
         raise UnknownShapeError(f"not known until the weights are in {folder}")
     try:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
+from ..engines.chat_template import load_tokenizer
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import LARGE, TrainJob
@@ -59,10 +60,7 @@ def value_model(job: TrainJob, device: torch.device) -> ValueModel:
         TrainingError: of kind `refused`, when the reward model's tokenizer is not the policy's.
     """
     source = job.value_source
-    own, other = (
-        AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
-        for folder in (job.model, source)
-    )
+    own, other = (load_tokenizer(folder).get_vocab() for folder in (job.model, source))
     if own != other:
         raise TrainingError(
             "refused",

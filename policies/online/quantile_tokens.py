@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken
-from transformers import AutoTokenizer
 
 from ...configs.methods import QuarkTraining
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, remove
 from ...stores.keys import derive_seed
+from ..engines.chat_template import load_tokenizer
 from ..trainers.trained_model import copy_tokenizer
 from ..trainers.trainer_job import TrainJob
 from ..trainers.trl_trainer import load_model
@@ -40,7 +40,7 @@ def _extend(job: TrainJob, tokens: list[str]) -> None:
     if draft.exists():
         remove(draft)
     copy_tokenizer(job.model, make_folder(draft))
-    tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+    tokenizer = load_tokenizer(job.model, job.template)
     model: Any = load_model(job, job.model)
     first = len(tokenizer)
     # Not special: the names of special tokens are broken up in prompts (`chat.ChatTokenizer`).

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from ...configs.methods import PPOTraining, QuarkTraining
+from ..engines.weight_files import weight_files
 from .step_files import planned_steps
 from .trainer_checkpoints import KEPT
 from .trainer_faults import TrainingError
@@ -87,7 +88,7 @@ def parameters(model: Path) -> int:
     """Return the number of weights in a folder of safetensors files, by their headers."""
     shapes = (
         entry["shape"]
-        for path in model.glob("*.safetensors")
+        for path in weight_files(model)
         for name, entry in header(path).items()
         if name != "__metadata__"
     )

@@ -20,7 +20,6 @@ import torch
 from datasets import Dataset
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedTokenizerBase,
     Trainer,
 )
@@ -32,6 +31,7 @@ from ...configs.schema import RewardConfig
 from ...stores.keys import canonical_json, derive_seed
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
+from ..engines.chat_template import load_tokenizer
 from ..engines.engine import ScoreBatch, ScoreRequest
 from ..engines.reward_scorer import RewardScorer, padding
 from ..engines.thinking import AS_RENDERED
@@ -200,8 +200,7 @@ def _held_out(job: TrainJob) -> dict[str, float]:
     """Measure the held-out pairs, scored as the loop scores; {} if there are none."""
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
-    own = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    tokenizer = ChatTokenizer(own, folder, AS_RENDERED)
+    tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)
     ranked, scores = list[RankedPair](), list[float]()
     for pair, (chosen, rejected) in _scored(job, pairs):
         sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]

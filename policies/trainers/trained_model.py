@@ -18,6 +18,8 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from ...stores.records import Message
 from ..engines.canary import CANARY_ROWS, CanaryRow
 from ..engines.chat import ChatTokenizer
+from ..engines.chat_template import load_tokenizer
+from ..engines.weight_files import weight_files
 from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
@@ -44,7 +46,8 @@ class Trained:
 def assemble_model(job: TrainJob, saved: Path) -> None:
     """Build the model's folder from the weights and config that the trainer saved.
 
-    Tokenizer, template and generation files are copied unchanged from the starting model.
+    Tokenizer, template and generation files are copied unchanged from the starting model, but for
+    a template that was named in its place.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
@@ -53,6 +56,9 @@ def assemble_model(job: TrainJob, saved: Path) -> None:
         for path in saved.glob(pattern):
             path.rename(model / path.name)
     copy_tokenizer(job.model, model)
+    if job.template is not None:
+        template = load_tokenizer(job.model, job.template).chat_template
+        (model / "chat_template.jinja").write_text(template, "utf-8")
     shutil.rmtree(saved)
 
 
@@ -95,7 +101,7 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
 def tensors_of(model: Path) -> dict[str, Path]:
     """Return the file of each tensor of a model."""
     found: dict[str, Path] = {}
-    for file in sorted(model.glob("*.safetensors")):
+    for file in weight_files(model):
         with safe_open(file, framework="pt") as f:
             found |= dict.fromkeys(f.keys(), file)
     return found

@@ -5,9 +5,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..engines.chat import ChatTokenizer
+from ..engines.chat_template import load_tokenizer
 from ..engines.thinking import INSIDE, ChatForm, Thinking, fit_template, with_thought
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
@@ -21,7 +22,7 @@ ANSWERS = {
 
 def chat_of(job: TrainJob) -> ChatTokenizer:
     """Return the tokenizer by which engines sample the model and measure its answers."""
-    own = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
+    own = load_tokenizer(job.model, job.template)
     return ChatTokenizer(own, job.model, ChatForm(values=job.turns.values, tags=job.turns.tags))
 
 

@@ -111,7 +111,8 @@ class TrainJob:
     training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
     `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the width,
     in tokens, of its buckets of length; `supervised`: what a policy learns besides;
-    `turns`: how a policy's conversations are rendered.
+    `turns`: how a policy's conversations are rendered; `template`: the text of the chat template,
+    where it is not the model's own.
     """
 
     method: Method
@@ -130,6 +131,7 @@ class TrainJob:
     bucket_width: int = BUCKET_WIDTH
     supervised: SupervisedSet | None = None
     turns: TurnForm = TURNS
+    template: str | None = None
 
     @property
     def accumulation(self) -> int:
@@ -185,6 +187,8 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
+    if job.template is not None:
+        fields["template"] = job.template
     if job.method == "reward":
         fields["bucket_width"] = job.bucket_width
     if job.supervised is not None:
@@ -227,6 +231,7 @@ def read_job(path: Path) -> TrainJob:
         bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
         supervised=_read_supervised(fields.get("supervised")),
         turns=_read_turns(fields["turns"]) if "turns" in fields else TURNS,
+        template=fields.get("template"),
     )
 
 

@@ -19,6 +19,7 @@ from trl.trainer.sft_config import SFTConfig
 
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
 from ..engines.thinking import Thinking
+from ..engines.weight_files import weight_files
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
@@ -129,7 +130,7 @@ def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
 
 def weight_bytes(model: Path) -> int:
     """Return the size of a model's weight files in bytes."""
-    return sum(p.stat().st_size for p in model.glob("*.safetensors"))
+    return sum(p.stat().st_size for p in weight_files(model))
 
 
 def load_model(job: TrainJob, path: Path) -> PreTrainedModel:

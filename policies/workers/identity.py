@@ -1,7 +1,9 @@
 """A model's identity: a digest of the files that decide what it says, wherever they lie.
 
-Paths, times and `generation_config.json` (except its end tokens) are not part of it. A folder is
-refused if loading it could run code: pickled weights, or modules named by `auto_map`.
+Paths, times and `generation_config.json` (except its end tokens) are not part of it, nor are files
+that no loader opens: pickles beside whole safetensors, Mistral's and Meta's own copies. A folder is
+refused if loading it would need code of its own: pickled weights alone, or an architecture that
+only modules named by `auto_map` can read.
 """
 
 import hashlib
@@ -14,9 +16,12 @@ from ...configs.schema import EngineConfig
 from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
 from ..engines.chat import stop_token_ids
+from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.own_scorer import function_digest
 from ..engines.thinking import check_form
+from ..engines.weight_files import INDEX, weight_files
+from .architecture import refuse_foreign
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -33,7 +38,12 @@ TOKENIZER_FILES = (
 )
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
-"""Pickles that a trainer leaves beside the weights; loaders of models do not open them."""
+"""Pickles that a trainer leaves; they are no weights."""
+CONVERT = (
+    'python -c "from transformers import AutoModelForCausalLM as m; '
+    "m.from_pretrained('{folder}', dtype='auto').save_pretrained('{folder}')\""
+)
+"""A command that writes safetensors beside pickles; it reads those as numbers alone."""
 
 
 def is_url(model: str) -> bool:
@@ -55,7 +65,9 @@ def model_digest(model: str, config: EngineConfig) -> str:
         return endpoint_digest(name)
     check_context(Path(model), config)
     check_form(Path(model), config)
-    return folder_digest(Path(model))
+    identity = folder_digest(Path(model))
+    template = template_digest(config.template)
+    return identity if template is None else digest({"model": identity, "template": template})
 
 
 def served_name(model: str, config: EngineConfig) -> str | None:
@@ -100,7 +112,7 @@ def folder_digest(folder: Path) -> str:
     """
     weights = check_folder(folder)
     others = [folder / "config.json", *(folder / name for name in TOKENIZER_FILES)]
-    others += sorted(folder.glob("*.safetensors.index.json"))
+    others.append(folder / INDEX)
     files = sorted({path for path in (*weights, *others) if path.is_file()})
     rows = [[path.name, _sha256(path)] for path in files]
     return digest({"files": rows, "stops": list(stop_token_ids(folder))})
@@ -115,34 +127,75 @@ def check_folder(folder: Path) -> list[Path]:
     if not folder.is_dir():
         named = model_name(str(folder))
         if named is not None:
-            raise EngineError(f"{not_cached(named)}; a folder of that name is not here either")
+            raise EngineError(not_cached(named))
         raise EngineError(
             f"{folder}: no such model folder; give one (`hf download NAME --local-dir DIR` makes "
             "one) or the URL of an endpoint"
         )
-    config_path = folder / "config.json"
-    if not config_path.is_file():
-        raise EngineError(f"{folder}: not a model: config.json is missing")
+    config = folder / "config.json"
+    if not config.is_file():
+        raise EngineError(f"{folder}: not a model: {_what_else(folder)}")
+    refuse_foreign(folder, read_config(folder))
+    weights = weight_files(folder)
+    if not weights:
+        raise EngineError(f"{folder}: {_why_without(folder)}")
+    return weights
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return what a model's config.json says.
+
+    Raises:
+        EngineError: if it is not a JSON object.
+    """
+    path = folder / "config.json"
     try:
-        config: Any = json.loads(config_path.read_bytes())
+        config: Any = json.loads(path.read_bytes())
     except ValueError as error:
-        raise EngineError(f"{config_path}: not valid JSON ({error})") from error
+        raise EngineError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(config, dict):
-        raise EngineError(f"{config_path}: not a JSON object")
-    if "auto_map" in cast("dict[str, Any]", config):
-        raise EngineError(f"{folder}: config.json names code to run (auto_map), which is refused")
+        raise EngineError(f"{path}: not a JSON object")
+    return cast("dict[str, Any]", config)
+
+
+def refuse_quantised(folder: Path) -> None:
+    """Refuse a model to train from whose weights are quantised.
+
+    Raises:
+        EngineError: naming the method.
+    """
+    told = read_config(folder).get("quantization_config")
+    if isinstance(told, dict):
+        method = cast("dict[str, Any]", told).get("quant_method", "quantization_config")
+        raise EngineError(
+            f"{folder}: its weights are quantised ({method}): it can be sampled, but not trained; "
+            "name the folder of the model before it was quantised"
+        )
+
+
+def _what_else(folder: Path) -> str:
+    """Say what a folder without config.json holds in its place."""
+    if (folder / "adapter_config.json").is_file():
+        return (
+            "it holds an adapter alone (adapter_config.json); merge it into its model "
+            "(peft's `merge_and_unload`, then `save_pretrained`) and name the folder of that"
+        )
+    if any(folder.glob("*.gguf")):
+        return "it holds GGUF files; name a folder with config.json, tokenizer and safetensors"
+    return "config.json is missing"
+
+
+def _why_without(folder: Path) -> str:
+    """Say why a folder has no weights that can be loaded, and how it comes to have them."""
     pickles = sorted(
         p.name for glob in PICKLES for p in folder.glob(glob) if p.name not in TRAINING_STATE
     )
-    if pickles:
-        raise EngineError(
-            f"{folder}: pickled weights ({pickles[0]}) are refused; convert to safetensors"
-        )
-    weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
-    if not weights:
-        raise EngineError(f"{folder}: not a model: *.safetensors is missing")
-    _check_index(folder)
-    return weights
+    if not pickles:
+        return "not a model: *.safetensors is missing"
+    return (
+        f"pickled weights ({pickles[0]}) are refused; convert to safetensors: "
+        f"{CONVERT.format(folder=folder)}"
+    )
 
 
 def check_context(folder: Path, config: EngineConfig) -> None:
@@ -152,7 +205,7 @@ def check_context(folder: Path, config: EngineConfig) -> None:
         EngineError: naming the setting and the most that it may be.
     """
     check_folder(folder)
-    model: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    model = read_config(folder)
     own = model.get("max_position_embeddings")
     # With scaled positions a model reads further than it says; its loader knows how far.
     scaled = any(_is_scaled(model.get(name)) for name in ("rope_scaling", "rope_parameters"))
@@ -168,18 +221,6 @@ def _is_scaled(positions: object) -> bool:
         return False
     told = cast("dict[str, Any]", positions)
     return told.get("rope_type", told.get("type", "default")) != "default"
-
-
-def _check_index(folder: Path) -> None:
-    """Refuse a sharded model with a missing shard."""
-    for index in folder.glob("*.safetensors.index.json"):
-        try:
-            named = set(json.loads(index.read_bytes())["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise EngineError(f"{index}: not an index of weights ({error})") from error
-        missing = sorted(name for name in named if not (folder / str(name)).is_file())
-        if missing:
-            raise EngineError(f"{folder}: an incomplete model: {missing[0]} is missing")
 
 
 def _sha256(path: Path) -> str:

@@ -15,7 +15,7 @@ import sys
 import threading
 
 from ...configs.schema import EngineConfig
-from ..engines.vllm_engine import engine_arguments
+from ..engines.vllm_arguments import engine_arguments
 
 SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -33,7 +33,7 @@ def flags(arguments: dict[str, object]) -> list[str]:
             case False:
                 found.append(f"--no-{option}")
             case _:
-                found += [f"--{option}", str(value)]
+                found.append(f"--{option}={value}")
     return found
 
 

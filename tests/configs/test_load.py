@@ -220,6 +220,10 @@ def test_a_setting_can_name_the_variant() -> None:
             {},
             "unknown key 'temperature'; did you mean 'policy.sampling.temperature'",
         ),
+        (["beta=0.2"], {}, "unknown key 'beta'; did you mean 'training.dpo.beta'?"),
+        (["training.beta=0.2"], {}, "'training.beta'; did you mean 'training.dpo.beta'?"),
+        (["temprature=1"], {}, "did you mean 'policy.sampling.temperature' or 'critic.sampling."),
+        ([], {"variant": "rlhf"}, "did you mean 'rlrf'? variants: rlrf, "),
         (["policy.zzz=1"], {}, "the keys here are engine, model, sampling"),
         (["policy.model=http://me:secret@host/v1"], {}, "a URL must not carry credentials"),
         (

@@ -192,8 +192,9 @@ def test_a_stop_loses_nothing_that_was_committed_and_changes_nothing(tmp_path, a
 
 
 def test_a_pool_that_needs_a_model_which_is_not_set_is_refused_before_anything_is_written(tmp_path):
-    wanted = job(tmp_path, "annotation.weak.model=null")
-    with pytest.raises(ConfigError, match=r"annotation\.weak\.model is not set"), turn(wanted):
+    nobody = ("annotation.weak.model=null", "annotation.weak.engine.kind=auto")
+    wanted = job(tmp_path, *nobody)
+    with pytest.raises(ConfigError, match=r"--set annotation\.weak\.model=FOLDER"), turn(wanted):
         pass
     assert not (tmp_path / "runs").exists()
 
@@ -205,7 +206,7 @@ def test_an_annotator_that_the_pool_has_not_is_refused(tmp_path):
 
 
 def test_a_run_that_compares_nothing_needs_no_annotators(tmp_path):
-    with turn(job(tmp_path, "recipe.name=reward-only", "annotation.pool=nowhere.yaml")) as it:
+    with turn(job(tmp_path, "recipe.name=critique-model", "annotation.pool=nowhere.yaml")) as it:
         assert it.run.panels.roles == ()
 
 

@@ -79,7 +79,7 @@ def test_a_model_that_is_not_cached_is_refused_with_what_to_do(cache: Path) -> N
     told = CliRunner().invoke(app, words)
     assert told.exit_code == Exit.BAD_INPUT
     said = " ".join(told.stderr.split())
-    assert "the model Qwen/Qwen3-0.6B is not in the hub's cache" in said
+    assert "Qwen/Qwen3-0.6B: no such folder here, and no such model in the hub's cache" in said
     assert "it holds own/policy" in said
     assert "--download" in said
     assert not Path("runs").exists()

@@ -306,7 +306,17 @@ def test_a_file_that_looks_like_nothing_known_is_refused(file, tmp_path) -> None
     assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--format", "xls")
     assert "holds no rows" in refusal(tmp_path / "lake", file())
     assert "No such file" in refusal(tmp_path / "lake", tmp_path / "none.jsonl")
-    assert "is not a plain file" in refusal(tmp_path / "lake", tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a plain file" in refusal(tmp_path / "lake", tmp_path / "pipe")
+
+
+def test_a_folder_is_imported_as_its_files(file, load, tmp_path) -> None:
+    (tmp_path / "shards").mkdir()
+    shards = [file({"prompt": name}, name=f"shards/{name}.jsonl") for name in "ab"]
+    told = [load(tmp_path / "shards", name="folder"), load(*shards, name="files")]
+    ids = [[row["prompt_id"] for row in rows(run, "prompts")] for run in told]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 2
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,13 @@ def test_status_ends_with_the_newest_model(lake, ids):
     assert f"newest model: M_2 {ids[2][:12]}, {folder}; `lpfloop model r M_2 --lake" in told.stdout
 
 
+def test_status_shows_no_empty_table_before_anything_is_measured(tmp_path):
+    write_run(tmp_path, "new", {0: {Checkpoint: [CHECKPOINT]}})
+    told = invoke(tmp_path, "status", "new")
+    assert told.exit_code == 0, told.stderr
+    assert "Held-out" not in told.stdout
+
+
 def test_python_finds_it_too(lake, ids):
     with lpfloop.open("r", lake=lake) as run:
         assert run.model("best").id == ids[1]

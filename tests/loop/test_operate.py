@@ -100,7 +100,7 @@ def test_a_stop_gives_up_what_does_not_end_in_time(slow):
     assert code == 0, stderr
     assert ended(pid)
     assert slow.done() == 2
-    assert "Stopped" in slow.events("end")[-1]
+    assert slow.events("end")[-1] == "Stopped: a stop was asked for"
 
 
 def test_a_stop_now_waits_for_nothing(slow):
@@ -226,6 +226,7 @@ def test_operating_a_run_that_nobody_works_on_says_so(slow, command):
     code, stdout, stderr = slow.call(command[0], "slow", *command[1:])
     assert code == Exit.BAD_INPUT
     assert "no daemon works on run slow" in stderr
+    assert command == ["stop"] or "continues it unless it is finished" in stderr
     assert stdout == ""
 
 

@@ -129,7 +129,7 @@ def test_files_of_several_splits_are_named_behind_their_folder(tmp_path) -> None
     as_jsonl(ROWS, tmp_path / "train.jsonl")
     as_parquet(ROWS[:1], tmp_path / "test_sft-00000-of-00001.parquet")
     (tmp_path / "README.md").write_text("about")
-    assert "which part of it?" in refusal(tmp_path)
+    assert "holds several parts" in refusal(tmp_path)
     assert len(read_prompts(tmp_path / "train")) == 3
     assert len(read_prompts(tmp_path / "test_sft")) == 1
     assert f"name {tmp_path / 'test_sft'} or" in refusal(tmp_path / "validation")
@@ -190,6 +190,7 @@ def test_fields_of_other_names(tmp_path) -> None:
     )
     (prompt,) = load_prompts(config, seed=0)
     assert (prompt.instruction, prompt.reference, prompt.task) == ("x?", "y", "general")
+    assert "prompts.fields={prompt: ...}" in refusal(as_csv([{"Frage": "x"}], tmp_path / "b.csv"))
     said = refusal(path, shape=RowShape(fields={"reference": "Loesung"}))
     assert "line 2: no field 'Loesung' for prompts.fields.reference (the row has 'Frage'" in said
 
@@ -272,7 +273,7 @@ def test_a_data_set_of_the_hubs_cache(cached, tmp_path) -> None:
     at = PromptsConfig(source=f"hf:openai/gsm8k@{COMMIT}/main/test", held_out_share=0)
     assert len(load_prompts(at, seed=0)) == 1
     for place, named in (("", "main"), ("/main", "main/test")):
-        with pytest.raises(InputError, match=f"which part of it.*{named}"):
+        with pytest.raises(InputError, match=f"several parts; name hf:openai/gsm8k/{named} or"):
             load_prompts(PromptsConfig(source=f"hf:openai/gsm8k{place}"), seed=0)
 
 

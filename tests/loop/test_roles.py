@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from crashing import Silent, write_prompts
+from crashing import Silent, Telling, write_prompts
+from endpoints import answering
 from typer.testing import CliRunner, Result
 
 from lpfloop.configs.load import load_config, stored_config
@@ -154,6 +155,7 @@ def test_a_recipe_that_needs_no_critic_runs_without_one(tmp_path: Path) -> None:
 
 
 SMALL_RUN = (
+    "smoke.prompts=0",
     "prompts.chunk=4",
     "assessment.kl=false",
     "training.min_pairs=1000",
@@ -222,3 +224,27 @@ def test_a_recipe_of_ones_own_is_looked_through(tmp_path: Path) -> None:
     asked = roles(load_config("own", f"{path}:judged", (), {}))
     assert asked["critic"].needed_by == ("critique", "evaluate")
     assert asked["policy"].needed_by == ("sample", "train", "evaluate")
+
+
+def test_a_policy_that_cannot_be_trained_is_told_before_it_is_asked(tmp_path: Path) -> None:
+    """A URL may be sampled for its pairs; who wanted a better model reads so ahead of the bill."""
+    asked = list[str]()
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        asked.append(messages[-1]["content"])
+        return f"It is {len(asked)}."
+
+    class Reading(Telling):
+        def note(self, text: str) -> None:
+            super().note(f"{len(asked)} asked: {text}")
+
+    scripted = ("critic.engine.kind=scripted", "smoke.prompts=0", "training.min_pairs=1")
+    with answering(answer) as url:
+        named = (f"policy.model={url}", f"prompts.source={write_prompts(tmp_path)}", *scripted)
+        config = load_config("own", "rlrf", (*named, "recipe.n=1", "recipe.m=0"), {})
+        reporter = Reading()
+        with pytest.raises(NothingToTrainOn):
+            run_loop(Job(config=config, lake=tmp_path, name="a"), reporter, StopSignal())
+    assert len(asked) > 0
+    assert f"0 asked: the policy is served at {url}" in reporter.notes[0]
+    assert "exit code 4" in reporter.notes[0]

@@ -47,14 +47,16 @@ def test_a_port_in_use_is_refused(lake):
 
 
 def test_others_may_not_use_it_without_a_key(lake):
-    said = refused(lake, "--host", "0.0.0.0", env={"LPFLOOP_API_KEY": ""})  # noqa: S104
+    said = refused(lake, "--host", "192.0.2.1", env={"LPFLOOP_API_KEY": ""})
     assert "set LPFLOOP_API_KEY to a key that clients must send" in said
 
 
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_answers_judges_and_ends_with_all_its_processes(lake, port, tmp_path, number):
+def test_it_answers_judges_and_ends_with_all_its_processes(
+    lake, port, tmp_path, number, real_python
+):
     environment = {**os.environ, "LPFLOOP_API_KEY": KEY, "LPFLOOP_LAKE": str(lake)}
     lpfloop = [sys.executable, "-m", "lpfloop"]
     log = tmp_path / "server.log"
@@ -77,7 +79,7 @@ def test_it_answers_judges_and_ends_with_all_its_processes(lake, port, tmp_path,
             )
         if number == signal.SIGINT:
             asked = tmp_path / "asked.jsonl"
-            asked.write_text('{"prompt": "What is 7 + 5?", "answer": "It is 12."}\n')
+            asked.write_text('{"prompt": "What is 7 + 5?", "response": "It is 12."}\n')
             done = subprocess.run(
                 [*lpfloop, "critique", str(asked), "--critic", url, "--config", "tiny", "--json"],
                 env=environment,

@@ -16,7 +16,7 @@ TRANSFORMERS = ("--set", "policy.engine.kind=transformers")
 @pytest.fixture
 def options(tmp_path: Path) -> tuple[str, ...]:
     prompts = write_prompts(tmp_path)
-    told = ("run", "--iterations", "1", "--set", "reward.model=none")
+    told = ("run", "--iterations", "1", "--policy", "tiny", "--critic", "tiny")
     return (*told, "--set", f"prompts.source={prompts}", *TRANSFORMERS)
 
 

@@ -28,6 +28,7 @@ SETTINGS = (
     "policy.engine.script=reviews:digits",
     "critic.engine.kind=scripted",
     "critic.engine.script=scripts:critic",
+    "reward.model=tiny",
     "prompts.chunk=3",
     "prompts.variance.k=6",
     "iterations=1",
@@ -133,12 +134,14 @@ def test_a_margin_that_no_prompt_reaches_ends_the_iteration_with_its_name(tmp_pa
         pytest.raises(NothingToTrainOn, match=r"prompts\.variance\.margin \(100\.0\)"),
     ):
         varied(it, it.prompts("preference"), None)
+    unmeasured = (*SETTINGS, "reward.model=none", "prompts.variance.margin=1")
     with pytest.raises(ConfigError, match=r"prompts\.variance\.margin needs one"):
         run_loop(
-            job(tmp_path, "prompts.variance.margin=1", "reward.model=none", name="b"),
+            Job(config=load_config("tiny", "rlrf", unmeasured, {}), lake=tmp_path / "b", name="b"),
             Silent(),
             StopSignal(),
         )
+    assert not (tmp_path / "b").exists()
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9), st.floats(1e-3, 1e3))

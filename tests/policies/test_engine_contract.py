@@ -151,6 +151,60 @@ def test_a_small_nucleus_leaves_the_greedy_answer(opened: Opener, kind: str) -> 
     assert [c.text for c in narrow.values()] == [c.text for c in greedy.values()]
 
 
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("alone", [{"top_k": 1}, {"min_p": 1.0}], ids=["top_k", "min_p"])
+def test_the_most_probable_token_alone_is_the_greedy_answer(
+    opened: Opener, kind: str, alone: dict[str, float]
+) -> None:
+    engine = opened(kind)
+    greedy = draw(engine, batch("a", n=1, sampling=replace(WARM, temperature=0.0)))
+    narrow = draw(engine, batch("a", n=1, sampling=replace(WARM, **alone)))
+    assert comparable(kind, narrow) == comparable(kind, greedy)
+
+
+def test_what_min_p_and_top_k_leave_is_the_same_in_every_engine(opened: Opener) -> None:
+    first = replace(WARM, max_tokens=1, temperature=2.0)
+    for left in ({"top_k": 3}, {"min_p": 0.02}, {"top_k": 5, "top_p": 0.9}):
+        asked = batch("a", QUESTIONS[:1], n=200, sampling=replace(first, **left))
+        drawn = {
+            kind: {c.text for c in draw(opened(kind), asked).values()}
+            for kind in ("vllm", "transformers")
+        }
+        assert drawn["vllm"] == drawn["transformers"], left
+        assert 1 < len(drawn["vllm"]) <= 12
+
+
+def test_a_repetition_penalty_is_the_same_in_every_engine(opened: Opener) -> None:
+    greedy = replace(WARM, temperature=0.0)
+    penalised = replace(greedy, repetition_penalty=1.5)
+    texts = {
+        kind: [
+            [c.text for c in draw(opened(kind), batch("a", n=1, sampling=how)).values()]
+            for how in (greedy, penalised)
+        ]
+        for kind in MODELS
+    }
+    assert texts["vllm"] == texts["transformers"] == texts["openai"]
+    assert texts["vllm"][0] != texts["vllm"][1]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_text_that_stops_an_answer_is_no_part_of_it(opened: Opener, kind: str) -> None:
+    engine = opened(kind)
+    greedy = replace(WARM, temperature=0.0)
+    whole = draw(engine, batch("a", n=1, sampling=greedy))
+    stops = (" answer", "never said")
+    cut = draw(engine, batch("a", n=1, sampling=replace(greedy, stop=stops, token_ids=True)))
+    texts = [(c.text, whole[name].text) for name, c in cut.items()]
+    assert any(stops[0] in text for _, text in texts)
+    for name, completion in cut.items():
+        assert completion.text == whole[name].text.partition(stops[0])[0]
+        assert completion.finish_reason == "stop"
+        assert completion.completion_tokens <= whole[name].completion_tokens
+        if kind in WORKERS:
+            assert len(completion.token_ids or ()) == completion.completion_tokens
+
+
 @pytest.mark.parametrize("kind", [*MODELS, "scripted"])
 def test_max_tokens_ends_with_length(opened: Opener, kind: str) -> None:
     drawn = draw(opened(kind), batch("a", sampling=replace(WARM, max_tokens=2)))

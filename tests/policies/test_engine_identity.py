@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,18 @@ from lpfloop.policies.workers.open import engine_kind
 from lpfloop.stores.records import Message
 
 AUTO = EngineConfig()
+
+
+def only(name: str, *, config: bool = True) -> Callable[[Path], None]:
+    """Return what leaves a file in the place of the weights, and of the configuration."""
+
+    def spoil(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / name).write_bytes(b"{}")
+        if not config:
+            (folder / "config.json").unlink()
+
+    return spoil
 
 
 @pytest.fixture
@@ -36,6 +49,39 @@ def test_neither_path_nor_time_nor_sampling_defaults_matter(folder: Path, tmp_pa
     (copy / "README.md").write_text("about")
     (copy / "training_args.bin").write_bytes(b"left by a trainer")
     assert model_digest(str(copy), AUTO) == before
+
+
+def test_copies_that_nothing_opens_are_no_part_of_a_model(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    before = model_digest(str(folder), AUTO)
+    (folder / "original").mkdir()
+    names = ("pytorch_model-00001-of-00002.bin", "consolidated.safetensors", "params.json")
+    for name in (*names, "pytorch_model.bin.index.json", "original/consolidated.00.pth"):
+        (folder / name).write_bytes(b"{}")
+    assert model_digest(str(folder), AUTO) == before
+
+
+def test_a_template_that_is_named_is_part_of_a_model(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ messages[0].content }}")
+    names = (None, "alpaca", str(own))
+    digests = {model_digest(str(folder), EngineConfig(template=name)) for name in names}
+    assert len(digests) == len(names)
+    assert model_digest(str(folder), AUTO) in digests
+    for name, sentence in (("vicuna", "nor a shipped template"), (str(folder), "no such file")):
+        with pytest.raises(EngineError, match=sentence):
+            model_digest(str(folder), EngineConfig(template=name))
+    own.write_text("{% if %}")
+    with pytest.raises(EngineError, match="line 1"):
+        model_digest(str(folder), EngineConfig(template=str(own)))
+
+
+def test_code_of_a_repository_is_not_asked_for_where_transformers_has_its_own(folder: Path) -> None:
+    named = {"model_type": "llama", "auto_map": {"AutoModelForCausalLM": "modeling.Own"}}
+    (folder / "config.json").write_text(json.dumps(named))
+    assert model_digest(str(folder), AUTO)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +108,18 @@ def test_the_end_tokens_matter(folder: Path) -> None:
         (lambda f: (f / "config.json").write_text("[]"), "not a JSON object"),
         (lambda f: (f / "config.json").write_text('{"auto_map": {}}'), "auto_map"),
         (lambda f: (f / "model.safetensors").unlink(), r"\*\.safetensors is missing"),
-        (lambda f: (f / "pytorch_model.bin").write_bytes(b""), "pickled weights"),
+        (only("pytorch_model.bin"), r"pickled weights \(pytorch_model.bin\).*save_pretrained"),
+        (only("model-00001-of-00002.safetensors"), "an incomplete model"),
+        (only("adapter_config.json", config=False), "an adapter alone"),
+        (only("model.gguf", config=False), "GGUF"),
+        (
+            lambda f: (f / "adapter_model.safetensors").write_bytes(b""),
+            "adapter_model.safetensors lies beside",
+        ),
+        (
+            lambda f: (f / "config.json").write_text('{"auto_map": {}, "model_type": "chatglm"}'),
+            r"no class for chatglm.*zai-org/glm-4-9b-chat-hf",
+        ),
         (
             lambda f: (f / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}})

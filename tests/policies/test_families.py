@@ -39,8 +39,6 @@ def test_a_stand_in_ends_what_it_says_and_is_right_at_times(family, name) -> Non
     engine.close()
     assert sum(c.finish_reason == "stop" for c in said) > 0.9 * len(said)
     for kind in (0, 1):
-        like = [
-            c.text.strip().endswith(answers(row)[kind])
-            for c, row in zip(said, PROMPTS, strict=True)
-        ]
+        both = zip(said, PROMPTS, strict=True)
+        like = [c.text.strip().endswith(answers(row)[kind]) for c, row in both]
         assert 3 <= sum(like) < len(said)

@@ -30,6 +30,13 @@ def critic(request: Request, sampling: Sampling) -> str:
     return "\n".join([*lines, "{" + ratings + "}"])
 
 
+def clear_critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, always so that it can be read."""
+    return critic(
+        Request(request_id="", messages=request.messages, seed=8 * request.seed + 1), sampling
+    )
+
+
 def mumbling_critic(request: Request, sampling: Sampling) -> str:
     """Say something that holds no ratings."""
     return "Well, it depends."
@@ -39,9 +46,7 @@ def stammering_critic(request: Request, sampling: Sampling) -> str:
     """Rate what is asked for; one first reply in two, which is drawn greedily, has no ratings."""
     if sampling.temperature == 0 and request.seed % 2:
         return "Well, it depends."
-    return critic(
-        Request(request_id="", messages=request.messages, seed=8 * request.seed + 1), sampling
-    )
+    return clear_critic(request, sampling)
 
 
 def slow_policy(request: Request, sampling: Sampling) -> str:
@@ -108,3 +113,16 @@ LEAKED = "sk-made-up-0123456789"
 def leaky_critic(request: Request, sampling: Sampling) -> str:
     """Repeat a key instead of a rating."""
     return f"it is {LEAKED}"
+
+
+def thinking_policy(request: Request, sampling: Sampling) -> str:
+    """Think before each answer, one time in three for longer than there is room."""
+    thought = "hm " * (sampling.max_tokens if request.seed % 3 == 0 else 2)
+    return f"<think>\n{thought}\n</think>\n\n{policy(request, sampling)}"
+
+
+def thinking_critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, after a thought that rates everything as failed."""
+    rated = critic(Request(request_id="", messages=request.messages, seed=1), sampling)
+    doubts = ", ".join(f'"{name}": -1' for name in (*ASPECTS, *THREE))
+    return f"<think>\nPerhaps {{{doubts}}}.\n</think>\n\n{rated}"

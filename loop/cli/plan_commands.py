@@ -1,0 +1,98 @@
+"""What a run would do, before it does anything: its plan, and its requests as they are sent."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import DEFAULT_LAKE, Lake, Settings, exit_codes
+from .run_options import (
+    ConfigName,
+    Critic,
+    Iterations,
+    Policy,
+    PromptsFile,
+    RunOptions,
+    Seed,
+    Variant,
+)
+
+if TYPE_CHECKING:
+    from ...configs.schema import RunConfig
+    from ..daemon.job import Job
+
+
+def refuse_json(*, as_json: bool, dry_run: bool) -> None:
+    """Refuse `--json` where there is no document to print."""
+    from ...configs.schema import ConfigError
+
+    if as_json and not dry_run:
+        raise ConfigError("--json prints a plan: add --dry-run, or read `lpfloop status --json`")
+
+
+def print_plan(job: "Job", *, as_json: bool) -> None:
+    """Print the plan of a run, without beginning it."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.plan_lines import plan_lines
+    from ..daemon.planning import dry_plan
+    from ..run.terminal import say
+    from .tables import print_json
+
+    hide_environment()
+    hide_secrets_of(job.config)
+    plan = dry_plan(job)
+    if as_json:
+        print_json(plan.as_json())
+        return
+    for line in plan_lines(plan):
+        say(line)
+
+
+OneStage = Annotated[
+    str | None, typer.Option("--stage", help="One stage, or all of a verb: critique, train.")
+]
+Requests = Annotated[int, typer.Option("-n", min=1, max=8, help="Requests of each stage.")]
+
+
+def preview(
+    *,
+    config: ConfigName = None,
+    variant: Variant = None,
+    iterations: Iterations = None,
+    lake: Lake = DEFAULT_LAKE,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    stage: OneStage = None,
+    count: Requests = 1,
+) -> None:
+    """Show real requests of a run's stages as its models would read them; nothing is sent."""
+    options = RunOptions(
+        config=config,
+        variant=variant,
+        iterations=iterations,
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
+        seed=seed,
+        settings=settings or (),
+    )
+    with exit_codes():
+        _print_preview(options.in_lake(lake).resolved(), stage, count)
+
+
+def _print_preview(config: "RunConfig", stage: str | None, count: int) -> None:
+    from ...configs.schema import ConfigError
+    from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.planning import dry_rehearsal
+    from ..daemon.preview import preview_lines, stages_of
+
+    hide_environment()
+    hide_secrets_of(config)
+    rehearsal = dry_rehearsal(config)
+    known = stages_of(rehearsal)
+    if stage is not None and not any(stage in (n, n.partition(":")[0]) for n in known):
+        raise ConfigError(f"--stage {stage}: this run has {', '.join(known)}")
+    for line in preview_lines(rehearsal, stage, count):
+        typer.echo(line)

@@ -1,0 +1,282 @@
+"""The plan of a run: what it will ask, train and keep, told before it costs anything.
+
+It is what a rehearsal asked, times the prompts that each of the sample stands for. Tokens of
+answers are as many as were measured, on this lake or in the smoke test, else as many as they may
+be. Nothing here reads a model or a file but the headers of the policy's weights.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.schema import RunConfig
+from ...policies.trainers.preflight import BYTES, STATES, parameters
+from ...policies.trainers.step_files import planned_steps
+from ...policies.trainers.trainer_checkpoints import KEPT
+from ...policies.trainers.trainer_job import TrainJob
+from ...policies.workers.open import engine_kind
+from ...stores.keys import Json
+from ...stores.records import Prompt
+from ..data.splits import HELD_OUT
+from ..recipes.roles import needed_roles
+from ..run.models import is_endpoint, located
+from ..run.prices import Prices
+from .loop import PROMPTS_A_PART
+from .prompt_sample import PromptSample
+from .rehearsal import Rehearsal, RehearsedStage
+from .stand_ins import LETTERS_A_TOKEN, CallCosts, StageNotes
+
+TRAININGS = ("train", "train_reward")
+"""The stages that publish a model."""
+ROW_BYTES = 400
+"""About what a row takes besides its text."""
+PACKED = 0.5
+"""About what a text takes in a Parquet file, of its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRole:
+    """A model that the run asks: its name, what runs it, and the verbs that ask it."""
+
+    role: str
+    model: str
+    engine: str
+    asked_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStage:
+    """A stage: units, requests and their tokens, `rows` and `steps` of a training.
+
+    `tokens` are those of answers: measured before if `measured`, else the most they may be, as
+    `most_tokens`. `seconds` is None where none like it was timed.
+    """
+
+    iteration: int
+    stage: str
+    units: int
+    model: str = ""
+    calls: int = 0
+    judge_calls: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    most_tokens: int = 0
+    measured: bool = False
+    money: float = 0.0
+    scored: int = 0
+    rows: int = 0
+    steps: int = 0
+    seconds: float | None = None
+
+    @property
+    def is_work(self) -> bool:
+        """Whether a model works in it."""
+        return bool(self.calls or self.scored or self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSection:
+    """More to tell of a run before it begins: a title, and lines of at most 78 columns."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDisk:
+    """The bytes that a run keeps: rows, models; and what its trainer needs besides, at its peak."""
+
+    rows: int
+    models: int
+    training: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen."""
+
+    recipe: str
+    iterations: int
+    seed: int
+    roles: tuple[PlannedRole, ...]
+    prompts: Mapping[str, Mapping[str, int]]
+    groups: Mapping[str, int]
+    dropped: int
+    stages: tuple[PlannedStage, ...]
+    disk: PlannedDisk
+    exact: bool
+    ends: str | None
+    sections: tuple[PlanSection, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """Whether all answers' lengths were measured before."""
+        return all(stage.measured for stage in self.stages if stage.calls)
+
+    @property
+    def hours(self) -> float | None:
+        """The hours of all stages; None unless each in which a model works was timed before."""
+        working = [stage.seconds for stage in self.stages if stage.is_work]
+        known = [seconds for seconds in working if seconds is not None]
+        return sum(known) / 3600 if len(known) == len(working) else None
+
+    def total(self, name: str) -> float:
+        """Return the sum of a number of all stages."""
+        return sum(getattr(stage, name) for stage in self.stages)
+
+    @property
+    def totals(self) -> dict[str, Json]:
+        """The sums of the numbers that are spent."""
+        names = ("calls", "judge_calls", "prompt_tokens", "tokens", "most_tokens", "money")
+        return {**{name: self.total(name) for name in names}, "hours": self.hours}
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the plan, for a JSON document and the journal."""
+        return {**asdict(self), "totals": self.totals, "measured": self.measured}
+
+
+def plan_of(
+    rehearsal: Rehearsal,
+    prompts: Sequence[Prompt],
+    costs: CallCosts | None = None,
+    sections: Sequence[PlanSection] = (),
+) -> Plan:
+    """Return the plan of the run that was rehearsed; `costs` are what calls cost before."""
+    config, sample = rehearsal.config, rehearsal.sample
+    scaling = _Scaling(config=config, prompts=len(prompts), costs=costs or {})
+    once = [scaling.stage(stage) for stage in rehearsal.stages]
+    stages = [*once]
+    if rehearsal.ends is None:
+        turned = [stage for stage in once if stage.iteration == 1]
+        numbers = range(2, config.iterations + 1)
+        stages += [replace(stage, iteration=number) for number in numbers for stage in turned]
+    jobs = [s.notes.job for s in rehearsal.stages if s.notes.job is not None]
+    return Plan(
+        recipe=config.recipe.name,
+        iterations=config.iterations,
+        seed=config.seed,
+        roles=tuple(_roles(config)),
+        prompts=_by_task(prompts),
+        groups=_groups(sample),
+        dropped=sample.train - sample.suitable,
+        stages=tuple(stages),
+        disk=_disk(config, stages, jobs),
+        exact=all(group.total == len(group.sample) for group in sample.groups.values()),
+        ends=rehearsal.ends,
+        sections=tuple(sections),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scaling:
+    """From what a sample of a run's prompts asked to what all of them ask."""
+
+    config: RunConfig
+    prompts: int
+    costs: CallCosts
+
+    def stage(self, stage: RehearsedStage) -> PlannedStage:
+        notes, scale = stage.notes, stage.group.scale
+        rows = round(notes.rows * scale)
+        online = _online(self.config, notes)
+        units = self._units(stage) if online is None else planned_steps(rows, online)
+        asked = list(notes.asked.values())
+        calls = sum(a.calls for a in asked)
+        times = scale if online is None else units * online.rollouts / max(1, calls)
+        money = Prices.of(self.config).money
+        planned = PlannedStage(
+            iteration=notes.iteration,
+            stage=notes.stage,
+            units=units,
+            model=", ".join(a.served.name for a in asked),
+            calls=round(calls * times),
+            judge_calls=round(calls * times) if notes.judge else 0,
+            prompt_tokens=round(times * sum(a.prompt_tokens for a in asked)),
+            tokens=round(times * sum(a.tokens for a in asked)),
+            most_tokens=round(times * sum(a.most_tokens for a in asked)),
+            measured=all(a.measured for a in asked) and bool(asked),
+            money=times
+            * sum(money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens) for a in asked),
+            scored=round(notes.scored * scale),
+            rows=rows,
+            steps=self._steps(notes, rows),
+        )
+        return replace(planned, seconds=self._seconds(planned))
+
+    def _units(self, stage: RehearsedStage) -> int:
+        if stage.notes.stage == "prompts":
+            return math.ceil(self.prompts / PROMPTS_A_PART)
+        if not stage.by_chunk:
+            return stage.notes.units
+        return math.ceil(stage.group.total / self.config.prompts.chunk)
+
+    def _steps(self, notes: StageNotes, rows: int) -> int:
+        """Return the optimizer steps of a training on rows, or the steps of an online one."""
+        online = _online(self.config, notes)
+        if online is not None:
+            return planned_steps(rows, online)
+        if notes.job is None or notes.job.online is not None:
+            return 0
+        settings = notes.job.settings
+        return math.ceil(math.ceil(rows / settings.batch_size) * settings.epochs)
+
+    def _seconds(self, planned: PlannedStage) -> float | None:
+        known = self.costs.get(planned.stage)
+        if known is None or known.seconds is None:
+            return None
+        return known.seconds * (planned.calls or planned.steps or planned.scored)
+
+
+def _online(config: RunConfig, notes: StageNotes) -> PPOTraining | QuarkTraining | None:
+    """Return the settings of a training that samples, in the stage of its steps."""
+    if notes.job is None or notes.job.method != notes.stage:
+        return None
+    methods = {"ppo": config.training.ppo, "quark": config.training.quark}
+    return methods.get(notes.stage)
+
+
+def _roles(config: RunConfig) -> list[PlannedRole]:
+    return [
+        PlannedRole(
+            role=role.name,
+            model=role.model,
+            engine="" if role.engine is None else engine_kind(located(role.model), role.engine),
+            asked_by=role.needed_by,
+        )
+        for role in needed_roles(config)
+    ]
+
+
+def _by_task(prompts: Sequence[Prompt]) -> Mapping[str, Mapping[str, int]]:
+    """Return how many prompts of each task there are, by split."""
+    found: dict[str, dict[str, int]] = {"train": {}, HELD_OUT: {}}
+    for prompt in prompts:
+        of_split = found[prompt.split]
+        of_split[prompt.task] = of_split.get(prompt.task, 0) + 1
+    return found
+
+
+def _groups(sample: PromptSample) -> Mapping[str, int]:
+    return {name: group.total for name, group in sample.groups.items()}
+
+
+def _disk(
+    config: RunConfig, stages: Sequence[PlannedStage], jobs: Sequence[TrainJob]
+) -> PlannedDisk:
+    """Return what a run keeps, and what its largest training needs at its peak."""
+    letters = LETTERS_A_TOKEN * sum(stage.tokens for stage in stages)
+    rows = sum(stage.calls + stage.scored + stage.rows for stage in stages)
+    model = 0
+    if not is_endpoint(config.policy.model):
+        model = parameters(Path(located(config.policy.model))) * BYTES["float32"]
+    trained = sum(stage.stage in TRAININGS for stage in stages)
+    steps = max((stage.steps for stage in stages), default=0)
+    largest = 2 * model if any(job.method == "ppo" for job in jobs) else model
+    checkpoints = min(max(0, steps - 1), KEPT + 1)
+    return PlannedDisk(
+        rows=round(PACKED * letters) + ROW_BYTES * rows,
+        models=trained * model,
+        training=(model + STATES * largest * checkpoints) if trained else 0,
+    )

@@ -1,0 +1,140 @@
+"""A plan as lines of at most 80 columns: all of it, or the few that stand ahead of a run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..data.splits import HELD_OUT, PARTS
+from .plan import Plan, PlannedRole, PlannedStage
+from .prompt_sample import REST
+
+WIDTH = 80
+UNITS = ("", "k", "M", "G", "T")
+THOUSAND = 1000
+NAMED = 34
+"""Columns of a model's name."""
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Return a whole plan, each stage on a line of its own."""
+    return [*head_lines(plan), *_table(plan, plan.stages), *total_lines(plan), *_more(plan)]
+
+
+def short_lines(plan: Plan) -> list[str]:
+    """Return a plan for the beginning of a run: stages of one verb are one line."""
+    once = [stage for stage in plan.stages if stage.iteration == 0]
+    turned = [stage for stage in plan.stages if stage.iteration == 1]
+    rows = [*_merged(once), *_merged(turned)]
+    return [*head_lines(plan), *_table(plan, rows), *total_lines(plan), *_more(plan)]
+
+
+def head_lines(plan: Plan) -> list[str]:
+    """Return who plays which role, and which prompts there are."""
+    turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
+    roles = [_role(role) for role in plan.roles]
+    unasked = {"critic", "reward"} - {role.role for role in plan.roles}
+    roles += [f"  {name:<9} none" for name in sorted(unasked)]
+    return [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
+
+
+def total_lines(plan: Plan) -> list[str]:
+    """Return what all stages cost together."""
+    calls, judged = plan.total("calls"), plan.total("judge_calls")
+    asked, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
+    about = f"about {short(drawn)}" if plan.measured else f"at most {short(drawn)}"
+    bound = f" (at most {short(most)})" if plan.measured else ""
+    money = plan.total("money")
+    told = f", money {money:,.2f}" if money else ""
+    disk = plan.disk
+    kept = f"{_bytes(disk.rows)} of rows, {_bytes(disk.models)} of models"
+    hours = plan.hours
+    time = "hours: not known before the first stage ran"
+    return [
+        f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{told}",
+        f"  tokens: about {short(asked)} of prompts, {about} of answers{bound}",
+        f"  disk: about {kept}; {_bytes(disk.training)} more while it trains",
+        f"  {time if hours is None else f'hours: about {hours:.1f}, as such stages took before'}",
+    ]
+
+
+def short(number: float) -> str:
+    """Return a number in three digits: 1,234,567 is 1.23M."""
+    power = 0
+    while number >= THOUSAND and power + 1 < len(UNITS):
+        number, power = number / THOUSAND, power + 1
+    digits = 0 if power == 0 else max(0, 2 - len(f"{number:.0f}") + 1)
+    return f"{number:.{digits}f}{UNITS[power]}"
+
+
+def _bytes(count: int) -> str:
+    return f"{short(count)}B"
+
+
+def _role(role: PlannedRole) -> str:
+    model = role.model if len(role.model) <= NAMED else f"…{role.model[1 - NAMED :]}"
+    engine = f" ({role.engine})" if role.engine else ""
+    line = f"  {role.role:<9} {model}{engine}: {', '.join(role.asked_by)}"
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _prompts(plan: Plan) -> Iterator[str]:
+    """Give the prompts by split and task, and how many an iteration takes for what."""
+    for split, title in (("train", "to train on"), (HELD_OUT, "held out")):
+        counts = plan.prompts.get(split, {})
+        tasks = f" ({_counted(counts)})" if len(counts) > 1 else ""
+        yield _cut(f"  prompts   {sum(counts.values()):,} {title}{tasks}")
+    groups = plan.groups
+    shared = sum(groups[name] for name in (*PARTS, REST))
+    dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
+    yield _cut(f"  an iteration takes {shared:,}, evaluation {groups[HELD_OUT]:,}{dropped}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _table(plan: Plan, stages: Sequence[PlannedStage]) -> Iterator[str]:
+    drawn = "answers" if plan.measured else "answers ≤"
+    yield f"  {'':<2} {'stage':<30} {'units':>7} {'calls':>8} {'prompts':>8} {drawn:>9} {'rows':>8}"
+    for stage in stages:
+        numbers = (short(stage.prompt_tokens), short(stage.tokens)) if stage.calls else ("", "")
+        calls = f"{stage.calls:,}" if stage.calls else ""
+        rows = stage.rows or stage.scored
+        yield _cut(
+            f"  {stage.iteration:<2} {stage.stage[:30]:<30} {stage.units:>7,} {calls:>8} "
+            f"{numbers[0]:>8} {numbers[1]:>9} {f'{rows:,}' if rows else '':>8}"
+        )
+
+
+def _merged(stages: Sequence[PlannedStage]) -> list[PlannedStage]:
+    """Return stages of one verb as one, and only those in which a model works."""
+    found: dict[str, PlannedStage] = {}
+    for stage in stages:
+        if not stage.is_work:
+            continue
+        verb = stage.stage.partition(":")[0]
+        before = found.get(verb)
+        found[verb] = replace(stage, stage=verb) if before is None else _sum(before, stage)
+    return list(found.values())
+
+
+def _sum(one: PlannedStage, other: PlannedStage) -> PlannedStage:
+    names = ("units", "calls", "judge_calls", "prompt_tokens", "tokens", "scored", "rows", "steps")
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
+
+
+def _more(plan: Plan) -> Iterator[str]:
+    """Give what else there is to tell, and where the run would end."""
+    for section in plan.sections:
+        yield f"{section.title}:"
+        yield from (f"  {line}" for line in section.lines)
+    if plan.iterations > 1:
+        others = "iteration 2 does"
+        if plan.iterations > len((1, 2)):
+            others = f"iterations 2 to {plan.iterations} do"
+        yield f"  {others} what iteration 1 does"
+    if plan.ends is not None:
+        yield f"it would end there: {plan.ends}"

@@ -1,0 +1,169 @@
+"""Planning a run of a lake, with what calls cost in its earlier runs; telling and keeping it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from ...configs.own_function import names_function
+from ...configs.schema import ConfigError, RunConfig
+from ...policies.engines.engine import EngineError
+from ...policies.workers.identity import check_folder, is_url
+from ...stores.journal_reader import Reader
+from ...stores.keys import Json
+from ...stores.lake import run_folder, run_names
+from ...stores.records import Prompt
+from ..recipes.roles import needed_roles
+from ..run.models import located
+from ..run.run import Run
+from .job import Job
+from .loop import required_prompts
+from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
+from .plan_lines import short_lines
+from .rehearsal import Rehearsal, RehearsalError, rehearse
+from .stand_ins import CallCost, CallCosts
+
+PLAN = "plan"
+"""The kind of the event that keeps a run's plan."""
+EXCERPT = 160
+"""Letters of what stands in for replies where requests are looked at."""
+EARLIER = 5
+"""Runs of a lake that are looked through for what calls cost."""
+
+
+def planned(config: RunConfig, prompts: Sequence[Prompt], lake: Path) -> Plan:
+    """Return the plan of a run of a lake.
+
+    Raises:
+        ConfigError: if something configured cannot be used.
+        RehearsalError: if the recipe fails in its rehearsal.
+    """
+    costs = costs_in(lake, config)
+    return plan_of(rehearse(config, prompts, costs), prompts, costs)
+
+
+def dry_plan(job: Job) -> Plan:
+    """Return the plan of a run that is not to begin: nothing is written, no model opened.
+
+    Raises:
+        ConfigError: if the run would be refused, or its recipe fails.
+        InputError: if prompts cannot be read.
+    """
+    run_folder(job.lake, job.name)
+    prompts = required_prompts(job.config)
+    try:
+        plan = planned(job.config, prompts, job.lake)
+        _require_folders(job.config)
+    except (RehearsalError, EngineError) as error:
+        raise ConfigError(str(error)) from error
+    return plan
+
+
+def dry_rehearsal(config: RunConfig) -> Rehearsal:
+    """Return the rehearsal of a run that is not to begin.
+
+    Raises:
+        ConfigError: if the run would be refused, or its recipe fails.
+        InputError: if prompts cannot be read.
+    """
+    try:
+        rehearsal = rehearse(config, required_prompts(config), longest=EXCERPT)
+        _require_folders(config)
+    except (RehearsalError, EngineError) as error:
+        raise ConfigError(str(error)) from error
+    return rehearsal
+
+
+def _require_folders(config: RunConfig) -> None:
+    """Refuse folders that hold no model; what they hold is not read."""
+    for role in needed_roles(config):
+        kind = "" if role.engine is None else role.engine.kind
+        elsewhere = is_url(role.model) or kind in ("openai", "scripted")
+        if not elsewhere and not names_function(role.model):
+            check_folder(Path(located(role.model, "reward" if role.engine is None else "policy")))
+
+
+def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Tell what a run will do and keep it in its journal; of a run that goes on, a line is enough.
+
+    A plan that cannot be made keeps nobody from running.
+    """
+    journal = run.store.journal
+    if (kept := kept_plan(journal)) is not None:
+        run.reporter.note(f"plan: as it was, {kept.total('calls'):,.0f} calls in all")
+        return
+    if any(stage.done for stage in journal.stages()):
+        return
+    try:
+        plan = planned(run.config, prompts, run.store.folder.parent.parent)
+    except (RehearsalError, ConfigError, EngineError) as error:
+        run.reporter.note(f"plan: {error}")
+        return
+    run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
+    for line in short_lines(plan):
+        run.reporter.note(line)
+
+
+def kept_plan(journal: Reader) -> Plan | None:
+    """Return the plan that a run began with; None for one that has none."""
+    events = journal.events(PLAN)
+    return _read(cast("dict[str, Any]", events[-1])) if events else None
+
+
+def _read(found: Mapping[str, Any]) -> Plan:
+    own: dict[str, Any] = {field.name: found[field.name] for field in fields(Plan)}
+    own["roles"] = tuple(_role(role) for role in own["roles"])
+    own["stages"] = tuple(PlannedStage(**stage) for stage in own["stages"])
+    own["disk"] = PlannedDisk(**own["disk"])
+    own["sections"] = tuple(
+        PlanSection(title=s["title"], lines=tuple(s["lines"])) for s in own["sections"]
+    )
+    return Plan(**own)
+
+
+def _role(found: Mapping[str, Any]) -> PlannedRole:
+    return PlannedRole(
+        role=found["role"],
+        model=found["model"],
+        engine=found["engine"],
+        asked_by=tuple(found["asked_by"]),
+    )
+
+
+def costs_in(lake: Path, config: RunConfig) -> CallCosts:
+    """Return what calls of each stage cost in earlier runs of the same models, the latest first."""
+    found: dict[str, CallCost] = {}
+    names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
+    for name in names:
+        reader = Reader(run_folder(lake, name))
+        try:
+            if _models(json.loads(reader.meta("config") or "{}")) == _models(_own(config)):
+                for stage, cost in _measured(reader):
+                    found.setdefault(stage, cost)
+        finally:
+            reader.close()
+    return found
+
+
+def _own(config: RunConfig) -> Mapping[str, Any]:
+    return config.model_dump(mode="json", include={"policy": {"model"}, "critic": {"model"}})
+
+
+def _models(config: Mapping[str, Any]) -> list[Json]:
+    """Return the models that say how long answers are and what they take."""
+    return [config.get(role, {}).get("model") for role in ("policy", "critic")]
+
+
+def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
+    found = list[tuple[str, CallCost]]()
+    for state in reversed(reader.stages()):
+        calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)
+        if calls and state.done == state.planned:
+            cost = CallCost(
+                tokens=state.totals.get("tokens", 0) / calls,
+                prompt_tokens=state.totals.get("prompt_tokens", 0) / calls,
+                seconds=state.seconds / calls,
+            )
+            found.append((state.stage, cost))
+    return found

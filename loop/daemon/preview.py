@@ -1,0 +1,170 @@
+"""Real requests of every stage, before any is sent: rendered as the model reads them.
+
+They come from a rehearsal. Where the model's folder is at hand, its own chat template shows the
+special tokens, and its tokenizer counts; an endpoint is sent the messages. Of a training one row is
+shown, its learned tokens marked.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from ...configs.engines import EngineConfig
+from ...configs.schema import RunConfig
+from ...policies.engines.shown_tokens import ShownTokens, TokenView, has_tokenizer
+from ...policies.engines.thinking import ChatForm
+from ...stores.records import Message
+from ..data.sanitize import visible
+from ..run.models import Served, located
+from .rehearsal import Rehearsal
+from .stand_ins import Asked, Sent, StageNotes
+
+WIDTH = 80
+INDENT = "  | "
+LEARNED, END = "⟦", "⟧"
+"""What stands around the tokens that a trainer learns."""
+
+
+def stages_of(rehearsal: Rehearsal) -> list[str]:
+    """Return the stages of which there is something to show, each once."""
+    notes = (stage.notes for stage in rehearsal.stages)
+    return list(dict.fromkeys(n.stage for n in notes if n.asked or n.row or n.first_scored))
+
+
+def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterator[str]:
+    """Give what each stage asks, or one stage or verb, as lines of at most 80 columns."""
+    preview = _Preview(config=rehearsal.config)
+    shown = set[str]()
+    for notes in (rehearsed.notes for rehearsed in rehearsal.stages):
+        wanted = stage is None or stage in (notes.stage, notes.stage.partition(":")[0])
+        if wanted and notes.stage not in shown:
+            shown.add(notes.stage)
+            yield from preview.stage(notes, count)
+    if rehearsal.ends is not None:
+        yield from textwrap.wrap(f"it would end there: {visible(rehearsal.ends)}", WIDTH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Preview:
+    """Shows what stages ask; each tokenizer is loaded once."""
+
+    config: RunConfig
+    _views: dict[tuple[str, str], TokenView | None] = field(
+        default_factory=dict[tuple[str, str], TokenView | None], init=False
+    )
+
+    def stage(self, notes: StageNotes, count: int) -> Iterator[str]:
+        """Give what a stage asks each of its models, and what it trains on."""
+        for asked in notes.asked.values():
+            for sent in asked.sent[:count]:
+                yield from self._request(notes, asked, sent)
+        if notes.first_scored is not None:
+            yield f"== {notes.stage} -> {self.config.reward.model}"
+            yield from _block(_dialogue(notes.first_scored.messages))
+            yield ""
+        if notes.row is not None and notes.job is not None:
+            yield from self._row(notes, notes.row)
+
+    def _request(self, notes: StageNotes, asked: Asked, sent: Sent) -> Iterator[str]:
+        served, sampling = asked.served, sent.sampling
+        drawn = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens} tokens"
+        yield from textwrap.wrap(f"== {notes.stage} -> {served.name}, {drawn}", WIDTH)
+        messages = sent.request.messages
+        view = self._view(served)
+        if view is None:
+            yield "  sent as messages; its template and its tokens are the server's"
+            yield from _block(_dialogue(messages))
+        else:
+            text = view.asked(messages)
+            yield f"  {text.tokens:,} tokens by its own template{_room(served, sent, text)}"
+            yield from _block(text.text)
+        what = "an answer" if sent.request.example is None else "a reply that would be read"
+        yield f"  {what}, as the rehearsal had it:"
+        yield from _block(sent.reply if sent.request.example else textwrap.shorten(sent.reply, 70))
+        yield ""
+
+    def _row(self, notes: StageNotes, row: Any) -> Iterator[str]:
+        """Give a row that a training reads, cut where it is too long, learned tokens marked."""
+        job, view = notes.job, self._view_at(located(self.config.policy.model))
+        if job is None:
+            return
+        longest = job.settings.max_length
+        yield f"== {notes.stage} -> a row of {job.method}, at most {longest:,} tokens"
+        for name, messages in _conversations(row):
+            if view is None:
+                yield f"  {name}: the policy's tokenizer is not at hand"
+                yield from _block(_dialogue(messages))
+            elif messages[-1].role != "assistant":
+                prompt = view.asked(messages)
+                yield f"  {name}: {prompt.tokens:,} tokens; what is sampled of it is learned"
+                yield from _block(prompt.text)
+            else:
+                yield from _learned(name, *view.learned(messages, longest), longest)
+        yield ""
+
+    def _view(self, served: Served) -> TokenView | None:
+        """Return the tokenizer of a model that runs here; a trained one's is the policy's."""
+        if served.canary is not None:
+            return self._view_at(located(self.config.policy.model))
+        return None if served.is_elsewhere else self._view_at(served.location, served.engine)
+
+    def _view_at(self, place: str, engine: EngineConfig | None = None) -> TokenView | None:
+        form = ChatForm.of(self.config.policy.engine if engine is None else engine)
+        key = (place, repr(form))
+        if key not in self._views:
+            folder = Path(place)
+            self._views[key] = TokenView(folder, form) if has_tokenizer(folder) else None
+        return self._views[key]
+
+
+def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
+    """Say what of a request does not fit into a model's context."""
+    context = served.engine.max_model_len
+    if not isinstance(context, int):
+        return ""
+    left = context - text.tokens
+    if left <= 0:
+        return f": it does not fit into {context:,} and would not be asked"
+    if left < sent.sampling.max_tokens:
+        return f", which leaves {left:,} of {context:,} for the answer: it may be cut"
+    return f" of {context:,}"
+
+
+def _learned(name: str, prompt: ShownTokens, answer: ShownTokens, longest: int) -> Iterator[str]:
+    whole = prompt.tokens + answer.tokens
+    over = f", {whole - longest:,} of them cut off" if whole > longest else ""
+    yield f"  {name}: {whole:,} tokens, {answer.tokens:,} learned (in {LEARNED}{END}){over}"
+    yield from _block(f"{prompt.text}{LEARNED}{answer.text}{END}")
+    if prompt.cut or answer.cut:
+        yield "  cut off:"
+        yield from _block(prompt.cut + answer.cut)
+
+
+def _conversations(row: Any) -> Iterator[tuple[str, tuple[Message, ...]]]:
+    """Give the conversations of a row that is trained on, by what they are called."""
+    asked = _messages(row["messages"] if "messages" in row else row["prompt"])
+    names = [name for name in ("chosen", "rejected", "completion") if row.get(name)]
+    for name in names:
+        yield name, (*asked, *_messages(row[name]))
+    if not names:
+        yield "prompt", asked
+
+
+def _messages(turns: object) -> tuple[Message, ...]:
+    return tuple(Message(**turn) for turn in cast("Sequence[dict[str, Any]]", turns))
+
+
+def _dialogue(messages: Sequence[Message]) -> str:
+    return "\n".join(f"[{message.role}]\n{message.content}" for message in messages)
+
+
+def _block(text: str) -> Iterator[str]:
+    """Give a text line by line, indented and wrapped, nothing of it hidden."""
+    for line in visible(text).splitlines() or [""]:
+        parts = textwrap.wrap(
+            line, WIDTH - len(INDENT), drop_whitespace=False, replace_whitespace=False
+        )
+        for part in parts or [""]:
+            yield f"{INDENT}{part}"

@@ -16,7 +16,7 @@ from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
 from ...policies.memory.sharding import STAGES, Sharding
-from ...policies.memory.verdicts import UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
+from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
 from ...policies.trainers.trainer_job import ONLINE
 from ..recipes.roles import NeededRole, needed_roles
 from ..recipes.smoke_needs import trainings
@@ -179,8 +179,8 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
     """Give the values that the sections of a stage could have instead."""
     section = _at(config, stage.sections[0]) if stage.sections else None
     if isinstance(section, EngineConfig):
-        if stage.context > SHORTEST:
-            yield "max_model_len", stage.context // 2
+        if SHORTEST <= stage.fitting < stage.context:
+            yield "max_model_len", stage.fitting
         if have.on_gpu:
             yield from (("tensor_parallel", n) for n in SPANS if n <= len(have.cards))
             yield "dtype", "bfloat16"
@@ -190,7 +190,7 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
                 yield "vllm.max_num_seqs", 64
             yield "memory_utilization", max(0.95, section.memory_utilization)
         else:
-            yield "kv_cache_gib", 2 * section.kv_cache_gib
+            yield "kv_cache_gib", max(section.kv_cache_gib, -(-stage.most_bytes // GIB))
     elif isinstance(section, RewardConfig):
         yield "batch_size", max(1, section.batch_size // 4)
         yield "max_length", max(SHORTEST, section.max_length // 2)

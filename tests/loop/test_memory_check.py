@@ -74,7 +74,9 @@ def test_a_long_context_is_told_with_the_one_that_would_fit() -> None:
     long = config("policy.engine.max_model_len=131072", model="7b")
     found = stage(arithmetic(long, gpus(1, 40)), "policy answers")
     assert found.verdict == "does not fit"
-    assert "policy.engine.max_model_len=65536" in found.advice()
+    assert f"policy.engine.max_model_len={found.fitting}" in found.advice()
+    shorter = config(f"policy.engine.max_model_len={found.fitting}", model="7b")
+    assert stage(arithmetic(shorter, gpus(1, 40)), "policy answers").verdict != "does not fit"
 
 
 @pytest.mark.parametrize("model", ["7b", "13b", "glm"])

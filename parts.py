@@ -3,7 +3,7 @@
 Where the modules behind these names lie may change; docs/own-parts.md shows how to use them.
 """
 
-from .configs.recipes import Annotated, Graded, Recipe, Rewarded, Varied
+from .configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
 from .configs.section import Section, cosmetic, semantic
 from .loop.recipes.annotated_pairs import annotated, surrogate
 from .loop.recipes.graded_pairs import graded_pairs, graded_reward
@@ -37,6 +37,7 @@ __all__ = [
     "Message",
     "Prompt",
     "Prompts",
+    "Ranked",
     "Recipe",
     "RewardModel",
     "Rewarded",

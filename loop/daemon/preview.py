@@ -78,7 +78,8 @@ class _Preview:
             yield from _block(_dialogue(messages))
         else:
             text = view.asked(messages)
-            yield f"  {text.tokens:,} tokens by its own template{_room(served, sent, text)}"
+            told = f"{text.tokens:,} tokens by its own template{_room(served, sent, text)}"
+            yield from textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
             yield from _block(text.text)
         what = "an answer" if sent.request.example is None else "a reply that would be read"
         yield f"  {what}, as the rehearsal had it:"

@@ -127,7 +127,7 @@ def _output(place: str, prompt: Prompt) -> ReferenceOutput:
             return ReferenceOutput(text=reference_output(prompt.instruction), generator=TINY)
         except UnknownExerciseError as error:
             raise InputError(f"assessment.reference {TINY!r}: {error}") from error
-    output = _read(Path(place)).get(prompt.messages)
+    output = _read(Path(place).resolve()).get(prompt.messages)
     if output is None:
         raise InputError(
             f"{place}: has no output to the held-out prompt {prompt.instruction[:60]!r}; add it, "

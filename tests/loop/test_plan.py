@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.daemon import doctor
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop, turn
 from lpfloop.loop.daemon.opening import opened
@@ -74,12 +75,29 @@ def calls(plan: Plan, *, shared: bool) -> Counter[tuple[int, str]]:
     return +found
 
 
+QUICKEST = ("rlrf", "dpo", "best-of-n", "ultrafeedback-ppo", "critique-model")
+"""Recipes that between them call most verbs."""
+
+
 @pytest.mark.parametrize(
-    ("name", "share"), [*((name, 8) for name in RECIPES), ("rlrf", 40), ("ultrafeedback-ppo", 40)]
+    ("name", "share"), [*((name, 8) for name in QUICKEST), ("rlrf", 40), ("ultrafeedback-ppo", 40)]
 )
 def test_a_run_does_what_its_plan_says(
     tmp_path: Path, prompts: list[Prompt], name: str, share: int
 ) -> None:
+    require_as_planned(tmp_path, prompts, name, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in QUICKEST])
+def test_runs_of_all_other_recipes_do_what_their_plans_say(
+    tmp_path: Path, prompts: list[Prompt], name: str
+) -> None:
+    require_as_planned(tmp_path, prompts, name, 8)
+
+
+def require_as_planned(tmp_path: Path, prompts: list[Prompt], name: str, share: int) -> None:
+    """Fail unless a run has the stages, units and requests of its plan."""
     config = config_of(name, share)
     plan = planned(config, prompts, tmp_path / "lake")
     made = done(config, prompts, tmp_path)
@@ -236,3 +254,35 @@ def test_numbers_are_short() -> None:
         "123k",
         "7.00M",
     ]
+
+
+TINY_POLICY = Path(doctor.__file__).parents[1] / "tiny" / "models" / "policy"
+
+
+@pytest.mark.model
+def test_a_preview_shows_templates_cuts_and_the_loss_mask(tmp_path: Path) -> None:
+    words = own(tmp_path, "--set=policy.engine.kind=transformers", "--policy", TINY_POLICY)
+    told = invoke("preview", *words, "--set=policy.engine.max_model_len=40", "--stage", "sample")
+    assert told.exit_code == 0, told.stderr
+    assert all(len(line) <= WIDTH for line in told.stdout.splitlines())
+    assert "<|user|>Tell me about the number" in told.stdout
+    assert "<|assistant|>" in told.stdout
+    assert "it may be cut" in told.stdout
+    row = invoke("preview", *words, "--set=training.dpo.max_length=48", "--stage", "train").stdout
+    assert "chosen" in row
+    assert "rejected" in row
+    assert "<|assistant|>\u27e6" in row.replace("\n  | ", "")
+    assert "<|end|>" in row
+    assert "of them cut off" in row
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_preview_shows_what_an_endpoint_is_sent_and_a_reply_that_is_read(tmp_path: Path) -> None:
+    words = own(tmp_path)
+    told = invoke("preview", *words, "--stage", "critique")
+    assert told.exit_code == 0, told.stderr
+    assert "a reply that would be read" in told.stdout
+    assert "VERDICT-" in told.stdout
+    wrong = invoke("preview", *words, "--stage", "critiques")
+    assert wrong.exit_code == Exit.BAD_INPUT
+    assert "--stage critiques: this run has sample" in wrong.stderr

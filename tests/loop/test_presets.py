@@ -3,18 +3,27 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from all_judges import judge
+from crashing import Silent
+from endpoints import answering
 from preset_heads import HeadCommand, head_command, many_prompts, sizes, write_files, write_pool
 
 from lpfloop.configs.schema import PRESETS, RunConfig
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.plan import Plan, plan_of
 from lpfloop.loop.daemon.rehearsal import Rehearsal, rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.recipes.missing_needs import parts_used
 from lpfloop.loop.recipes.roles import needed_roles, require_named
+from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.stores.lake import RunReader
 
 WORLDS = ("paper", "own")
 EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
@@ -61,11 +70,11 @@ def row_of(command: HeadCommand, rehearsal: Rehearsal, plan: Plan) -> str:
     for stage in stages:
         verbs[stage.stage.partition(":")[0]] += round(stage.calls)
     for role in plan.roles:
-        roles[role.role.partition(":")[0].partition(".")[0]] += 1
+        roles[role.role.partition(":")[0].removeprefix("prompts.").partition(".")[0]] += 1
     told = (
         f"`{command.world}` `{command.variant}`",
         listed({**prompts, "held-out": plan.groups["held-out"]}),
-        ", ".join(f"{count} of {name}" if count > 1 else name for name, count in roles.items()),
+        ", ".join(f"{name} ({count})" if count > 1 else name for name, count in roles.items()),
         f"{len({stage.stage for stage in stages})}",
         listed(verbs),
         ", ".join(f"{s.stage} {s.steps:,}" for s in stages if s.steps) or "none",
@@ -143,3 +152,50 @@ def full_row(here: Path, command: HeadCommand, config: RunConfig, count: int, he
     rehearsal = rehearse(config, prompts)
     assert rehearsal.ends is None
     return row_of(command, rehearsal, plan_of(rehearsal, prompts))
+
+
+SERVED = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=crashing:policy",
+    "assessment.kl=false",
+    "assessment.reference=null",
+    "prompts.held_out=null",
+    "prompts.chunk=5",
+    "smoke.train=false",
+    "iterations=1",
+    "training.min_pairs=1000000",
+)
+"""A scripted policy, and an end where training would begin: the rest is as the head has it."""
+
+
+@pytest.mark.parametrize(
+    ("world", "variant", "rows"),
+    [
+        ("own", "rlrf", {"critiques"}),
+        ("own", "dpo", {"preferences"}),
+        ("paper", "chatglm-dpo", {"preferences", "prompt_reviews"}),
+        ("own", "ultrafeedback-dpo", {"grades"}),
+        ("paper", "ultrafeedback-ppo", {"grades"}),
+    ],
+)
+def test_the_judges_of_a_head_can_be_an_endpoint(
+    here: Path, named: dict[str, str], world: str, variant: str, rows: set[str]
+) -> None:
+    """One served model plays every judge; what it was asked is what the plan said."""
+    with answering(judge) as url:
+        write_pool(here, url)
+        write_files(here, count=12, held_out=2)
+        command = head_command(world, variant)
+        options = command.options({**named, "URL": url})
+        config = replace(options, settings=(*options.settings, *SERVED)).resolved()
+        prompts = load_prompts(config.prompts, seed=config.seed)
+        plan = plan_of(rehearse(config, prompts), prompts)
+        with pytest.raises(NothingToTrainOn):
+            run_loop(Job(config=config, lake=here / "lake", name="a"), Silent(), StopSignal())
+    run = RunReader(here / "lake" / "runs" / "a")
+    for table in rows:
+        assert set(run.scan(table).collect()["status"]) == {"scored"}
+    planned = {(s.iteration, s.stage): s.units for s in plan.stages}
+    for stage in run.journal.stages():
+        assert planned[stage.iteration, stage.stage] == stage.planned
+    run.close()

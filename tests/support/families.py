@@ -192,6 +192,8 @@ def tasks() -> list[dict[str, str]]:
             "instruction": "Add the two numbers.",
             "input": f"{a} and {b}",
             "output": f"{a} + {b} = {a + b}\n#### {a + b}",
+            "reference": f"{a} + {b} = {a + b}\n#### {a + b}",
+            "task": "math",
         }
         for a, b in ((2, 7), (3, 7), (4, 5), (2, 6))
     ]

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, cast
 
 from ...configs.own_function import names_function
@@ -19,8 +20,9 @@ from ..run.models import located
 from ..run.run import Run
 from .job import Job
 from .loop import required_prompts
+from .memory_check import require_memory
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
-from .plan_lines import short_lines
+from .plan_lines import WIDTH, short_lines
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 from .stand_ins import CallCost, CallCosts
 
@@ -55,9 +57,18 @@ def dry_plan(job: Job) -> Plan:
     try:
         plan = planned(job.config, prompts, job.lake)
         _require_folders(job.config)
+        memory = _memory(job.config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
-    return plan
+    return replace(plan, sections=(*plan.sections, memory))
+
+
+def _memory(config: RunConfig) -> PlanSection:
+    """Return what each stage needs of a device; what cannot fit is refused as the run would."""
+    stages = require_memory(config, needed_roles(config)).stages
+    told = (f"{stage.stage}: {stage.as_text()}" for stage in stages)
+    lines = (line for text in told for line in wrap(text, WIDTH - 2, subsequent_indent="  "))
+    return PlanSection(title="memory", lines=tuple(lines))
 
 
 def dry_rehearsal(config: RunConfig) -> Rehearsal:

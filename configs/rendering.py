@@ -56,10 +56,7 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
         for path, value, effect in _leaves(config)
     ]
     chosen = {f.path for f in found if not f.is_default or f.path in ALWAYS}
-    # A section of which a file says a part has its class's defaults for the rest, not its own here.
-    parts = {path.rpartition(".")[0] for path in chosen}
-    unlike = {path for path in _unlike(config) if path.rpartition(".")[0] in parts}
-    return [f for f in found if every or f.path in chosen or f.path in unlike]
+    return [f for f in found if every or f.path in chosen]
 
 
 def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
@@ -140,16 +137,6 @@ def _source(path: str, sources: Mapping[str, str]) -> str | None:
         if found := sources.get(".".join(names[:length])):
             return found
     return None
-
-
-def _unlike(section: Section, prefix: str = "") -> Iterator[str]:
-    """Yield the fields with another value than their class gives them."""
-    for name, info in type(section).model_fields.items():
-        value: object = getattr(section, name)
-        if isinstance(value, Section):
-            yield from _unlike(value, f"{prefix}{name}.")
-        elif value != info.default:
-            yield f"{prefix}{name}"
 
 
 def _leaves(config: RunConfig) -> list[tuple[str, object, Effect]]:

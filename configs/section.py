@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 
@@ -97,6 +98,24 @@ class Section(BaseModel):
     """A part of the configuration: immutable, and strict about its keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_own_defaults(cls, values: object) -> object:
+        """Complete sections of which a part is said by the defaults that they have here.
+
+        A critic whose `max_tokens` alone is set stays greedy: 0 is its temperature's default, as
+        it is not that of the section's class.
+        """
+        if not isinstance(values, dict):
+            return values
+        said = cast("dict[str, Any]", values)
+        own = {
+            name: {**field.default.model_dump(exclude_unset=True), **said[name]}
+            for name, field in cls.model_fields.items()
+            if isinstance(field.default, Section) and isinstance(said.get(name), dict)
+        }
+        return {**said, **own}
 
     @model_serializer(mode="wrap")
     def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +28,7 @@ SAID = "The steps follow from one another, and each of them can be checked again
 
 
 @contextmanager
-def judge(model: Path) -> Generator[str]:
+def judge(model: Path, port: int) -> Generator[str]:
     """Serve a judge of math that counts tokens as the model in a folder; give its URL."""
     count = token_count(str(model))
 
@@ -57,10 +57,10 @@ def judge(model: Path) -> Generator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -82,7 +82,7 @@ def lpfloop(*words: object) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def compared(options: list[object], lake: Path, seed: int) -> list[str]:
+def compared(options: Sequence[object], lake: Path, seed: int) -> list[str]:
     """Run once; return lines of a table with what was planned and what it cost."""
     name = f"seed-{seed}"
     lpfloop("run", *options, "--lake", lake, "--run", name, "--seed", seed)
@@ -106,9 +106,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--lake", type=Path, required=True)
+    parser.add_argument("--port", type=int, default=0, help="of the judge, to go on with a lake")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
-    with judge(given.policy) as url:
+    with judge(given.policy, given.port) as url:
         options = ["--prompts", given.prompts, "--policy", given.policy, "--critic", url]
         options += [f"--set={text}" for text in given.set]
         print("| what | planned | cost | difference | lengths of answers |")

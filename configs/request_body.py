@@ -14,16 +14,13 @@ OWN_FIELDS = frozenset(
         "max_completion_tokens",
         "max_tokens",
         "messages",
-        "min_p",
         "model",
         "n",
         "reasoning_effort",
-        "repetition_penalty",
         "seed",
         "stop",
         "stream",
         "temperature",
-        "top_k",
         "top_p",
     }
 )

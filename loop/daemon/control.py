@@ -303,10 +303,14 @@ def _grafted(config: Any, checked: Any, path: list[str]) -> Any:
 
 def resolved_at(config: RunConfig, path: str) -> Json:
     """Return one value of the configuration as plain data."""
-    value: Any = resolved(config)
-    for name in path.split("."):
-        value = value[name]
-    return value
+    *sections, name = path.split(".")
+    values: Any = resolved(config)
+    for section in sections:
+        values = values.get(section, {})
+    if name in values:
+        return values[name]
+    # What says nothing has its default.
+    return cast("Json", next(field.default for field in fields() if field.path == path))
 
 
 def ask(folder: Path, command: Command) -> State:

@@ -8,9 +8,11 @@ from ...configs.engines import EngineConfig, VLLMConfig
 from ...configs.own_function import names_function
 from ...configs.schema import RunConfig
 from ...policies.memory.engine_memory import (
+    REQUEST,
     Hosting,
     cache_bytes,
     concurrency,
+    longest_context,
     number_bytes,
     quantised_bytes,
     scorer_parts,
@@ -164,11 +166,14 @@ class EngineStages:
         # vLLM does not start unless its whole share is free.
         if sum(part.most_bytes for part in beside) + share > card:
             return self._on_device(stage, [fixed("vLLM's share", share), *beside])
+        parts = vllm_parts(shape, hosting, card)
+        room = share - sum(part.most_bytes for part in parts if part.name != REQUEST)
         return StageMemory(
             stage=stage,
             device=f"vLLM's share of {self.have.name}",
             has_bytes=share,
-            parts=tuple(vllm_parts(shape, hosting, card)),
+            parts=tuple(parts),
+            fitting=longest_context(shape, hosting, room_bytes=room),
             told=_at_once(shape, hosting, share, card),
             context=hosting.context,
         )
@@ -189,7 +194,8 @@ class EngineStages:
             stage=f"{stage}: cache",
             device="engine.kv_cache_gib",
             has_bytes=cache,
-            parts=(fixed("one request", request),),
+            parts=(fixed(REQUEST, request),),
+            fitting=longest_context(shape, hosting, room_bytes=cache),
             told=told,
             context=hosting.context,
         )

@@ -16,12 +16,11 @@ from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
 from ...policies.memory.sharding import STAGES, Sharding
-from ...policies.memory.verdicts import UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
+from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
 from ...policies.trainers.trainer_job import ONLINE
 from ..recipes.roles import NeededRole, needed_roles
 from ..recipes.smoke_needs import trainings
 from ..run.models import is_rewarded
-from ..run.reporter import Reporter
 from .engine_stages import EngineStages, Shapes, engine_section
 from .hardware import Devices, devices
 from .training_stages import TrainingStages
@@ -70,9 +69,7 @@ def memory_of(
     return Arithmetic(stages=tuple(relieved(s) for s in stages(config, None).values()))
 
 
-def require_memory(
-    config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True
-) -> Arithmetic:
+def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
     """Refuse a run one of whose stages cannot fit, unless `memory` says otherwise.
 
     `trains`: the run's trainings are part of it.
@@ -80,15 +77,15 @@ def require_memory(
     Raises:
         ConfigError: naming the stage, what it needs, and the settings that would help.
     """
-    if config.memory == "ignore":
-        return Arithmetic(stages=())
+    if config.memory != "refuse":
+        return
     planned = config if trains else config.model_copy(update={"iterations": 0})
     try:
         arithmetic = memory_of(planned, roles=roles)
     except EngineError as error:
         raise ConfigError(str(error)) from error
     impossible = arithmetic.of("does not fit")
-    if impossible and config.memory == "refuse":
+    if impossible:
         told = "; ".join(
             f"{stage.stage} needs {gib(stage.least_bytes)} GiB at the least and has "
             f"{gib(stage.has_bytes)} ({stage.device}): {stage.advice()}"
@@ -98,13 +95,6 @@ def require_memory(
             f"this cannot fit into memory, by arithmetic (which is {UNCERTAINTY:.0%} off at most): "
             f"{told}; `lpfloop doctor` shows the parts, --set memory=warn tries all the same"
         )
-    return arithmetic
-
-
-def tell_memory(arithmetic: Arithmetic, reporter: Reporter) -> None:
-    """Tell of the stages that may not fit, or that cannot, with what helps."""
-    for stage in (*arithmetic.of("may not fit"), *arithmetic.of("does not fit")):
-        reporter.note(f"memory: {stage.stage} {stage.verdict}: {stage.as_text()}; {stage.advice()}")
 
 
 def _under(config: RunConfig, role: NeededRole) -> NeededRole:
@@ -179,8 +169,8 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
     """Give the values that the sections of a stage could have instead."""
     section = _at(config, stage.sections[0]) if stage.sections else None
     if isinstance(section, EngineConfig):
-        if stage.context > SHORTEST:
-            yield "max_model_len", stage.context // 2
+        if SHORTEST <= stage.fitting < stage.context:
+            yield "max_model_len", stage.fitting
         if have.on_gpu:
             yield from (("tensor_parallel", n) for n in SPANS if n <= len(have.cards))
             yield "dtype", "bfloat16"
@@ -190,7 +180,7 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
                 yield "vllm.max_num_seqs", 64
             yield "memory_utilization", max(0.95, section.memory_utilization)
         else:
-            yield "kv_cache_gib", 2 * section.kv_cache_gib
+            yield "kv_cache_gib", max(section.kv_cache_gib, -(-stage.most_bytes // GIB))
     elif isinstance(section, RewardConfig):
         yield "batch_size", max(1, section.batch_size // 4)
         yield "max_length", max(SHORTEST, section.max_length // 2)

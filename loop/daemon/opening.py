@@ -11,7 +11,6 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
-from ...policies.memory.verdicts import Arithmetic
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -45,7 +44,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
-from .memory_check import require_memory, tell_memory
+from .memory_check import require_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .tell_trackers import require_trackers
 
@@ -54,7 +53,6 @@ from .tell_trackers import require_trackers
 class RunParts:
     """What a run is made of, put together before anything is written."""
 
-    memory: Arithmetic
     models: Models
     critic: FeedbackCritic
     verifying: OwnFunction | None
@@ -76,7 +74,7 @@ def parts_of(job: Job) -> RunParts:
     require_sampling(recipe, job.config)
     require_trackers(job.config)
     asked = _asked(job)
-    memory = require_memory(job.config, asked, trains=job.answers is None)
+    require_memory(job.config, asked, trains=job.answers is None)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -112,7 +110,6 @@ def parts_of(job: Job) -> RunParts:
         own_digests(own_files(job.config)),
     )
     return RunParts(
-        memory=memory,
         models=models,
         critic=critic,
         verifying=verifying,
@@ -139,9 +136,7 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
-    tell_memory(parts.memory, reporter)
     models = parts.models
-    tell_memory(parts.memory, reporter)
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))

@@ -20,6 +20,8 @@ from ..run.models import located
 from ..run.run import Run
 from .job import Job
 from .loop import required_prompts
+from .memory_check import require_memory
+from .memory_section import memory_section
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines, total_lines
 from .rehearsal import Rehearsal, RehearsalError, rehearse
@@ -41,7 +43,8 @@ def planned(config: RunConfig, prompts: Sequence[Prompt], lake: Path) -> Plan:
         RehearsalError: if the recipe fails in its rehearsal.
     """
     costs = costs_in(lake, config)
-    return plan_of(rehearse(config, prompts, costs), prompts, costs)
+    told = [] if config.memory == "ignore" else [memory_section(config)]
+    return plan_of(rehearse(config, prompts, costs), prompts, costs, told)
 
 
 def dry_plan(job: Job) -> Plan:
@@ -58,6 +61,7 @@ def dry_plan(job: Job) -> Plan:
         _require_folders(job.config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
+    require_memory(job.config, needed_roles(job.config))
     return plan
 
 

@@ -1,5 +1,6 @@
 """Sampling: y_i ~ pi(x), and whatever else is drawn of a policy, as requests and as rows."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,10 @@ from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
 
 SAMPLE = Verb("sample")
+CUT_IN_THOUGHT = (
+    "{} of {} answers were cut inside their thought and are not used: raise max_tokens ({}) of "
+    "their sampling, or set engine.chat_template_kwargs so that the model thinks less"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +169,11 @@ class CandidateDrawing:
             run=self.run, served=self.policy, first=sampling, again=sampling, judge=False
         )
 
+        ends = Counter[str]()
+
         def commit(unit: Unit, drawn: Sequence[_DrawInquiry], cost: Advance) -> None:
             rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
+            ends.update(row.finish_reason for row in rows)
             stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
         Pump(
@@ -176,6 +184,10 @@ class CandidateDrawing:
             ],
             commit=commit,
         ).pay(stage)
+        if cut := ends["truncated_thinking"]:
+            self.run.reporter.note(
+                CUT_IN_THOUGHT.format(cut, ends.total(), self.sampling.max_tokens)
+            )
 
     def _row(self, draw: Draw, completion: Completion) -> Candidate:
         return Candidate(

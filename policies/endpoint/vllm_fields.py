@@ -26,7 +26,7 @@ def vllm_fields(
     if fields and not served.by_vllm:
         raise EngineError(
             f"{url}: {', '.join(fields)}: only vLLM's server is known to understand this, and this "
-            "one does not say that it is vLLM's; leave it out"
+            "one does not say that it is vLLM's; leave it out, or add it by engine.extra_body"
         )
     if not served.by_vllm:
         return {}

@@ -16,7 +16,7 @@ from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
 from .engine import Completion, EngineError, Request
 from .system_turn import fold_system
-from .thinking import PLAIN, ChatForm, Said, fit_template, said
+from .thinking import PLAIN, ChatForm, PartedAnswer, fit_template, said
 
 DISTINCT_CONVERSATIONS = 4096
 """Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
@@ -123,7 +123,7 @@ class ChatTokenizer:
             )
         return int(ids[0])
 
-    def said(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> Said:
+    def said(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> PartedAnswer:
         """Decode a completion: neither its end token nor the text that stopped it is part of it."""
         ended = bool(token_ids) and token_ids[-1] in self.stops
         text = self._decoded(token_ids[:-1] if ended else token_ids)

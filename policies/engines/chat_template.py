@@ -19,7 +19,7 @@ BOS = "{{ bos_token }}"
 INPUT = "\n\n### Input:\n"
 """What stands between an instruction and its input."""
 ALPACA = (
-    BOS + "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
+    "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
     "{{ 'Below is an instruction that describes a task' }}"
     "{{ ', paired with an input that provides further context. ' "
     "if asked and '" + INPUT.replace("\n", "\\n") + "' in asked[0]['content'] else '. ' }}"
@@ -48,13 +48,25 @@ def load_tokenizer(folder: Path | str, template: str | None = None) -> Any:
 def set_template(tokenizer: Any, template: str) -> None:
     """Let a tokenizer write prompts by the text of a template, in place of its own.
 
-    A shipped template begins with the token that the tokenizer puts before every text, if any.
+    A shipped template begins as the tokenizer begins every text.
     """
     if template in SHIPPED.values():
-        first = tokenizer("").input_ids[:1]
-        begins = tokenizer.bos_token_id is not None and first == [tokenizer.bos_token_id]
-        template = template if begins else template.removeprefix(BOS)
+        template = _beginning(tokenizer) + template
     tokenizer.chat_template = template
+
+
+def _beginning(tokenizer: Any) -> str:
+    """Return what before a prompt gives the tokens that the tokenizer alone would begin it with.
+
+    SentencePiece's put a space before a text, but not where a special token stands before it.
+    """
+    word, bos = "Below", tokenizer.bos_token
+    meant = tokenizer(word).input_ids
+    for before in (BOS, f"{BOS} ") if bos else ():
+        text = before.replace(BOS, bos) + word
+        if tokenizer(text, add_special_tokens=False).input_ids == meant:
+            return before
+    return ""
 
 
 def template_text(name: str | None) -> str | None:

@@ -70,7 +70,7 @@ AS_RENDERED = ChatForm(as_said=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PartedAnswer:
     """What a model wrote: its answer, the thought before it, and how it ended."""
 
     text: str
@@ -78,7 +78,9 @@ class Said:
     finish_reason: FinishReason
 
 
-def said(text: str, thinking: "Thinking | None", *, ended: bool, stopped: bool = False) -> Said:
+def said(
+    text: str, thinking: "Thinking | None", *, ended: bool, stopped: bool = False
+) -> PartedAnswer:
     """Part a thought from the answer after it.
 
     `ended` by the model itself; `stopped` by a text that was asked for. A text that does not begin
@@ -87,11 +89,11 @@ def said(text: str, thinking: "Thinking | None", *, ended: bool, stopped: bool =
     finish: FinishReason = "stop" if ended or stopped else "length"
     inside = text.lstrip()
     if thinking is None or not (thinking.begun or inside.startswith(thinking.tags[0])):
-        return Said(text, "", finish)
+        return PartedAnswer(text, "", finish)
     thought, closed, answer = inside.removeprefix(thinking.tags[0]).partition(thinking.tags[1])
     if not closed and not ended:
         finish = "truncated_thinking"
-    return Said(answer.lstrip(), thought.strip(), finish)
+    return PartedAnswer(answer.lstrip(), thought.strip(), finish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ GRAPHS_BYTES = 1 * GIB
 PROCESS_BYTES = GIB // 2
 """An interpreter with torch and transformers on a CPU; measured: 0.4 to 0.6 GiB."""
 
+REQUEST = "one request's cache"
 BLOCK = 16
 """Tokens in a block of vLLM's cache."""
 
@@ -83,7 +84,7 @@ def vllm_parts(shape: ModelShape, hosting: Hosting, card_bytes: int) -> list[Hol
     request = cache_bytes(shape, hosting, tokens=hosting.context, ahead=tokens)
     return [
         fixed("weights", hosting.weight_bytes(shape)),
-        fixed("one request's cache", request),
+        fixed(REQUEST, request),
         at_most("pass", logits + passing / hosting.tensor_parallel),
         fixed("CUDA", CUDA_BYTES),
         at_most("CUDA graphs", 0 if hosting.eager else GRAPHS_BYTES),
@@ -99,7 +100,7 @@ def _linear_pass(shape: ModelShape, tokens: int) -> int:
 def concurrency(shape: ModelShape, hosting: Hosting, *, share_bytes: int, card_bytes: int) -> float:
     """Return how many requests of the whole context fit into the cache at once."""
     parts = vllm_parts(shape, hosting, card_bytes)
-    request = next(part.most_bytes for part in parts if part.name == "one request's cache")
+    request = next(part.most_bytes for part in parts if part.name == REQUEST)
     left = share_bytes - sum(part.most_bytes for part in parts) + request
     return max(0.0, left / request)
 

@@ -48,8 +48,8 @@ class StageMemory:
 
     `has_bytes` is what the stage may use: the device's memory, or the share that a setting leaves.
     `told` is what else the sizes say, as how many requests fit at once. `sections` are the parts
-    of the configuration that it depends on; `context` is an engine's, in tokens; `shardable`: it
-    can be divided over devices by a file for accelerate.
+    of the configuration that it depends on; `context` is an engine's, in tokens, and `fitting` the
+    longest that would fit; `shardable`: it can be divided over devices by a file for accelerate.
     """
 
     stage: str
@@ -60,6 +60,7 @@ class StageMemory:
     told: str = ""
     sections: tuple[str, ...] = ()
     context: int = 0
+    fitting: int = 0
     shardable: bool = False
     reliefs: tuple[Relief, ...] = ()
 

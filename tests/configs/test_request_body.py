@@ -12,11 +12,11 @@ def loaded(body: str) -> EngineConfig:
 
 
 def test_any_other_field_may_be_added() -> None:
-    engine = loaded("{service_tier: flex, provider: {order: [a, b]}, verbosity: 2}")
+    engine = loaded("{service_tier: flex, provider: {order: [a, b]}, top_k: 20}")
     assert engine.besides == {
         "service_tier": "flex",
         "provider": {"order": ["a", "b"]},
-        "verbosity": 2,
+        "top_k": 20,
     }
 
 

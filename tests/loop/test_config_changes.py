@@ -73,6 +73,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         )
 
 
+SAMPLINGS = ("policy.sampling", "critic.sampling", "grading.sampling", "evaluation")
+NEUTRAL_OF_ENGINES = {
+    "chat_template_kwargs": {"enable_thinking": False},
+    "think_tags": ["<a>", "</a>"],
+    "extra_body": {"service_tier": "flex"},
+    "reasoning_effort": "low",
+    "vllm.quantization": "fp8",
+    "vllm.kv_cache_dtype": "fp8",
+}
+
+
 def kept(lake: Path) -> object:
     """Return what the journal holds of stages and parts, and the size of each part's file."""
     folder = run_folder(lake, RUN)
@@ -138,6 +149,13 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.next_token.source": str(more / "prompts.jsonl"),
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
+        "training.thought": "own",
+        **{f"{part}.stop": ["END"] for part in SAMPLINGS},
+        **{
+            f"{engine}.{name}": value
+            for engine in (*engines, "policy.engine", "critic.engine")
+            for name, value in NEUTRAL_OF_ENGINES.items()
+        },
         **{f"{engine}.kind": "transformers" for engine in engines},
         **{f"{engine}.dtype": "bfloat16" for engine in ("policy.engine", "critic.engine")},
         **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},

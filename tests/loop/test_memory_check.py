@@ -13,6 +13,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import hardware
 from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import memory_of, require_memory
+from lpfloop.loop.daemon.memory_section import memory_section
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
 from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory
@@ -74,7 +75,9 @@ def test_a_long_context_is_told_with_the_one_that_would_fit() -> None:
     long = config("policy.engine.max_model_len=131072", model="7b")
     found = stage(arithmetic(long, gpus(1, 40)), "policy answers")
     assert found.verdict == "does not fit"
-    assert "policy.engine.max_model_len=65536" in found.advice()
+    assert f"policy.engine.max_model_len={found.fitting}" in found.advice()
+    shorter = config(f"policy.engine.max_model_len={found.fitting}", model="7b")
+    assert stage(arithmetic(shorter, gpus(1, 40)), "policy answers").verdict != "does not fit"
 
 
 @pytest.mark.parametrize("model", ["7b", "13b", "glm"])
@@ -142,14 +145,31 @@ def test_a_run_that_cannot_fit_is_refused_and_writes_nothing(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("small_machine")
 def test_a_setting_overrides_the_refusal() -> None:
-    for value, stages in (("warn", True), ("ignore", False)):
+    for value in ("warn", "ignore"):
         settings = load_config(None, None, (f"memory={value}",), os.environ)
-        found = require_memory(settings, needed_roles(settings))
-        assert bool(found.of("does not fit")) == stages
+        require_memory(settings, needed_roles(settings))
     refusing = load_config(None, None, (), os.environ)
     roles = needed_roles(refusing)
     with pytest.raises(ConfigError, match="cannot fit"):
         require_memory(refusing, roles)
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_the_plan_has_a_section_of_memory_in_narrow_lines() -> None:
+    section = memory_section(load_config(None, None, (), os.environ))
+    assert any("train by dpo" in line and "does not fit" in line for line in section.lines)
+    assert any("LoRA or sharding would be needed" in line for line in section.lines)
+    assert max(len(line) for line in section.lines) <= 78
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_dry_run_is_refused_as_the_run_would_be(tmp_path: Path) -> None:
+    given = ["run", "--lake", str(tmp_path / "lake"), "--dry-run", "--iterations", "1"]
+    told = CliRunner().invoke(app, given)
+    assert (told.exit_code, "cannot fit into memory" in told.output) == (2, True)
+    warned = CliRunner().invoke(app, [*given, "--set", "memory=warn"])
+    assert (warned.exit_code, "memory of a device" in warned.output) == (0, True)
+    assert not (tmp_path / "lake").exists()
 
 
 def test_the_memory_of_cards_is_read_as_the_driver_writes_it(monkeypatch) -> None:

@@ -183,7 +183,7 @@ def test_the_judges_of_a_head_can_be_an_endpoint(
 ) -> None:
     """One served model plays every judge; what it was asked is what the plan said."""
     with answering(judge) as url:
-        write_pool(here, url)
+        write_pool(here, url, served="m")
         write_files(here, count=12, held_out=2)
         command = head_command(world, variant)
         options = command.options({**named, "URL": url})

@@ -104,10 +104,12 @@ def batch(n: int, sampling: Sampling = SAMPLING) -> Batch:
     return Batch(key="k", requests=requests, sampling=sampling)
 
 
-def draw(endpoint: Endpoint, n: int = 1, **config: Any) -> list[Any]:
+def draw(
+    endpoint: Endpoint, n: int = 1, sampling: Sampling | None = None, **config: Any
+) -> list[Any]:
     engine = OpenAIEngine(endpoint.url, EngineConfig(**config))
     try:
-        [result] = engine.generate([batch(n)])
+        [result] = engine.generate([batch(n, sampling or SAMPLING)])
     finally:
         engine.close()
     return list(result.completions)
@@ -160,6 +162,39 @@ def test_vllm_gets_the_fields_that_its_models_files_could_set(endpoint: Endpoint
     draw(endpoint)
     [sent] = endpoint.bodies
     assert (sent["top_k"], sent["min_p"], sent["repetition_penalty"]) == (0, 0.0, 1.0)
+    assert "chat_template_kwargs" not in sent
+
+
+def test_vllm_gets_what_only_it_understands(endpoint: Endpoint) -> None:
+    endpoint.models = (200, {"object": "list", "data": [{"id": "m", "owned_by": "vllm"}]})
+    how = replace(SAMPLING, top_k=20, min_p=0.1, repetition_penalty=1.1, stop=("\n\n", "END"))
+    draw(endpoint, sampling=how, chat_template_kwargs={"enable_thinking": False})
+    [sent] = endpoint.bodies
+    assert (sent["top_k"], sent["min_p"], sent["repetition_penalty"]) == (20, 0.1, 1.1)
+    assert sent["stop"] == ["\n\n", "END"]
+    assert sent["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("how", "config", "named"),
+    [
+        ({"top_k": 20}, {}, "sampling.top_k"),
+        ({"min_p": 0.1}, {}, "sampling.min_p"),
+        ({"repetition_penalty": 1.1}, {}, "sampling.repetition_penalty"),
+        ({}, {"chat_template_kwargs": {"thinking": True}}, "engine.chat_template_kwargs"),
+    ],
+)
+def test_another_server_is_not_sent_what_only_vllm_understands(
+    endpoint: Endpoint, how: dict[str, Any], config: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(EngineError, match=f"{named}: only vLLM's server"):
+        draw(endpoint, sampling=replace(SAMPLING, **how), **config)
+    assert endpoint.bodies == []
+
+
+def test_every_server_gets_the_texts_that_stop_an_answer(endpoint: Endpoint) -> None:
+    draw(endpoint, sampling=replace(SAMPLING, stop=("END",)))
+    assert endpoint.bodies[0]["stop"] == ["END"]
 
 
 @pytest.mark.parametrize(

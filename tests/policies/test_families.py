@@ -1,10 +1,20 @@
 """Models of the families that people have on their disks, as they lie there."""
 
+from pathlib import Path
+
 import pytest
-from families import FAMILIES, PROMPTS, answers, asked
+from families import FAMILIES, PROMPTS, answers, asked, base_text, begin_family
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
+from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer, require_template
+from lpfloop.policies.engines.engine import (
+    Batch,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
 from lpfloop.policies.engines.transformers_engine import TransformersEngine
 from lpfloop.stores.records import Message
 
@@ -42,3 +52,46 @@ def test_a_stand_in_ends_what_it_says_and_is_right_at_times(family, name) -> Non
         both = zip(said, PROMPTS, strict=True)
         like = [c.text.strip().endswith(answers(row)[kind]) for c, row in both]
         assert 3 <= sum(like) < len(said)
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_a_prompt_is_what_transformers_makes_of_it(tmp_path: Path, name: str) -> None:
+    _, own, _ = begin_family(name, tmp_path)
+    chat = ChatTokenizer(load_tokenizer(tmp_path), tmp_path)
+    for row in PROMPTS:
+        turns = [{"role": "user", "content": asked(row)}]
+        meant = own.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+        assert list(chat.prompt((Message(role="user", content=asked(row)),))) == meant
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_answer_is_trained_behind_what_was_prompted(tmp_path: Path, name: str) -> None:
+    family, _, _ = begin_family(name, tmp_path)
+    template = ALPACA if family.template is None else None
+    chat = ChatTokenizer(load_tokenizer(tmp_path, template), tmp_path)
+    for row in PROMPTS:
+        told = (Message(role="user", content=asked(row)),)
+        said = Message(role="assistant", content=answers(row)[0])
+        prompt, answer = chat.parted((*told, said))
+        assert prompt == list(chat.prompt(told))
+        assert chat.tokenizer.decode(answer, skip_special_tokens=True).strip() == said.content
+
+
+@pytest.mark.parametrize("name", ["llama-1-base", "qwen-2.5"])
+def test_a_base_model_reads_the_prompt_of_stanford_alpaca(tmp_path: Path, name: str) -> None:
+    """In both of its forms, behind the token with which its tokenizer begins a text, if any."""
+    _, own, _ = begin_family(name, tmp_path)
+    chat = ChatTokenizer(load_tokenizer(tmp_path, ALPACA), tmp_path)
+    for row in PROMPTS:
+        parts = (row["instruction"], row["input"]) if "input" in row else (row["question"],)
+        text = "\n\n### Input:\n".join(parts)
+        prompt = chat.prompt((Message(role="user", content=text),))
+        assert own.decode(prompt, skip_special_tokens=True) == base_text(row)
+        assert list(prompt) == own(base_text(row)).input_ids
+
+
+def test_a_base_model_without_a_template_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    begin_family("llama-1-base", tmp_path)
+    with pytest.raises(EngineError, match=r"no chat template.*engine\.template=alpaca"):
+        require_template(tmp_path, None)
+    require_template(tmp_path, "alpaca")

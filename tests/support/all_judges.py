@@ -12,6 +12,7 @@ from lpfloop.critics.quality.prompt_review import ASPECTS
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.records import Message
 
+GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=512)
 SKILL = re.compile(r"Skill: (.+)")
 OUTPUTS = re.compile(r"<output_1>(.*?)</output_1>.*?<output_2>(.*?)</output_2>", re.DOTALL)
 CLASS = re.compile(r"^- (\w+):", re.MULTILINE)
@@ -32,7 +33,7 @@ def _reply(text: str) -> str:
         return json.dumps(dict.fromkeys(SKILL.findall(text)[:3], len(text) % 2))
     if "Rationale" in text or "Overall score" in text:
         told = (Message(role="user", content=text),)
-        return by_figure(Request(request_id="grades", messages=told, seed=0), Sampling())
+        return by_figure(Request(request_id="grades", messages=told, seed=0), GREEDY)
     told = [f"Class: {name}\n" for name in CLASS.findall(text)[:1]]
     return "".join([*told, json.dumps(dict.fromkeys(ASPECTS, 1))])
 

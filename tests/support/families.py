@@ -192,6 +192,8 @@ def tasks() -> list[dict[str, str]]:
             "instruction": "Add the two numbers.",
             "input": f"{a} and {b}",
             "output": f"{a} + {b} = {a + b}\n#### {a + b}",
+            "reference": f"{a} + {b} = {a + b}\n#### {a + b}",
+            "task": "math",
         }
         for a, b in ((2, 7), (3, 7), (4, 5), (2, 6))
     ]
@@ -230,6 +232,14 @@ def base_text(row: dict[str, str]) -> str:
 
 def make_family(name: str, folder: Path, *, seed: int = 0) -> Path:
     """Make the stand-in of a family in an empty or new folder; return the folder."""
+    family, tokenizer, config = begin_family(name, folder)
+    train(config, folder, examples(family, tokenizer), seed=seed)
+    publish_config(family, folder, tokenizer.get_vocab())
+    return folder
+
+
+def begin_family(name: str, folder: Path) -> tuple[Family, Any, Any]:
+    """Write all but the weights; return the family, its tokenizer and configuration."""
     from transformers import AutoTokenizer
 
     family = FAMILIES[name]
@@ -253,9 +263,7 @@ def make_family(name: str, folder: Path, *, seed: int = 0) -> Path:
     config = shape(family, ids)
     # What kind of tokenizer a folder has is also decided by the kind of its model.
     config.save_pretrained(folder)
-    train(config, folder, examples(family, AutoTokenizer.from_pretrained(folder)), seed=seed)
-    publish_config(family, folder, ids)
-    return folder
+    return family, AutoTokenizer.from_pretrained(folder), config
 
 
 def shape(family: Family, ids: dict[str, int]) -> Any:
@@ -332,8 +340,8 @@ def conversations(
     end = tokenizer.convert_tokens_to_ids(family.end)
     if family.template is None:
         asks = tokenizer(base_text(row)).input_ids
-        said = tokenizer(answer, add_special_tokens=False).input_ids
-        return [([*asks, *said, end], len(asks))]
+        whole = tokenizer(base_text(row) + answer).input_ids
+        return [([*whole, end], len(asks))]
     turns = [{"role": "user", "content": asked(row)}]
     found = [asked_and_said(tokenizer, turns, THOUGHT * family.thinks + answer, end)]
     if family.thinks:

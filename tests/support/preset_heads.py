@@ -104,11 +104,11 @@ def write_files(folder: Path, count: int, held_out: int) -> None:
         (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def write_pool(folder: Path, url: str) -> None:
-    """Write the file that says where the models of UltraFeedback's pool are served."""
+def write_pool(folder: Path, url: str, served: str | None = None) -> None:
+    """Write the file that says where the models of UltraFeedback's pool are served, and as what."""
     shipped = yaml.safe_load((POOLS.folder / "ultrafeedback.yaml").read_text())["models"]
     models = [
-        {"name": model["name"], "model": url, "engine": {"model_name": model["name"]}}
+        {"name": model["name"], "model": url, "engine": {"model_name": served or model["name"]}}
         for model in shipped
     ]
     (folder / "pool.yaml").write_text(

@@ -123,6 +123,7 @@ def thinking_policy(request: Request, sampling: Sampling) -> str:
 
 def thinking_critic(request: Request, sampling: Sampling) -> str:
     """Rate what is asked for, after a thought that rates everything as failed."""
-    rated = critic(Request(request_id="", messages=request.messages, seed=1), sampling)
+    again = Request(request_id="", messages=request.messages, seed=8 * request.seed + 1)
+    rated = critic(again, sampling)
     doubts = ", ".join(f'"{name}": -1' for name in (*ASPECTS, *THREE))
     return f"<think>\nPerhaps {{{doubts}}}.\n</think>\n\n{rated}"

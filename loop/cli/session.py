@@ -67,7 +67,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..daemon.planning import tell_plan
+    from ..daemon.planning import tell_plan, tell_refined
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -88,7 +88,9 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
 
         ending.enter_context(stop.on_signals())
         if job.answers is None:
-            run_loop(job, reporter, stop, on_open=on_open, on_begin=tell_plan)
+            run_loop(
+                job, reporter, stop, on_open=on_open, on_begin=tell_plan, on_tried=tell_refined
+            )
         else:
             critique_answers(job, reporter, stop, on_open=on_open)
 

@@ -67,11 +67,12 @@ def run_loop(
     *,
     on_open: Callable[[Path], None] = lambda _: None,
     on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
+    on_tried: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
     `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
-    prompts before anything is asked.
+    prompts before anything is asked, `on_tried` both when the smoke test has passed.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -90,7 +91,7 @@ def run_loop(
             on_begin(run, prompts)
 
         def work() -> None:
-            turn(run, prompts)
+            turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
@@ -143,7 +144,9 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         raise
 
 
-def turn(run: Run, prompts: Sequence[Prompt]) -> None:
+def turn(
+    run: Run, prompts: Sequence[Prompt], *, on_tried: Callable[[], None] = lambda: None
+) -> None:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
@@ -153,7 +156,9 @@ def turn(run: Run, prompts: Sequence[Prompt]) -> None:
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
     if given is None and run.config.iterations > first:
-        smoke_test(iteration(run, first, checkpoint), smoke_needs(run), train)
+        tried = iteration(run, first, checkpoint)
+        if smoke_test(tried, smoke_needs(run), train):
+            on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     for number in range(first, run.config.iterations + 1):

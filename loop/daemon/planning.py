@@ -10,6 +10,7 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.workers.identity import check_folder, is_url
+from ...stores.beside import SMOKE
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
@@ -22,7 +23,7 @@ from .loop import required_prompts
 from .memory_check import require_memory
 from .memory_section import memory_section
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
-from .plan_lines import short_lines
+from .plan_lines import short_lines, total_lines
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 from .stand_ins import CallCost, CallCosts
 
@@ -107,6 +108,38 @@ def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:
     run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
     for line in short_lines(plan):
         run.reporter.note(line)
+
+
+def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
+    """Tell what a run will cost by what its smoke test measured, unless earlier runs had said so.
+
+    The refined plan is kept in the place of the first one.
+    """
+    journal = run.store.journal
+    kept, costs = kept_plan(journal), smoke_costs(journal)
+    if kept is None or kept.measured or not costs:
+        return
+    try:
+        plan = plan_of(rehearse(run.config, prompts, costs), prompts, costs)
+    except (RehearsalError, ConfigError, EngineError) as error:
+        run.reporter.note(f"plan: {error}")
+        return
+    run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
+    for line in ("plan, by the answers of the smoke test:", *total_lines(plan)):
+        run.reporter.note(line)
+
+
+def smoke_costs(journal: Reader) -> CallCosts:
+    """Return what calls cost in the smoke test that a run has passed, by the verbs of its stages.
+
+    Its time is that of loading models, and tells nothing.
+    """
+    events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
+    return {
+        verb: CallCost(tokens=found["tokens"])
+        for event in events
+        for verb, found in event.get("lengths", {}).items()
+    }
 
 
 def kept_plan(journal: Reader) -> Plan | None:

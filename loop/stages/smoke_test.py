@@ -54,8 +54,8 @@ class SmokeNeeds:
     trainings: tuple[Trained, ...] = ()
 
 
-def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> None:
-    """Try what a run will do on a few of its train prompts, unless that is done.
+def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> bool:
+    """Try what a run will do on a few of its train prompts, unless that is done; say if it was now.
 
     Raises:
         UnreadRepliesError: if no answer is whole, or a judge's replies mostly cannot be read.
@@ -65,7 +65,7 @@ def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> Non
     told = [event for event in store.journal.events(SMOKE) if isinstance(event, Mapping)]
     over = any(event.get("passed") for event in told) or has_begun(store.journal)
     if over or not wanted.prompts or not train:
-        return
+        return False
     name = smoke_name(len(told))
     try:
         notes = list(_tried(it, needs, diverse(train, wanted.prompts), name))
@@ -76,6 +76,7 @@ def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> Non
     passed: Json = {"name": name, "passed": True, "lengths": lengths(store.journal, name)}
     store.when_there_is_room(lambda: store.journal.record(SMOKE, passed))
     it.run.reporter.note(f"smoke test passed: {'; '.join(notes)}")
+    return True
 
 
 def has_begun(journal: Reader) -> bool:

@@ -297,3 +297,14 @@ def test_every_kind_of_training_can_be_tried(tmp_path, variant, made):
     assert told.exit_code == Exit.STOPPED, told.stderr
     assert "smoke test passed" in told.stderr
     assert steps(tmp_path, "a") == (made, [])
+
+
+def test_the_plan_is_refined_by_what_it_measures(lpfloop, tmp_path):
+    told = lpfloop("run", "--run", "a", *SMOKE)[2]
+    first, _, refined = told.partition("plan, by the answers of the smoke test:")
+    assert "at most" in first
+    assert re.search(r"tokens: about \S+ of prompts, about \S+ of answers", refined)
+    plans = journal(tmp_path, "a").events("plan")
+    assert len(plans) == 2
+    sampled = [next(s for s in p["stages"] if s["stage"] == "sample") for p in plans]
+    assert sampled[1]["tokens"] < sampled[0]["tokens"] / 4

@@ -137,4 +137,4 @@ def _more(plan: Plan) -> Iterator[str]:
             others = f"iterations 2 to {plan.iterations} do"
         yield f"  {others} what iteration 1 does"
     if plan.ends is not None:
-        yield f"it would end there: {plan.ends}"
+        yield f"as it was rehearsed, it ends there: {plan.ends}"

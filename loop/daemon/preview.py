@@ -43,7 +43,9 @@ def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterat
             shown.add(notes.stage)
             yield from preview.stage(notes, count)
     if rehearsal.ends is not None:
-        yield from textwrap.wrap(f"it would end there: {visible(rehearsal.ends)}", WIDTH)
+        yield from textwrap.wrap(
+            f"as it was rehearsed, it ends there: {visible(rehearsal.ends)}", WIDTH
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

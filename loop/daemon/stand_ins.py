@@ -257,6 +257,10 @@ class StandInModels(Models):
         return StandInScorer(notes=self.notes)
 
 
+RIGHT, WRONG = Verdict((), 1, "right"), Verdict((), -1, "wrong")
+"""They take turns, so that each prompt with two answers has one of either."""
+
+
 class StandInVerifier(Verifier):
     """A verifier that finds some answers right and others wrong, and compares nothing."""
 
@@ -270,12 +274,7 @@ class StandInVerifier(Verifier):
 
     def check(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return a verdict on each (prompt, answer)."""
-        return [_verdict(answer) for _, answer in items]
-
-
-def _verdict(answer: str) -> Verdict:
-    right = _draw(answer).choice((True, False))
-    return Verdict((), 1 if right else -1, "right" if right else "wrong")
+        return [RIGHT if place % 2 else WRONG for place in range(len(items))]
 
 
 @dataclass(frozen=True, kw_only=True)

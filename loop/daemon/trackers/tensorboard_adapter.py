@@ -5,10 +5,6 @@ import io
 import time
 from pathlib import Path
 
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
-
 from ....stores.durable import make_folder, write_file
 from .tracked_batch import TrackedBatch
 
@@ -18,6 +14,10 @@ VERSION = "brain.Event:2"
 
 def send(batch: TrackedBatch, folder: Path) -> None:
     """Write the iteration's events; TensorBoard reads files in the order of their names."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
     now, data = time.time(), io.BytesIO()
     writer = RecordWriter(data)
     writer.write(Event(wall_time=now, file_version=VERSION).SerializeToString())

@@ -3,14 +3,14 @@
 
 from pathlib import Path
 
-import wandb
-
 from ....stores.durable import make_folder
 from .tracked_batch import TrackedBatch
 
 
 def send(batch: TrackedBatch, folder: Path) -> None:
     """Log the rows; the server drops a row whose place it has already."""
+    import wandb
+
     run = wandb.init(
         project=batch.project,
         name=batch.run,

@@ -128,9 +128,6 @@ def _sum(one: PlannedStage, other: PlannedStage) -> PlannedStage:
 
 def _more(plan: Plan) -> Iterator[str]:
     """Give what else there is to tell, and where the run would end."""
-    for section in plan.sections:
-        yield f"{section.title}:"
-        yield from (f"  {line}" for line in section.lines)
     if plan.iterations > 1:
         others = "iteration 2 does"
         if plan.iterations > len((1, 2)):
@@ -138,3 +135,6 @@ def _more(plan: Plan) -> Iterator[str]:
         yield f"  {others} what iteration 1 does"
     if plan.ends is not None:
         yield f"as it was rehearsed, it ends there: {plan.ends}"
+    for section in plan.sections:
+        yield f"{section.title}:"
+        yield from (f"  {line}" for line in section.lines)

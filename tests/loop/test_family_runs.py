@@ -70,7 +70,7 @@ def test_a_family_goes_through_the_whole_loop(family, tmp_path, name, kind) -> N
     stages = [f"{stage.stage}" for stage in opened.journal.stages()]
     trained = opened.folder / checkpoints[-1]["path"]
     opened.close()
-    row = f"\n| {name} | {kind} | {', '.join(stages)} | {time.monotonic() - began:.0f} |"
+    row = f"\n| {name} | {kind} | {len(stages)} | {time.monotonic() - began:.0f} |"
     sys.stdout.write(row)
     assert len(checkpoints) == 2
     assert checkpoints[-1]["steps"] >= 1

@@ -74,6 +74,7 @@ def test_an_answer_is_trained_behind_what_was_prompted(tmp_path: Path, name: str
         said = Message(role="assistant", content=answers(row)[0])
         prompt, answer = chat.parted((*told, said))
         assert prompt == list(chat.prompt(told))
+        assert answer[-1] == chat.tokenizer.convert_tokens_to_ids(family.end)
         assert chat.tokenizer.decode(answer, skip_special_tokens=True).strip() == said.content
 
 

@@ -207,7 +207,10 @@ def test_without_a_reward_model_nothing_is_trained(
 
     monkeypatch.setattr(lpfloop.loop.recipes.ppo, "surrogate", none)
     with pytest.raises(ConfigError, match="ppo needs a reward model"):
-        run(tmp_path, online_config(prompts, "reward.model=none"))
+        judges = (
+            f"annotation.{role}.engine.kind=scripted" for role in ("strong", "medium", "weak")
+        )
+        run(tmp_path, online_config(prompts, "reward.model=none", *judges))
 
 
 @pytest.mark.usefixtures("stood_in")

@@ -89,6 +89,12 @@ def verifier(prompt: object, text: str) -> int:
     return 1 if len(text) > 100 else -1
 
 
+def score(prompts: Sequence[object], completions: Sequence[str]) -> list[float]:
+    """Reward long answers."""
+    del prompts
+    return [float(len(text)) for text in completions]
+
+
 def forger(request: Request, sampling: Sampling) -> str:
     """Answer with one of four texts, by the seed: half of them bring a verdict of their own."""
     number = request.seed % 4

@@ -78,7 +78,7 @@ def _reply(text: str) -> str:
 
 def lpfloop(*words: object) -> str:
     """Call lpfloop; return what it prints."""
-    command = [sys.executable, "-m", "lpfloop", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "lpfloop", *map(str, words)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

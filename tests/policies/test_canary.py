@@ -157,9 +157,9 @@ def test_a_broken_file_is_told(tmp_path: Path, content: str) -> None:
 
 @pytest.fixture(scope="module")
 def template(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny policy's template, but that it puts an empty thought into finished turns."""
+    """The tiny policy's template with other prompts, and an empty thought in finished turns."""
     own = (tiny_policy / "chat_template.jinja").read_text()
-    thought = "'<think>\n\n</think>\n\n' if message['role'] == 'assistant' else ''"
+    thought = "'<think>\n\n</think>\n\n' if message['role'] == 'assistant' else 'Say: '"
     changed = own.replace("message['content']", f"({thought}) + message['content']")
     assert changed != own
     path = tmp_path_factory.mktemp("template") / "thoughtful.jinja"

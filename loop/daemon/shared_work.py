@@ -82,9 +82,9 @@ class SharedPairs:
 
 
 def _binomial(draws: int, number: int, chance: float) -> float:
-    """Return how likely so many of the draws hit; 0 < chance."""
-    if chance >= 1:
-        return float(number == draws)
+    """Return how likely so many of the draws hit."""
+    if chance in (0, 1):
+        return float(number == draws * chance)
     ways = math.lgamma(draws + 1) - math.lgamma(number + 1) - math.lgamma(draws - number + 1)
     return math.exp(ways + number * math.log(chance) + (draws - number) * math.log1p(-chance))
 

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from crashing import write_prompts
 from thinking import thinking_model
-from transformers import AutoTokenizer
 
 from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.planning import dry_rehearsal
@@ -17,6 +16,12 @@ from lpfloop.loop.daemon.rehearsal import Rehearsal
 from lpfloop.loop.daemon.stand_ins import StageNotes
 
 pytestmark = pytest.mark.model
+
+
+def tokenizer_of(policy: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(policy, local_files_only=True)
 
 
 def rehearsed(folder: Path, policy: Path) -> Rehearsal:
@@ -41,8 +46,7 @@ def row_of_trl(notes: StageNotes, folder: Path, policy: Path) -> dict[str, list[
     pl.DataFrame([notes.row]).write_parquet(data)
     work.mkdir()
     job = replace(notes.job, model=policy, reference=None, data=(data,), output=work)
-    tokenizer = AutoTokenizer.from_pretrained(policy, local_files_only=True)
-    trainer: Any = make_trainer(job, tokenizer)
+    trainer: Any = make_trainer(job, tokenizer_of(policy))
     (row,) = trainer.train_dataset
     return {name: list(row[f"{name}_ids"]) for name in ("prompt", "chosen", "rejected")}
 
@@ -56,7 +60,7 @@ def test_what_a_preview_marks_is_what_trl_learns(
     rehearsal = rehearsed(tmp_path, policy)
     (notes,) = (s.notes for s in rehearsal.stages if s.notes.stage == "train")
     tokens = row_of_trl(notes, tmp_path, policy)
-    tokenizer = AutoTokenizer.from_pretrained(policy, local_files_only=True)
+    tokenizer = tokenizer_of(policy)
     lines = list(preview_lines(rehearsal, "train", 1))
     shown = "".join(line.removeprefix(INDENT) for line in lines if line.startswith(INDENT))
     for name in ("chosen", "rejected"):

@@ -83,7 +83,7 @@ KEYS = ("calls", "judge_calls", "prompt_tokens", "tokens")
 
 def lpfloop(*words: object) -> str:
     """Call lpfloop; return what it prints."""
-    command = [sys.executable, "-m", "lpfloop", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "lpfloop", *map(str, words)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

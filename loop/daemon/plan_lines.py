@@ -80,8 +80,9 @@ def _prompts(plan: Plan) -> Iterator[str]:
     """Give the prompts by split and task, and how many an iteration takes for what."""
     for split, title in (("train", "to train on"), (HELD_OUT, "held out")):
         counts = plan.prompts.get(split, {})
-        tasks = f" ({_counted(counts)})" if len(counts) > 1 else ""
-        yield _cut(f"  prompts   {sum(counts.values()):,} {title}{tasks}")
+        tasks = _counted(counts) if len(counts) > 1 else "".join(counts)
+        told = f" ({tasks})" if tasks else ""
+        yield _cut(f"  prompts   {sum(counts.values()):,} {title}{told}")
     groups = plan.groups
     shared = sum(groups[name] for name in (*PARTS, REST))
     dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""

@@ -40,8 +40,9 @@ def require_free(host: str, port: int) -> None:
         with socket.create_server((host, port)):
             pass
     except OSError as error:
+        why = str(error.strerror or error).partition(" (")[0]
         raise ConfigError(
-            f"{host}:{port} cannot be served: {error.strerror or error}; choose another --port"
+            f"{host}:{port} cannot be served: {why}; choose another --port"
         ) from error
 
 

@@ -100,7 +100,9 @@ def test_the_numbers_of_chatglm() -> None:
     assert (ppo.learning_rate, ppo.reference_reward) == (1e-6, True)
     assert (ppo.whiten_rewards, ppo.whiten_advantages) == ("none", "none")
     assert 600 <= ppo.max_steps <= 800
-    assert config.policy.sampling.top_p == 0.9
+    assert config.policy.sampling.top_p == 1.0  # PPO learns by the probabilities of all tokens
+    sampled = load(config="paper", variant="chatglm-dpo")
+    assert sampled.policy.sampling.top_p == 0.9
     assert config.prompts.quality.least == 1
     assert config.pairs.balance_length
 

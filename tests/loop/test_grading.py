@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import scripts
 from examples import CANDIDATE
 from graders import rating_of
 from turns import rows, turn
@@ -273,7 +274,7 @@ def test_the_critic_grades_where_no_other_model_is_named(tmp_path):
     critic = ("grading.model=null", "critic.engine.script=graders:by_figure")
     with turn(job(tmp_path, *critic, script="silent")) as it:
         _, found = graded(it)
-        assert {row.annotator for row in found} == {it.run.models.feedback.identity}
+        assert {row.annotator for row in found} == {it.run.models.grader.identity}
     assert {row.status for row in found} == {SCORED}
 
 
@@ -285,9 +286,12 @@ def test_templates_that_can_not_be_used_are_refused_before_anything_is_written(t
 
 
 def test_a_run_that_grades_nothing_needs_no_grader(tmp_path):
-    config = load_config(
-        "tiny", "reward-only", (*SETTINGS, "grading.templates=nowhere", "grading.model=nowhere"), {}
+    elsewhere = (
+        "grading.templates=nowhere",
+        "grading.model=nowhere",
+        f"reward.model={scripts.__file__}:score",
     )
+    config = load_config("tiny", "reward-only", (*SETTINGS, *elsewhere), {})
     with turn(Job(config=config, lake=tmp_path, name="a")) as it:
         assert it.run.grader is None
         with pytest.raises(RuntimeError, match="without a grader"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +125,7 @@ def test_pairs_are_successes_against_failures(tmp_path):
 
 
 def test_reward_only_makes_no_critique_in_the_loop(tmp_path):
-    watcher = finish(job(tmp_path, variant="reward-only"))
+    watcher = finish(job(tmp_path, f"reward.model={scripts.__file__}:score", variant="reward-only"))
     assert not any(stage.startswith("critique:sample") for stage in watcher.rows)
 
 

@@ -206,8 +206,11 @@ def test_without_a_reward_model_nothing_is_trained(
         """Train no reward model where none is configured."""
 
     monkeypatch.setattr(lpfloop.loop.recipes.ppo, "surrogate", none)
+    roles = ("strong", "medium", "weak")
+    judges = (f"annotation.{role}.engine.kind=scripted" for role in roles)
+    config = online_config(prompts, "reward.model=none", *judges)
     with pytest.raises(ConfigError, match="ppo needs a reward model"):
-        run(tmp_path, online_config(prompts, "reward.model=none"))
+        run(tmp_path, config)
 
 
 @pytest.mark.usefixtures("stood_in")

@@ -42,6 +42,7 @@ def test_a_full_disk_at_a_publication_ends_in_one_whole_model(
         logs=folder / "logs",
         config=SimpleNamespace(training=TrainingConfig(retries=0)),
         stop=SimpleNamespace(halts=False),
+        trainer=None,
     )
     publishing = Publishing(run=run)
     with armed({place: "enospc"}):
@@ -67,6 +68,7 @@ def test_a_step_that_outlasts_the_drain_is_cut_off_and_what_is_lost_is_told(
         config=SimpleNamespace(training=TrainingConfig()),
         reporter=reporter,
         stop=stop,
+        trainer=None,
     )
     publishing = Publishing(run=run, on_progress=lambda _: stop.request())
     with stop.on_signals(), pytest.raises(Stopped):

@@ -92,9 +92,9 @@ def test_without_force_an_export_stays(place):
         ("/", "is the current folder"),
         ("", "is the current folder"),
         ("to-here", "is the current folder"),
-        ("precious", "was not written by `lpfloop export`"),
-        ("holds-a-lake", "was not written by `lpfloop export`"),
-        ("to-precious", "was not written by `lpfloop export`"),
+        ("precious", "was not written by lpfloop"),
+        ("holds-a-lake", "was not written by lpfloop"),
+        ("to-precious", "was not written by lpfloop"),
         ("rows.jsonl", "is no folder"),
         ("loop", "cannot be used"),
     ],
@@ -143,7 +143,7 @@ def test_a_written_name_that_became_a_link_or_a_lake_stays(place):
 def test_a_mark_that_does_not_read_marks_nothing(place, mark):
     Path("precious").mkdir()
     Path("precious", MARK).write_text(mark)
-    refused("precious", place, "was not written by `lpfloop export`")
+    refused("precious", place, "was not written by lpfloop")
 
 
 def test_a_forged_mark_does_not_give_a_journal_away(place):

@@ -1,6 +1,7 @@
 """Functions for the scripted engine: a policy and a critic that need no model."""
 
 import time
+from collections.abc import Sequence
 
 from lpfloop.policies.engines.engine import Request, Sampling
 
@@ -87,6 +88,12 @@ def oracle(instruction: str, answer: str) -> float:
 def verifier(prompt: object, text: str) -> int:
     """Like long answers."""
     return 1 if len(text) > 100 else -1
+
+
+def score(prompts: Sequence[object], texts: Sequence[str]) -> list[float]:
+    """Reward long answers."""
+    del prompts
+    return [float(len(text)) for text in texts]
 
 
 def forger(request: Request, sampling: Sampling) -> str:

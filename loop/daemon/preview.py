@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ...configs.engines import EngineConfig
 from ...configs.schema import RunConfig
+from ...policies.engines.chat_template import template_text
 from ...policies.engines.shown_tokens import ShownTokens, TokenView, has_tokenizer
 from ...policies.engines.thinking import ChatForm
 from ...stores.records import Message
@@ -114,11 +115,13 @@ class _Preview:
         return None if served.is_elsewhere else self._view_at(served.location, served.engine)
 
     def _view_at(self, place: str, engine: EngineConfig | None = None) -> TokenView | None:
-        form = ChatForm.of(self.config.policy.engine if engine is None else engine)
-        key = (place, repr(form))
+        engine = self.config.policy.engine if engine is None else engine
+        form, template = ChatForm.of(engine), template_text(engine.template)
+        key = (place, repr((form, template)))
         if key not in self._views:
             folder = Path(place)
-            self._views[key] = TokenView(folder, form) if has_tokenizer(folder) else None
+            known = has_tokenizer(folder)
+            self._views[key] = TokenView(folder, template, form) if known else None
         return self._views[key]
 
 

@@ -6,7 +6,6 @@ engine streams. An answer ends at any of the end tokens that the model's own fil
 
 # pyright: basic
 
-import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,30 +13,17 @@ from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
+from .chat_template import load_tokenizer
 from .engine import Completion, EngineError, Request
 from .system_turn import fold_system
 from .thinking import PLAIN, ChatForm, PartedAnswer, fit_template, said
+from .turn_end import turn_ends
 
 DISTINCT_CONVERSATIONS = 4096
 """Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
 
 SPARE = 8
 """Tokens without a character of their own that may stand within a text that ends a completion."""
-
-
-def stop_token_ids(folder: Path) -> tuple[int, ...]:
-    """Return the end tokens that the model's configuration files name, sorted.
-
-    `generation_config.json` is read for this alone: some families (Gemma) name their end-of-turn
-    token only there. Its sampling fields are never used.
-    """
-    found: set[int] = set()
-    for name in ("config.json", "generation_config.json"):
-        path = folder / name
-        value: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
-        if value is not None:
-            found.update(value if isinstance(value, list) else [int(value)])
-    return tuple(sorted(found))
 
 
 class ChatTokenizer:
@@ -55,10 +41,16 @@ class ChatTokenizer:
         self._special = tuple(sorted(str(token) for token in added.values() if token.special))
         tags = self.thinking.tags if self.thinking else ()
         self._tags = {n: str(t) for n, t in added.items() if t.special and str(t) in tags}
-        own = tokenizer.eos_token_id
-        named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
-        self.stops: tuple[int, ...] = tuple(sorted(named))
+        self.stops = turn_ends(tokenizer, folder)
         self._prompt = lru_cache(maxsize=DISTINCT_CONVERSATIONS)(self._encode_prompt)
+
+    @classmethod
+    def of(cls, folder: Path, template: str | None, form: ChatForm) -> "ChatTokenizer":
+        """Load the tokenizer of a model's folder as all engines and trainers use it.
+
+        It is nobody else's: vLLM's own renders by copies that a change of template does not reach.
+        """
+        return cls(load_tokenizer(folder, template), folder, form)
 
     def prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         """Return the token ids of a conversation that ends where the model's turn begins."""

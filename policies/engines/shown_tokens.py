@@ -22,18 +22,15 @@ class ShownTokens:
 class TokenView:
     """The tokenizer of a model's folder, for looking at what the model is given."""
 
-    def __init__(self, folder: Path, form: ChatForm) -> None:
-        """Load the tokenizer of a folder, and no weights.
+    def __init__(self, folder: Path, template: str | None, form: ChatForm) -> None:
+        """Load the tokenizer of a folder, and no weights; `template` takes the place of its own.
 
         Raises:
             EngineError: if it has no chat template.
         """
-        from transformers import AutoTokenizer
-
-        own = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self._chat = ChatTokenizer.of(folder, template, form)
         # What is too long is shown as such, and not run.
-        own.model_max_length = sys.maxsize
-        self._chat = ChatTokenizer(own, folder, form)
+        self._chat.tokenizer.model_max_length = sys.maxsize
 
     def asked(self, messages: tuple[Message, ...]) -> ShownTokens:
         """Return what a model is given to answer a conversation."""

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ...configs.engines import EngineConfig, Scalar
-from ...stores.records import FinishReason, Message
+from ...stores.records import FinishReason
 from .engine import EngineError
 from .system_turn import folder_render, template_of
+from .turn_end import ASKED, after_answer, end_turns, rendered, template_text_of
 
 Tags = tuple[str, str]
 KNOWN: tuple[Tags, ...] = (
@@ -42,8 +43,6 @@ INSIDE = (
     "a turn of {} begins inside its thought, so an answer alone cannot follow: set "
     "training.thought to own, to train the thoughts, too, or to template"
 )
-ASKED = Message(role="user", content="probe-of-user")
-SAID = Message(role="assistant", content="probe-of-answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +50,14 @@ class ChatForm:
     """How a model's chat template is used: the values it is given, and the tags of a thought.
 
     `tags` of None are those that are found in the model's files. With `as_said`, finished turns of
-    thinking models are what was prompted and said; else what the template makes of them.
+    thinking models are what was prompted and said; else what the template makes of them. With
+    `ended`, a template that ends no answer gets an end token after the last (`turn_end`).
     """
 
     values: Mapping[str, Scalar] = field(default_factory=dict)
     tags: Tags | None = None
     as_said: bool = True
+    ended: bool = True
 
     @classmethod
     def of(cls, config: EngineConfig) -> "ChatForm":
@@ -65,7 +66,7 @@ class ChatForm:
 
 
 PLAIN = ChatForm()
-AS_RENDERED = ChatForm(as_said=False)
+AS_RENDERED = ChatForm(as_said=False, ended=False)
 """A template as it is: how reward models read conversations."""
 
 
@@ -118,20 +119,20 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     Raises:
         EngineError: for a value that the template does not read.
     """
-    own = tokenizer.chat_template
-    if isinstance(own, dict):
-        own = own.get("default", next(iter(own.values())))
+    own = template_text_of(tokenizer)
     require_values(own, form.values, folder)
     if form.values:
         tokenizer.chat_template = "".join(map(_set, form.values.items())) + own
+    if form.ended:
+        end_turns(tokenizer, folder)
     tags = form.tags or _found(tokenizer, own)
     if tags is None:
         return None
     begun = _begun(tokenizer, tags)
     if form.as_said and any(tag in own for tag in tags):
-        end = _rendered(tokenizer, (ASKED, SAID), prompt=False).rpartition(SAID.content)
-        if end[1]:
-            ending = THEN_ENDED % _literal(end[2])
+        end = after_answer(tokenizer)
+        if end is not None:
+            ending = THEN_ENDED % _literal(end)
             # Jinja drops the line feed at a template's end, which is none any more.
             whole = tokenizer.chat_template.removesuffix("\n")
             tokenizer.chat_template = AS_SAID + whole + ending
@@ -218,14 +219,9 @@ def _found(tokenizer: Any, template: str) -> Tags | None:
 
 def _begun(tokenizer: Any, tags: Tags) -> bool:
     """Whether a turn of the model begins inside its thought."""
-    asked = _rendered(tokenizer, (ASKED,), prompt=True).rpartition(ASKED.content)[2]
+    asked = rendered(tokenizer, (ASKED,), prompt=True).rpartition(ASKED.content)[2]
     return _inside(asked, tags)
 
 
 def _inside(asked: str, tags: Tags) -> bool:
     return asked.rfind(tags[0]) > asked.rfind(tags[1])
-
-
-def _rendered(tokenizer: Any, messages: tuple[Message, ...], *, prompt: bool) -> str:
-    turns = [{"role": m.role, "content": m.content} for m in messages]
-    return tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
-from .chat_template import load_tokenizer, template_text
+from .chat_template import template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -102,8 +102,8 @@ class TransformersEngine:
         self.device = str(device)
         self._dtype = config.dtype
         self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
-        tokenizer = load_tokenizer(model, template_text(config.template))
-        self._chat = ChatTokenizer(tokenizer, Path(model), ChatForm.of(config))
+        template = template_text(config.template)
+        self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
         own = getattr(self._model.config, "max_position_embeddings", None)
         self._context = min(x for x in (config.context, own, 2**31) if x is not None)
 

@@ -22,7 +22,7 @@ from typing import Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from .chat import ChatTokenizer, overlong
-from .chat_template import set_template, template_text
+from .chat_template import template_text
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -73,11 +73,8 @@ class VLLMEngine:
         on_cpu = current_platform.is_cpu()
         self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
         self._llm = LLM(**engine_arguments(model, config, on_cpu=on_cpu))
-        tokenizer = self._llm.get_tokenizer()
         template = template_text(config.template)
-        if template is not None:
-            set_template(tokenizer, template)
-        self._chat = ChatTokenizer(tokenizer, Path(model), ChatForm.of(config))
+        self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
         vllm_config = self._llm.llm_engine.vllm_config
         self._context = int(vllm_config.model_config.max_model_len)
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)

@@ -8,7 +8,6 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..engines.chat import ChatTokenizer
-from ..engines.chat_template import load_tokenizer
 from ..engines.thinking import INSIDE, ChatForm, Thinking, fit_template, with_thought
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
@@ -22,8 +21,8 @@ ANSWERS = {
 
 def chat_of(job: TrainJob) -> ChatTokenizer:
     """Return the tokenizer by which engines sample the model and measure its answers."""
-    own = load_tokenizer(job.model, job.template)
-    return ChatTokenizer(own, job.model, ChatForm(values=job.turns.values, tags=job.turns.tags))
+    form = ChatForm(values=job.turns.values, tags=job.turns.tags)
+    return ChatTokenizer.of(job.model, job.template, form)
 
 
 def fit_turns(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Thinking | None:

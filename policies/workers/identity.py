@@ -15,11 +15,11 @@ from ...configs.own_function import hash_of, names_function
 from ...configs.schema import EngineConfig
 from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
-from ..engines.chat import stop_token_ids
 from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.own_scorer import function_digest
 from ..engines.thinking import check_form
+from ..engines.turn_end import stop_token_ids
 from ..engines.weight_files import INDEX, weight_files
 from .architecture import refuse_foreign
 

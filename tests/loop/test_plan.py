@@ -318,6 +318,15 @@ def test_a_preview_shows_templates_cuts_and_the_loss_mask(tmp_path: Path) -> Non
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.model
+def test_a_preview_shows_a_template_that_takes_the_place_of_the_models_own(tmp_path: Path) -> None:
+    named = ("--set=policy.engine.kind=transformers", "--set=policy.engine.template=alpaca")
+    words = own(tmp_path, *named, "--policy", TINY_POLICY)
+    told = invoke("preview", *words, "--stage", "sample")
+    assert told.exit_code == 0, told.stderr
+    assert "### Instruction:\n  | Tell me about the number" in told.stdout
+
+
 def test_a_preview_shows_what_an_endpoint_is_sent_and_a_reply_that_is_read(tmp_path: Path) -> None:
     words = own(tmp_path)
     told = invoke("preview", *words, "--stage", "critique")

@@ -29,6 +29,7 @@ from lpfloop.policies.engines.engine import (
     Sampling,
 )
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Message
 
@@ -155,15 +156,27 @@ def test_a_broken_file_is_told(tmp_path: Path, content: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def moved(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny policy's template, but that it puts an empty thought into finished turns."""
+    own = (tiny_policy / "chat_template.jinja").read_text()
+    thought = "'<think>\n\n</think>\n\n' if message['role'] == 'assistant' else ''"
+    changed = own.replace("message['content']", f"({thought}) + message['content']")
+    assert changed != own
+    path = tmp_path_factory.mktemp("template") / "thoughtful.jinja"
+    path.write_text(changed)
+    return path
+
+
+@pytest.fixture(scope="module")
+def moved(tiny_policy: Path, template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny policy after a real step of gradient descent on the answers, with its canary."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     folder = tmp_path_factory.mktemp("moved") / "policy"
     shutil.copytree(tiny_policy, folder)
     model = AutoModelForCausalLM.from_pretrained(str(tiny_policy), dtype=torch.float32)
-    chat = ChatTokenizer(AutoTokenizer.from_pretrained(str(tiny_policy)), tiny_policy)
+    chat = ChatTokenizer.of(tiny_policy, template.read_text(), ChatForm())
     parts = [chat.parted(messages) for messages in conversations()]
 
     def measured() -> list[torch.Tensor]:
@@ -205,10 +218,14 @@ def conversations() -> list[tuple[Message, ...]]:
 
 @pytest.fixture(scope="module", params=KINDS)
 def pair(
-    request, moved: Path, tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory
+    request,
+    moved: Path,
+    tiny_policy: Path,
+    template: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Engine, Engine]]:
     """Engines of one kind on the trained weights and on their parent's."""
-    config = EngineConfig(kind=request.param, cpu_threads=1)
+    config = EngineConfig(kind=request.param, cpu_threads=1, template=str(template))
     logs = tmp_path_factory.mktemp("logs")
     engines = [
         open_engine(str(folder), config, log=logs / f"{place}.log")
@@ -265,7 +282,7 @@ def test_the_parents_weights_are_caught_and_the_right_ones_pass(
 @pytest.mark.model
 @pytest.mark.parametrize("injection", ["swapped file", "half old", "noise", "own old canary"])
 def test_weights_that_are_not_those_of_the_training_are_caught(
-    injection: str, moved: Path, tiny_policy: Path, tmp_path: Path
+    injection: str, moved: Path, tiny_policy: Path, template: Path, tmp_path: Path
 ) -> None:
     import torch
     from safetensors.torch import load_file, save_file
@@ -296,7 +313,8 @@ def test_weights_that_are_not_those_of_the_training_are_caught(
                     for r in rows
                 ],
             )
-    engine = open_engine(str(folder), EngineConfig(kind="transformers"), log=tmp_path / "log")
+    config = EngineConfig(kind="transformers", template=str(template))
+    engine = open_engine(str(folder), config, log=tmp_path / "log")
     with pytest.raises(StaleWeightsError):
         prove(engine, read_canary(folder))
     engine.close()
@@ -315,5 +333,5 @@ def test_an_answer_ends_with_its_end_token(tiny_policy: Path) -> None:
         chat = ChatTokenizer(tokenizer, tiny_policy)
         prompt, said = chat.parted((question, answer))
         assert said[-1] in chat.stops
-        assert chat.text(said, "stop") == answer.content
+        assert chat.said(said).text == answer.content
         assert tuple(prompt) == chat.prompt((question,))

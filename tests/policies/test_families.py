@@ -1,9 +1,12 @@
 """Models of the families that people have on their disks, as they lie there."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from families import FAMILIES, PROMPTS, answers, asked, base_text, begin_family
+from trainings import DPO
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.chat import ChatTokenizer
@@ -16,6 +19,9 @@ from lpfloop.policies.engines.engine import (
     Sampling,
 )
 from lpfloop.policies.engines.transformers_engine import TransformersEngine
+from lpfloop.policies.trainers.trained_model import assemble_model
+from lpfloop.policies.trainers.trained_turns import chat_of
+from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model
@@ -74,7 +80,42 @@ def test_an_answer_is_trained_behind_what_was_prompted(tmp_path: Path, name: str
         said = Message(role="assistant", content=answers(row)[0])
         prompt, answer = chat.parted((*told, said))
         assert prompt == list(chat.prompt(told))
+        assert answer[-1] == chat.tokenizer.convert_tokens_to_ids(family.end)
         assert chat.tokenizer.decode(answer, skip_special_tokens=True).strip() == said.content
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_trained_models_folder_divides_answers_as_its_trainer_did(tmp_path, name) -> None:
+    """With what was named for the model before it, and without, where it was written down."""
+    family, _, _ = begin_family(name, tmp_path / "old")
+    shutil.copytree(tmp_path / "old", tmp_path / "saved")
+    (tmp_path / "saved" / "model.safetensors").touch()
+    template = ALPACA if family.template is None else None
+    job = TrainJob(
+        method="dpo",
+        model=tmp_path / "old",
+        reference=None,
+        data=(),
+        output=tmp_path,
+        settings=DPO,
+        seed=1,
+        template=template,
+    )
+    assemble_model(job, tmp_path / "saved")
+    chats = [
+        chat_of(job),
+        *(
+            chat_of(replace(job, model=tmp_path / "model", template=given))
+            for given in {None, template}
+        ),
+    ]
+    system = Message(role="system", content="Be brief.")
+    for row in PROMPTS[::6]:
+        told = (Message(role="user", content=asked(row)),)
+        said = Message(role="assistant", content=answers(row)[0])
+        for turns in ((*told, said), (system, *told, said)):
+            first, *others = (chat.parted(turns) for chat in chats)
+            assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("name", ["llama-1-base", "qwen-2.5"])

@@ -7,9 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 from examples import PAIR
+from families import FAMILIES, begin_family
 from thinking import TAGS, thinking_model
-from trainings import DPO
+from trainings import DPO, SFT
+from trainings import turn as turn_of
 
+from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer
 from lpfloop.policies.engines.thinking import Thinking, with_thought
 from lpfloop.policies.trainers.trained_turns import chat_of
 from lpfloop.policies.trainers.trainer_faults import TrainingError
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.model
 
 THOUGHTS = {PAIR.chosen_id: "2 and 3 are 5.", PAIR.rejected_id: "2 and 3 are 6."}
 OFF = {"enable_thinking": False}
+ASKED, CHOSEN, REJECTED = "Tom has 2 apples and gets 4 more.", "2 + 4 = 6", "2 + 4 = 7"
 
 
 def job_of(folder: Path, tiny_policy: Path, family: str, **turns: Any) -> TrainJob:
@@ -115,3 +119,62 @@ def test_messages_are_measured_as_they_are_trained(tiny_policy, tmp_path):
     prompt, said = chat_of(job).parted((*PAIR.prompt, answer))
     tokens = prepared(job)
     assert (prompt, said) == (tokens["prompt"], tokens["chosen"][: len(said)])
+
+
+def family_job(folder: Path, name: str, method: str, thought: str = "none") -> TrainJob:
+    """Return a training of one row on a family's stand-in, whose weights are random."""
+    from transformers import AutoModelForCausalLM
+
+    family, _, config = begin_family(name, folder / name)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / name)
+    row = {"prompt": turn_of("user", ASKED), "chosen": turn_of("assistant", CHOSEN)}
+    if method == "dpo":
+        row["rejected"] = turn_of("assistant", REJECTED)
+    else:
+        row["completion"] = row.pop("chosen")
+    pl.DataFrame([row]).write_parquet(folder / "rows.parquet")
+    return TrainJob(
+        method=method,
+        model=folder / name,
+        reference=None,
+        data=(folder / "rows.parquet",),
+        output=folder / "work",
+        settings=DPO if method == "dpo" else SFT,
+        seed=1,
+        turns=TurnForm(thought=thought),
+        template=ALPACA if family.template is None else None,
+    )
+
+
+def learned(job: TrainJob) -> dict[str, list[int]]:
+    """Return the tokens that TRL's trainer has of the one row's answers, with the prompt's."""
+    from lpfloop.policies.trainers.trl_trainer import make_trainer
+
+    job.output.mkdir()
+    trainer: Any = make_trainer(job, load_tokenizer(job.model, job.template))
+    (row,) = trainer.train_dataset
+    if job.method == "sft":
+        begin = row["labels"].count(-100)
+        return {"prompt": row["input_ids"][:begin], CHOSEN: row["labels"][begin:]}
+    return {"prompt": row["prompt_ids"], CHOSEN: row["chosen_ids"], REJECTED: row["rejected_ids"]}
+
+
+@pytest.mark.parametrize("method", ["dpo", "sft"])
+@pytest.mark.parametrize("name", ["llama-1-base", "gemma-2", "qwen-3", "glm-4"])
+def test_every_family_learns_to_end_what_it_says(tmp_path, name, method):
+    job = family_job(tmp_path, name, method)
+    found, chat = learned(job), chat_of(job)
+    end = chat.tokenizer.convert_tokens_to_ids(FAMILIES[name].end)
+    asked = Message(role="user", content=ASKED)
+    assert found.pop("prompt") == list(chat.prompt((asked,)))
+    for text, ids in found.items():
+        _, answer = chat.parted((asked, Message(role="assistant", content=text)))
+        assert ids[: len(answer)] == answer
+        assert answer[-1] == end
+        assert not chat.tokenizer.decode(ids[len(answer) :]).strip()
+
+
+def test_a_turn_as_the_template_renders_it_is_ended_too(tmp_path):
+    job = family_job(tmp_path, "glm-4", "dpo", "template")
+    tokenizer = load_tokenizer(job.model)
+    assert learned(job)[CHOSEN][-1] == tokenizer.convert_tokens_to_ids("<|user|>")

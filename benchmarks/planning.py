@@ -1,8 +1,8 @@
 """A run's plan beside what the run then cost: calls and tokens, with a model here and an endpoint.
 
-Runs RLRF twice over a file of prompts, in one lake under two seeds, with a small model in a folder
-as the policy and a judge that this script serves. Of the first run nothing was measured before, so
-its answers' tokens are the most they may be; the second one's plan knows the first. Prints a table.
+Runs RLRF once over a file of prompts, with a small model in a folder as the policy and a judge that
+this script serves. Prints a table: the plan before anything ran, whose answers are as long as they
+may be; the plan by the answers of the smoke test; and what the run cost.
 
     python benchmarks/planning.py --prompts gsm8k.jsonl --policy FOLDER --lake lake/planning
 """
@@ -18,9 +18,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from lpfloop.loop.daemon.planning import PLAN
 from lpfloop.policies.engines.token_count import TURN_TOKENS, token_count
+from lpfloop.stores.journal_reader import Reader
 
 MARK = re.compile(r"VERDICT-[0-9a-f]{16}")
 ASPECT = "Logical Correctness"
@@ -28,7 +30,7 @@ SAID = "The steps follow from one another, and each of them can be checked again
 
 
 @contextmanager
-def judge(model: Path, port: int) -> Generator[str]:
+def judge(model: Path) -> Generator[str]:
     """Serve a judge of math that counts tokens as the model in a folder; give its URL."""
     count = token_count(str(model))
 
@@ -60,7 +62,7 @@ def judge(model: Path, port: int) -> Generator[str]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -76,28 +78,41 @@ def _reply(text: str) -> str:
     return "\n".join([f"{ASPECT}: {said}", *mark[-1:], json.dumps({ASPECT: rating})])
 
 
+KEYS = ("calls", "judge_calls", "prompt_tokens", "tokens")
+
+
 def lpfloop(*words: object) -> str:
     """Call lpfloop; return what it prints."""
     command = [sys.executable, "-P", "-m", "lpfloop", *map(str, words)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def compared(options: Sequence[object], lake: Path, seed: int) -> list[str]:
+def plans_of(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the plans of a run: the one that it began with, and that by its smoke test."""
+    reader = Reader(folder)
+    try:
+        return [cast("Mapping[str, Any]", event) for event in reader.events(PLAN)]
+    finally:
+        reader.close()
+
+
+def compared(options: Sequence[object], lake: Path) -> list[str]:
     """Run once; return lines of a table with what was planned and what it cost."""
-    name = f"seed-{seed}"
-    lpfloop("run", *options, "--lake", lake, "--run", name, "--seed", seed)
-    status = json.loads(lpfloop("status", name, "--lake", lake, "--json"))
-    plan = status["plan"]
+    lpfloop("run", *options, "--lake", lake, "--run", "one")
+    status = json.loads(lpfloop("status", "one", "--lake", lake, "--json"))
+    before, refined = (plan["totals"] for plan in plans_of(lake / "runs" / "one"))
     stages = [s for turn in (*status["iterations"], *status["beside"]) for s in turn["stages"]]
-    spent = {key: sum(s[key] for s in stages) for key in ("calls", "prompt_tokens", "tokens")}
+    spent = {key: sum(s.get(key, 0) for s in stages) for key in KEYS}
     spent["judge_calls"] = status["spend"]["judge_calls"]["used"]
-    what = "as an earlier run's" if plan["measured"] else "at most"
-    rows = [f"| seed {seed}: {key} | {plan['totals'][key]:,} | {spent[key]:,} |" for key in spent]
     return [
-        f"{row} {100 * (plan['totals'][key] / spent[key] - 1):+.0f} % |"
-        f" {what if key == 'tokens' else ''} |"
-        for row, key in zip(rows, spent, strict=True)
+        f"| {key.replace('_', ' ')} | {_beside(before[key], spent[key])} |"
+        f" {_beside(refined[key], spent[key])} | {spent[key]:,} |"
+        for key in KEYS
     ]
+
+
+def _beside(told: float, spent: int) -> str:
+    return f"{told:,.0f} ({100 * (told / spent - 1):+.0f} %)"
 
 
 def main() -> None:
@@ -105,17 +120,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--policy", type=Path, required=True)
-    parser.add_argument("--lake", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=0, help="of the judge, to go on with a lake")
+    parser.add_argument("--lake", type=Path, required=True, help="a new folder")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
-    with judge(given.policy, given.port) as url:
+    with judge(given.policy) as url:
         options = ["--prompts", given.prompts, "--policy", given.policy, "--critic", url]
         options += [f"--set={text}" for text in given.set]
-        print("| what | planned | cost | difference | lengths of answers |")
-        print("| --- | --- | --- | --- | --- |")
-        for seed in (0, 1):
-            print("\n".join(compared(options, given.lake, seed)), flush=True)
+        rows = compared(options, given.lake)
+    print("| what | plan before | plan by the smoke test | cost |")
+    print("| --- | --- | --- | --- |")
+    print("\n".join(rows))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ class _Scaling:
     costs: CallCosts
 
     def stage(self, stage: RehearsedStage) -> PlannedStage:
-        notes, scale = stage.notes, stage.group.scale
+        notes, scale = stage.notes, stage.scale
         rows = round(notes.rows * scale)
         online = _online(self.config, notes)
         units = self._units(stage) if online is None else planned_steps(rows, online)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -136,7 +136,7 @@ def smoke_costs(journal: Reader) -> CallCosts:
     """
     events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
     return {
-        verb: CallCost(tokens=found["tokens"])
+        verb: _cost(found, 1)
         for event in events
         for verb, found in event.get("lengths", {}).items()
     }
@@ -197,10 +197,16 @@ def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
     for state in reversed(reader.stages()):
         calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)
         if calls and state.done == state.planned:
-            cost = CallCost(
-                tokens=state.totals.get("tokens", 0) / calls,
-                prompt_tokens=state.totals.get("prompt_tokens", 0) / calls,
-                seconds=state.seconds / calls,
-            )
+            cost = replace(_cost(state.totals, calls), seconds=state.seconds / calls)
             found.append((state.stage, cost))
     return found
+
+
+def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
+    """Return what a call costs, of sums; runs of earlier versions counted no letters."""
+    asked = sums.get("prompt_letters", 0)
+    return CallCost(
+        tokens=sums.get("tokens", 0) / calls,
+        letters=sums["letters"] / calls if "letters" in sums else None,
+        density=sums.get("prompt_tokens", 0) / asked if asked else None,
+    )

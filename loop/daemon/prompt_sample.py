@@ -32,11 +32,15 @@ REST, ALL = "rest", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGroup:
-    """Prompts that serve one purpose: how many there are, and which of them stand for all."""
+    """Prompts that serve one purpose: how many there are, and which of them stand for all.
+
+    `every` are all of them where they are at hand.
+    """
 
     name: str
     total: int
     sample: tuple[Prompt, ...]
+    every: tuple[Prompt, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -68,8 +72,7 @@ class PromptSample:
     def share(self) -> PromptGroup:
         """All prompts of an iteration, as one group."""
         own = [group for name, group in self.groups.items() if name != HELD_OUT]
-        sample = tuple(prompt for group in own for prompt in group.sample)
-        return PromptGroup(name=ALL, total=sum(group.total for group in own), sample=sample)
+        return joined(ALL, own)
 
     @property
     def parts(self) -> PartsConfig:
@@ -83,18 +86,21 @@ class PromptSample:
         made = {
             part: [self.groups[name] for name in names] for part, names in self.parts_of.items()
         }
-        return [
-            PromptGroup(
-                name=part,
-                total=sum(group.total for group in own),
-                sample=tuple(prompt for group in own for prompt in group.sample),
-            )
-            for part, own in made.items()
-        ]
+        return [joined(part, own) for part, own in made.items()]
 
     def chunked(self, group: PromptGroup) -> Prompts:
         """Return the sample of a group as a stage gets it."""
         return chunked(group.sample, self.chunk)
+
+
+def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
+    """Return groups as one."""
+    return PromptGroup(
+        name=name,
+        total=sum(group.total for group in groups),
+        sample=tuple(prompt for group in groups for prompt in group.sample),
+        every=tuple(prompt for group in groups for prompt in group.every),
+    )
 
 
 def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
@@ -111,7 +117,12 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
     size = WHOLE if whole else GROUP
     return PromptSample(
         groups={
-            name: PromptGroup(name=name, total=len(group), sample=tuple(spread(group, size)))
+            name: PromptGroup(
+                name=name,
+                total=len(group),
+                sample=tuple(spread(group, size)),
+                every=tuple(group),
+            )
             for name, group in groups.items()
         },
         layout=sizes.layout,

@@ -48,6 +48,8 @@ from ..stages.supervised_set import STAGE as SUPERVISED
 from ..stages.supervised_set import read_supervised, source_of
 from .loop import turn
 from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
+from .rehearsed_stage import RehearsedStage
+from .shared_work import divided
 from .stand_ins import (
     LETTERS_A_TOKEN,
     LONGEST_REPLY,
@@ -75,15 +77,6 @@ MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its 
 
 class RehearsalError(RuntimeError):
     """A run that cannot be rehearsed; the message says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsedStage:
-    """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk."""
-
-    notes: StageNotes
-    group: PromptGroup
-    by_chunk: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +141,9 @@ class RehearsedRun(Run):
             group = self._sample_online(notes, group)
         notes.units = stage.planned.chunks
         by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
-        self._done.append(RehearsedStage(notes=notes, group=group, by_chunk=by_chunk))
+        self._done.append(
+            RehearsedStage(notes=notes, group=group, by_chunk=by_chunk, planned=stage.planned)
+        )
 
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
@@ -213,7 +208,10 @@ def rehearse(
             # A recipe of the user's own may raise anything, at answers that no model gave.
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise RehearsalError(f"the run cannot be planned: {said[:EXCERPT]}") from error
-        stages = (*_supervised(run, config), *_with_probes(run, config))
+        stages = (
+            *_supervised(run, config),
+            *divided(run, config, [*_with_probes(run, config)], run.notes),
+        )
         return Rehearsal(config=config, sample=sample, models=run.models, stages=stages, ends=ends)
 
 

@@ -38,6 +38,7 @@ from ...policies.trainers.step_files import StepRows, planned_steps, write_step
 from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
 from ...stores.durable import make_folder, write_file
 from ...stores.records import Message, Prompt
+from ..run.lines import letters as letters_of
 from ..run.models import Models, Served
 
 LETTERS_A_TOKEN = 4
@@ -54,13 +55,15 @@ FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCost:
-    """What a call of a stage costs where it was measured: mean tokens of an answer, of a prompt.
+    """What a call of a stage costs where it was measured: mean tokens and letters of an answer.
 
-    `seconds` is wall time of the whole stage a call. None is what nobody has measured.
+    `density` is the tokens that a letter of a prompt took, `seconds` wall time of the whole stage a
+    call. None is what nobody has measured.
     """
 
     tokens: float
-    prompt_tokens: float | None = None
+    letters: float | None = None
+    density: float | None = None
     seconds: float | None = None
 
 
@@ -140,11 +143,14 @@ class Notes:
         asked = now.asked.setdefault(served.name, Asked(served=served))
         known = self.known()
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
-        reply = _reply(request, min(round(LETTERS_A_TOKEN * tokens), self.longest))
+        letters = LETTERS_A_TOKEN * tokens
+        if known is not None and known.letters is not None:
+            letters = known.letters
+        reply = _reply(request, min(round(letters), self.longest))
         count = self.count_of(served)
         prompt_tokens = _counted(count.count, request.messages)
-        if known is not None and known.prompt_tokens is not None and not count.exact:
-            prompt_tokens = round(known.prompt_tokens)
+        if known is not None and known.density is not None and not count.exact:
+            prompt_tokens = round(known.density * letters_of(request))
         asked.calls += 1
         asked.prompt_tokens += prompt_tokens
         asked.tokens += tokens

@@ -73,9 +73,12 @@ class EngineLine:
         self._experience.learn(requests, answers, again=again)
         prompt_tokens = sum(c.prompt_tokens for c in answers)
         tokens = sum(c.completion_tokens for c in answers)
+        pairs = zip(requests, answers, strict=True)
         return Advance(
             tokens=tokens,
             prompt_tokens=prompt_tokens,
+            letters=sum(len(c.text) for c in answers),
+            prompt_letters=sum(letters(r) for r, c in pairs if c.prompt_tokens),
             calls=len(answers),
             retries=len(answers) if again else 0,
             failed=sum(c.finish_reason == "failed" for c in answers),
@@ -182,6 +185,11 @@ class ScorerLine:
         """Return nothing: nothing is kept."""
         del text
         return {}
+
+
+def letters(request: Request) -> int:
+    """Return the letters of a request's messages."""
+    return sum(len(message.content) for message in request.messages)
 
 
 def engine_sampling(config: SamplingConfig, *, temperature: float | None = None) -> Sampling:

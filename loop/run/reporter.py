@@ -13,14 +13,16 @@ Said = tuple[str, str, str]
 class Advance:
     """What one committed unit adds to its stage: rows, what they cost, what went wrong.
 
-    `tokens` are drawn (completion) tokens; `calls` are requests to a model, `retries` of them
-    asked again; `failed` are requests that alone could not be answered. `served` is what endpoints
-    said they are.
+    `tokens` are drawn (completion) tokens, `letters` those of the answers' texts; `calls` are
+    requests to a model, `retries` of them asked again; `failed` are requests that alone could not
+    be answered. `served` is what endpoints said they are.
     """
 
     rows: int = 0
     tokens: int = 0
     prompt_tokens: int = 0
+    letters: int = 0
+    prompt_letters: int = 0
     calls: int = 0
     retries: int = 0
     unscored: int = 0

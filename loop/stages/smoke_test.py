@@ -36,6 +36,8 @@ from .smoke_training import Trained, try_trainings
 
 DRAWN = 2
 """Answers a prompt: two, so that they can be compared."""
+LENGTHS = ("calls", "prompt_tokens", "prompt_letters", "tokens", "letters")
+"""What of a stage's totals tells how long its requests and their answers are."""
 BEFORE = frozenset({"prompts", "initial"})
 """The stages that precede the test."""
 Judgement = Critique | Grade | Preference | PromptReview
@@ -95,16 +97,19 @@ def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def lengths(journal: Reader, name: str) -> dict[str, Json]:
-    """Return what requests of each verb of a test took in the mean, in tokens."""
-    sums: dict[str, list[float]] = {}
+    """Return what requests of each verb of a test took in the mean, in tokens and letters."""
+    sums: dict[str, dict[str, float]] = {}
     for state in journal.stages():
         if smoked(state.stage) == name and state.totals.get("calls"):
-            found = sums.setdefault(state.stage.partition(":")[0], [0.0, 0.0, 0.0])
-            for place, field in enumerate(("calls", "prompt_tokens", "tokens")):
-                found[place] += state.totals.get(field, 0.0)
+            found = sums.setdefault(state.stage.partition(":")[0], dict.fromkeys(LENGTHS, 0.0))
+            for field in LENGTHS:
+                found[field] += state.totals.get(field, 0.0)
     return {
-        verb: {"calls": calls, "prompt_tokens": asked / calls, "tokens": drawn / calls}
-        for verb, (calls, asked, drawn) in sums.items()
+        verb: {
+            **{field: total / found["calls"] for field, total in found.items()},
+            "calls": found["calls"],
+        }
+        for verb, found in sums.items()
     }
 
 

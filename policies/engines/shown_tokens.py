@@ -41,9 +41,11 @@ class TokenView:
     ) -> tuple[ShownTokens, ShownTokens]:
         """Return prompt and answer as a trainer divides them: only the answer's tokens are learned.
 
-        What is beyond the `longest` that a trainer takes, in tokens, is cut.
+        TRL learns all that a template writes behind the prompt, a line feed after the end token,
+        too. What is beyond the `longest` that a trainer takes, in tokens, is cut.
         """
-        prompt, answer = self._chat.parted(messages)
+        prompt, _ = self._chat.parted(messages)
+        answer = self._chat.whole(messages)[len(prompt) :]
         return self._shown(prompt, longest), self._shown(answer, max(0, longest - len(prompt)))
 
     def _shown(self, ids: list[int], longest: int | None) -> ShownTokens:

@@ -1,6 +1,7 @@
 """The plan of a run is what the run then does; a dry run writes nothing."""
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -15,20 +16,25 @@ from lpfloop.loop.daemon import doctor
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop, turn
 from lpfloop.loop.daemon.opening import opened
-from lpfloop.loop.daemon.plan import Plan
+from lpfloop.loop.daemon.plan import Plan, plan_of
 from lpfloop.loop.daemon.plan_lines import WIDTH, plan_lines, short, short_lines
-from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
+from lpfloop.loop.daemon.planning import costs_in, kept_plan, planned, tell_plan
 from lpfloop.loop.daemon.progress import Progress, progress
-from lpfloop.loop.daemon.stand_ins import Notes, StageNotes, StandInScorer, StandInTrainer
+from lpfloop.loop.daemon.rehearsal import rehearse
+from lpfloop.loop.daemon.stand_ins import CallCost, Notes, StageNotes, StandInScorer, StandInTrainer
 from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Prompt
 
 TRAINED = ("train", "train_reward", "ppo", "quark")
 SPLIT = ("annotate", "compare")
 """What several annotators share: who gets which pair is drawn by ids that a rehearsal has not."""
+LUCK = 2.0
+"""How many roots of the number of pairs their requests may be off the mean. To draw one pair anew
+changes them by 1 at most, so that they are further off with a chance of 2 exp(-8), 7 in 10,000."""
 QUICK = (
     "policy.engine={kind: scripted, script: 'scripts:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:clear_critic'}",
@@ -117,7 +123,11 @@ def require_as_planned(tmp_path: Path, prompts: list[Prompt], name: str, share: 
     assert calls(plan, shared=False) == +asked
     shared = calls(plan, shared=True)
     assert shared.keys() == (+split).keys()
-    assert all(1 / 3 < shared[place] / split[place] < 3 for place in shared)
+    pairs = Counter[tuple[int, str]]()
+    for stage in made:
+        pairs[stage.iteration, stage.stage.partition(":")[0]] += stage.rows
+    for place in shared:
+        assert abs(shared[place] - split[place]) < LUCK * math.sqrt(pairs[place])
 
 
 def invoke(*words: object) -> Result:
@@ -242,6 +252,37 @@ def test_earlier_runs_tell_how_long_answers_are(tmp_path: Path) -> None:
     assert stage.seconds is not None
     lines = plan_lines(after)
     assert any(line.startswith("  tokens: about") for line in lines)
+
+
+def test_earlier_runs_tell_what_a_letter_takes(tmp_path: Path) -> None:
+    """Both of the prompts, and of the answers that judges are then shown."""
+    config = small_config(write_prompts(tmp_path))
+    begun(config, tmp_path)
+    cost = costs_in(tmp_path, config)["evaluate:held-out"]
+    reader = RunReader(tmp_path / "runs" / "a")
+    answers = reader.scan("candidates").collect()
+    asked = [p for p in required_prompts(config) if p.prompt_id in {*answers["prompt_id"]}]
+    reader.close()
+    letters = sum(len(m.content) for p in asked for m in p.messages)
+    assert cost.letters == pytest.approx(answers["text"].str.len_chars().mean())
+    assert cost.density == pytest.approx(answers["prompt_tokens"].sum() / letters)
+
+
+def test_an_endpoint_is_planned_by_what_a_letter_took_of_it(tmp_path: Path) -> None:
+    url = "critic.model=http://127.0.0.1:9/v1"
+    config = small_config(write_prompts(tmp_path), url, "critic.engine.kind=openai")
+    prompts = required_prompts(config)
+
+    def tokens(density: float, letters: float) -> int:
+        costs = {
+            "critique": CallCost(tokens=10, letters=40, density=density),
+            "sample": CallCost(tokens=10, letters=letters),
+        }
+        plan = plan_of(rehearse(config, prompts, costs), prompts, costs)
+        return sum(s.prompt_tokens for s in plan.stages if s.stage == "critique:sample")
+
+    assert tokens(1.0, 40) == pytest.approx(2 * tokens(0.5, 40), rel=0.01)
+    assert tokens(1.0, 400) > tokens(1.0, 40)
 
 
 def test_numbers_are_short() -> None:

@@ -34,7 +34,6 @@ def print_plan(job: "Job", *, as_json: bool) -> None:
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.plan_lines import plan_lines
     from ..daemon.planning import dry_plan
-    from ..run.terminal import say
     from .tables import print_json
 
     hide_environment()
@@ -44,7 +43,7 @@ def print_plan(job: "Job", *, as_json: bool) -> None:
         print_json(plan.as_json())
         return
     for line in plan_lines(plan):
-        say(line)
+        typer.echo(line)
 
 
 OneStage = Annotated[

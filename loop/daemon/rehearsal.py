@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-import polars as pl
-
 from ...configs.load import resolved
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
@@ -60,6 +58,7 @@ from .stand_ins import (
     StandInModels,
     StandInTrainer,
     StandInVerifier,
+    rows_of,
 )
 
 ITERATIONS = 1
@@ -157,8 +156,7 @@ class RehearsedRun(Run):
         job = notes.job
         if job is None or job.method != notes.stage:
             return otherwise
-        files = pl.concat(pl.scan_parquet(path).select("prompt_id") for path in job.data)
-        ids = {*files.collect()["prompt_id"].to_list()}
+        ids = {*rows_of(job).select("prompt_id").collect()["prompt_id"].to_list()}
         groups = sorted(self._groups.values(), key=lambda group: len(group.sample))
         holding = (g for g in groups if ids <= {prompt.prompt_id for prompt in g.sample})
         group = next(holding, otherwise)

@@ -298,7 +298,7 @@ class StandInTrainer:
     ) -> TrainResult:
         """Note the job, and return a model that is none."""
         self.notes.now.row = _first(job)
-        rows = sum(pl.scan_parquet(path).select(pl.len()).collect().item() for path in job.data)
+        rows = rows_of(job).select(pl.len()).collect().item()
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
         model = make_folder(job.folder("model"))
@@ -307,10 +307,14 @@ class StandInTrainer:
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
 
 
+def rows_of(job: TrainJob) -> pl.LazyFrame:
+    """Return the rows of a job, which this process has just written."""
+    return pl.concat(pl.scan_parquet(path) for path in job.data)
+
+
 def _first(job: TrainJob) -> Mapping[str, Any] | None:
     """Return the first row that a job trains on."""
-    frames = (pl.scan_parquet(path).head(1).collect() for path in job.data)
-    return next((row for frame in frames for row in frame.iter_rows(named=True)), None)
+    return next(rows_of(job).head(1).collect().iter_rows(named=True), None)
 
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:

@@ -19,7 +19,7 @@ from ...policies.memory.training_memory import (
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
 from ...policies.trainers.trainer_job import ONLINE, Method, Settings
 from ..recipes.roles import NeededRole
-from ..run.models import CRITIC, REWARD, is_rewarded, located
+from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
 
 ALONE = Sharding(processes=1)
@@ -39,6 +39,8 @@ class TrainingStages:
     def stages(self) -> Iterator[StageMemory]:
         """Yield a stage for each training and, where a policy is trained, the canary's."""
         policy = next(role for role in self.engines.roles if role.name == "policy")
+        if is_endpoint(policy.model):
+            return  # No weights to train are here.
         try:
             shape = self.engines.shapes(Path(located(policy.model)))
             for method in self.methods:

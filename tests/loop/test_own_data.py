@@ -26,6 +26,7 @@ def run(endpoint, prompts, lake, *, key=KEY):
     arguments = ["run", "--prompts", prompts, "--policy", url, "--critic", url, "--run", "gsm"]
     settings = [
         "policy.sampling.max_tokens=24",
+        "smoke.prompts=0",
         "critic.sampling.max_tokens=48",
         "recipe.n=2",
         "recipe.m=1",

@@ -30,6 +30,7 @@ DOORS = {
     "stores/pack_hashes.py": "the footer of a pack that is being written",
     "loop/lake/query/sql.py": "DuckDB, of files that were verified, and no others",
     "loop/data/parquet_rows.py": "files of the user's own, outside the lake",
+    "loop/daemon/stand_ins.py": "rows of a rehearsal, which the same process has just written",
 }
 
 

@@ -17,7 +17,7 @@ def opened(lake: Path, name: str = "a") -> RunWriter:
     folder = run_folder(lake, name)
     if (folder / JOURNAL).exists():
         return RunWriter(Journal(folder))
-    return RunWriter(Journal.create(folder, {"config": "{}"}))
+    return RunWriter(Journal.create(folder, {"config": '{"policy": {"model": "tiny"}}'}))
 
 
 def prompts(texts: Sequence[str], *, task: str = "math", split: str = "train") -> list[Prompt]:

@@ -11,7 +11,8 @@ from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.beside import SMOKE
-from ...stores.journal_reader import Reader
+from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
 from ...stores.records import Prompt
@@ -169,11 +170,17 @@ def _role(found: Mapping[str, Any]) -> PlannedRole:
 
 
 def costs_in(lake: Path, config: RunConfig) -> CallCosts:
-    """Return what calls of each stage cost in earlier runs of the same models, the latest first."""
+    """Return what calls of each stage cost in earlier runs of the same models, the latest first.
+
+    A run that cannot be read, as one of an older lpfloop, tells nothing and is in nobody's way.
+    """
     found: dict[str, CallCost] = {}
     names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
     for name in names:
-        reader = Reader(run_folder(lake, name))
+        try:
+            reader = Reader(run_folder(lake, name))
+        except (JournalError, DamagedJournalError):
+            continue
         try:
             if _models(json.loads(reader.meta("config") or "{}")) == _models(_own(config)):
                 for stage, cost in _measured(reader):

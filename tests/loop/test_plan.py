@@ -2,7 +2,9 @@
 
 import json
 import math
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,9 @@ from lpfloop.loop.daemon.stand_ins import CallCost, Notes, StageNotes, StandInSc
 from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores.journal_reader import Reader
-from lpfloop.stores.lake import RunReader
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.journal_reader import JOURNAL, Reader
+from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.records import Prompt
 
 TRAINED = ("train", "train_reward", "ppo", "quark")
@@ -153,6 +156,19 @@ def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -
     document = json.loads(invoke("run", *own(tmp_path, "--dry-run", "--json")).stdout)
     assert document["totals"]["calls"] == sum(stage["calls"] for stage in document["stages"])
     assert document["prompts"]["train"] == {"general": 6}
+
+
+@pytest.mark.parametrize("damage", ["PRAGMA user_version = 1", None])
+def test_another_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path, damage: str | None):
+    other = run_folder(tmp_path / "lake", "other")
+    Journal.create(other, {"config": "{}"}).close()
+    journal = other / JOURNAL
+    if damage is None:
+        journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
+    else:
+        with closing(sqlite3.connect(journal)) as connection:
+            connection.execute(damage)
+    assert invoke("run", *own(tmp_path, "--dry-run")).exit_code == 0
 
 
 def test_a_dry_run_refuses_what_the_run_would(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..data.sanitize import visible
 from ..data.splits import HELD_OUT, PARTS
 from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
@@ -16,7 +17,8 @@ NAMED = 34
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on a line of its own."""
-    return [*head_lines(plan), *_table(plan, plan.stages), *total_lines(plan), *_more(plan)]
+    lines = [*head_lines(plan), *_table(plan, plan.stages), *total_lines(plan), *_more(plan)]
+    return [visible(line) for line in lines]
 
 
 def short_lines(plan: Plan) -> list[str]:
@@ -24,7 +26,8 @@ def short_lines(plan: Plan) -> list[str]:
     once = [stage for stage in plan.stages if stage.iteration == 0]
     turned = [stage for stage in plan.stages if stage.iteration == 1]
     rows = [*_merged(once), *_merged(turned)]
-    return [*head_lines(plan), *_table(plan, rows), *total_lines(plan), *_more(plan)]
+    lines = [*head_lines(plan), *_table(plan, rows), *total_lines(plan), *_more(plan)]
+    return [visible(line) for line in lines]
 
 
 def head_lines(plan: Plan) -> list[str]:
@@ -33,7 +36,8 @@ def head_lines(plan: Plan) -> list[str]:
     roles = [_role(role) for role in plan.roles]
     unasked = {"critic", "reward"} - {role.role for role in plan.roles}
     roles += [f"  {name:<9} none" for name in sorted(unasked)]
-    return [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
+    lines = [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
+    return [visible(line) for line in lines]
 
 
 def total_lines(plan: Plan) -> list[str]:

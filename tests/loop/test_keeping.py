@@ -124,6 +124,8 @@ def test_nothing_hostile_reaches_the_terminal(tmp_path):
     where = ["--lake", tmp_path / "lake"]
     told = [invoke("run", "--config", config, "--prompts", prompts, "--run", "a", *where)]
     assert told[0].exit_code == Exit.NOTHING_TO_TRAIN_ON, told[0].stderr
+    told.append(invoke("run", "--config", config, "--prompts", prompts, "--dry-run", *where))
+    told.append(invoke("preview", "--config", config, "--prompts", prompts, *where))
     told.append(invoke("eval", "a", "--prompts", prompts, *where))
     commands = ("status", "critiques", "pairs", "eval", "watch", "verify")
     told += [invoke(command, "a", *where) for command in commands]

@@ -63,8 +63,10 @@ class RunParts:
     fingerprint: Mapping[str, Json]
 
 
-def parts_of(job: Job) -> RunParts:
-    """Put together what a run is made of: whatever can be refused is refused here.
+def required_roles(job: Job) -> tuple[NeededRole, ...]:
+    """Return the models that a job asks, once its settings are known to fit one another.
+
+    Neither a model nor an endpoint is looked at, so that a dry run refuses the same.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -75,6 +77,16 @@ def parts_of(job: Job) -> RunParts:
     require_trackers(job.config)
     asked = _asked(job)
     require_memory(job.config, asked, trains=job.answers is None)
+    return asked
+
+
+def parts_of(job: Job) -> RunParts:
+    """Put together what a run is made of: whatever can be refused is refused here.
+
+    Raises:
+        ConfigError: if something configured cannot be used.
+    """
+    asked = required_roles(job)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)

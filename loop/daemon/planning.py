@@ -21,8 +21,8 @@ from ..run.models import located
 from ..run.run import Run
 from .job import Job
 from .loop import required_prompts
-from .memory_check import require_memory
 from .memory_section import memory_section
+from .opening import required_roles
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines, total_lines
 from .rehearsal import Rehearsal, RehearsalError, rehearse
@@ -62,7 +62,7 @@ def dry_plan(job: Job) -> Plan:
         _require_folders(job.config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
-    require_memory(job.config, needed_roles(job.config))
+    required_roles(job)
     return plan
 
 

@@ -173,6 +173,15 @@ def test_another_run_that_cannot_be_read_is_in_nobodys_way(tmp_path: Path, damag
 
 def test_a_dry_run_refuses_what_the_run_would(tmp_path: Path) -> None:
     words = own(tmp_path)
+    narrow = [
+        "--variant=ppo",
+        "--set=policy.sampling.top_p=0.5",
+        "--set=annotation.pool=alpacafarm",
+    ]
+    narrow += [f"--set=annotation.{r}.engine.kind=scripted" for r in ("strong", "medium", "weak")]
+    refused = invoke("run", *words, "--dry-run", *narrow)
+    assert (refused.exit_code, refused.stdout) == (Exit.BAD_INPUT, "")
+    assert "policy.sampling.top_p" in refused.stderr
     missing = invoke("run", *words, "--dry-run", "--set=policy.engine.kind=auto")
     assert (missing.exit_code, missing.stdout) == (Exit.BAD_INPUT, "")
     assert "--policy" in missing.stderr

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr
 
 from .request_body import ExtraBody, ReasoningEffort
-from .section import Place, Section, cosmetic, live, neutral, optional, semantic
+from .section import Devices, Place, Replicas, Section, cosmetic, live, neutral, optional, semantic
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -137,7 +137,13 @@ class EngineConfig(Section):
     cpu_threads: int | None = cosmetic(
         None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
+    devices: Devices = cosmetic(
+        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
+    )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
+    replicas: Replicas = cosmetic(
+        "auto", "copies of the model that share its work; auto: devices / tensor_parallel"
+    )
     vllm: VLLMConfig = optional(VLLMConfig())
 
     @property

@@ -14,18 +14,21 @@ from .completion import CompletionConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
-from .methods import (
-    DPOTraining,
-    NextToken,
-    PPOTraining,
-    QuarkTraining,
-    RewardTraining,
-    SFTTraining,
-)
 from .recipes import RLRF, Recipe
-from .section import ConfigError, Place, Section, cosmetic, live, neutral, semantic
+from .section import (
+    ConfigError,
+    Devices,
+    Place,
+    Replicas,
+    Section,
+    cosmetic,
+    live,
+    neutral,
+    semantic,
+)
 from .smoke import SmokeConfig
 from .tracking import TrackingConfig
+from .training import TrainingConfig
 from .variants import chosen_recipe
 
 __all__ = [
@@ -165,39 +168,17 @@ class RewardConfig(Section):
     batch_size: int = semantic(32, "conversations in one forward pass", ge=1)
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
     sees_end: bool = semantic(default=True, description="let the model read the answer's end token")
-
-
-class TrainingConfig(Section):
-    """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
-
-    reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
-    thought: Literal["none", "own", "template"] = neutral(
-        "none",
-        "what of a thinking policy's turn is trained. none: the answer, right after what was "
-        "prompted; own: the answer after the thought it was drawn with; template: the turn as "
-        "the chat template renders it (Qwen3: with an empty thought)",
+    dtype: Literal["auto", "float32", "bfloat16"] = neutral(
+        "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
-    min_pairs: int = semantic(
-        64, "fewer pairs or demonstrations stop the loop before training", ge=1
+    runner: Literal["transformers", "vllm"] = neutral(
+        "transformers", "what runs it; vllm: its pooling runner, for architectures that it serves"
     )
-    dpo: DPOTraining = DPOTraining()
-    sft: SFTTraining = SFTTraining()
-    reward: RewardTraining = RewardTraining()
-    ppo: PPOTraining = PPOTraining()
-    quark: QuarkTraining = QuarkTraining()
-    next_token: NextToken = NextToken()
-    accelerate_config: str | None = cosmetic(
-        None, "file for `accelerate launch --config_file`; not for PPO and Quark"
+    devices: Devices = cosmetic(
+        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
     )
-    processes: int = cosmetic(
-        1, "training processes, one per device; PPO and Quark always use one", ge=1
-    )
-    checkpoint_minutes: float = cosmetic(
-        10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0
-    )
-    retries: int = cosmetic(2, "restarts of a failed training", ge=0)
-    stall_s: float = cosmetic(
-        1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
+    replicas: Replicas = cosmetic(
+        "auto", "copies of the model that share its work; auto: one on each device"
     )
 
 

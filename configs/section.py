@@ -94,6 +94,13 @@ Place = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)
 """The place of a model or file: a shipped name, a path, or a URL."""
 
 
+Devices = tuple[Annotated[int, Field(ge=0)], ...] | Literal["auto"]
+"""GPUs by their numbers, or all that are visible."""
+
+Replicas = Annotated[int, Field(ge=1)] | Literal["auto"]
+"""How many copies of a model share its work; `auto`: as many as its devices hold."""
+
+
 class Section(BaseModel):
     """A part of the configuration: immutable, and strict about its keys."""
 

@@ -13,6 +13,7 @@ import pytest
 
 import lpfloop
 
+FLOORS = ("configs", "critics", "loop", "policies", "stores")
 HEAVY = ("torch", "vllm", "transformers", "trl", "accelerate", "datasets", "lancedb")
 GROUND = ("configs", "stores")
 OTHER_WRITERS = (
@@ -54,6 +55,13 @@ def sources(root: Path) -> Iterator[Path]:
     ]
     for package in packages:
         yield from (root / Path(*package.split(".")[1:])).glob("*.py")
+
+
+def test_every_package_is_installed(root) -> None:
+    packages = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = {path.parent for floor in FLOORS for path in (root / floor).glob("**/__init__.py")}
+    named = {root / Path(*name.split(".")[1:]) for name in packages["packages"]} - {root}
+    assert named == found
 
 
 # what an import loads

@@ -1,0 +1,94 @@
+"""How an iteration's rows become the next model: the methods' settings, and where they run."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .methods import (
+    DPOTraining,
+    NextToken,
+    PPOTraining,
+    QuarkTraining,
+    RewardTraining,
+    SFTTraining,
+)
+from .section import Devices, Section, cosmetic, neutral, optional, semantic
+
+
+class LoRAConfig(Section):
+    """Low-rank adapters (Hu et al., 2021): a frozen model, and small matrices that are trained.
+
+    They are merged into the model that is published.
+    """
+
+    r: int = neutral(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
+    alpha: float = neutral(16.0, "the adapters are scaled by alpha / r", gt=0)
+    dropout: float = neutral(0.0, "dropout before the adapters", ge=0, lt=1)
+    targets: tuple[str, ...] | Literal["all-linear"] = neutral(
+        "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
+    )
+    quantise: Literal["none", "nf4"] = neutral(
+        "none", "nf4: the frozen weights take half a byte each (QLoRA; needs bitsandbytes)"
+    )
+
+
+class TrainingConfig(Section):
+    """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
+
+    reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
+    thought: Literal["none", "own", "template"] = neutral(
+        "none",
+        "what of a thinking policy's turn is trained. none: the answer, right after what was "
+        "prompted; own: the answer after the thought it was drawn with; template: the turn as "
+        "the chat template renders it (Qwen3: with an empty thought)",
+    )
+    min_pairs: int = semantic(
+        64, "fewer pairs or demonstrations stop the loop before training", ge=1
+    )
+    dpo: DPOTraining = DPOTraining()
+    sft: SFTTraining = SFTTraining()
+    reward: RewardTraining = RewardTraining()
+    ppo: PPOTraining = PPOTraining()
+    quark: QuarkTraining = QuarkTraining()
+    next_token: NextToken = NextToken()
+    accelerate_config: str | None = cosmetic(
+        None, "file for `accelerate launch --config_file`; not for PPO and Quark"
+    )
+    devices: Devices = cosmetic(
+        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
+    )
+    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = cosmetic(
+        1, "training processes, one per device; auto: one for each of the devices"
+    )
+    sharding: Literal["none", "fsdp2"] = cosmetic(
+        "none",
+        "none: each process holds the whole model; fsdp2: each a part of weights, gradients and "
+        "optimizer states",
+    )
+    lora: LoRAConfig = optional(LoRAConfig())
+    weights: Literal["float32", "bfloat16"] = neutral(
+        "float32", "type of the weights that are trained; the optimizer's states are float32"
+    )
+    optimizer: Literal["adamw", "adamw_8bit"] = neutral(
+        "adamw", "adamw_8bit: its moments take a byte each (needs bitsandbytes, on a GPU)"
+    )
+    recompute: Literal["auto", "always", "never"] = cosmetic(
+        "auto", "activations are computed again in the backward pass; auto: from 0.5 B weights on"
+    )
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = (
+        cosmetic("auto", "implementation of attention in training; auto: transformers' choice")
+    )
+    liger: bool = cosmetic(
+        default=False, description="Liger's fused kernels (needs liger-kernel, on a GPU)"
+    )
+    publish: Literal["auto", "float32", "bfloat16"] = neutral(
+        "auto",
+        "type in which the trained model is published; auto: float32, with LoRA on a GPU bfloat16",
+    )
+    checkpoint_minutes: float = cosmetic(
+        10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0
+    )
+    retries: int = cosmetic(2, "restarts of a failed training", ge=0)
+    stall_s: float = cosmetic(
+        1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
+    )

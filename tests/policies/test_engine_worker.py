@@ -160,7 +160,7 @@ def test_an_order_that_cannot_be_carried_out_costs_no_process(tmp_path: Path) ->
     assert not engine.can_sleep()
     before = engine.pid
     for order in (engine.sleep, engine.wake, lambda: engine.reload(tmp_path)):
-        with pytest.raises(EngineError, match="it cannot (sleep|wake|reload): scripted holds no"):
+        with pytest.raises(EngineError, match=r"it cannot (sleep|wake|reload): scripted holds"):
             order()
     [result] = engine.generate([batch("0")])
     assert len(result.completions) == 4

@@ -68,7 +68,7 @@ def value_model(job: TrainJob, device: torch.device) -> ValueModel:
             f"than the policy {job.model}; give a reward model of the policy's family",
         )
     backbone: Any = AutoModel.from_pretrained(
-        source, dtype=job.dtype, local_files_only=True, use_safetensors=True,
+        source, dtype=job.fit.weights, local_files_only=True, use_safetensors=True,
         trust_remote_code=False,
     )  # fmt: skip
     model = ValueModel(backbone, backbone.config.hidden_size).to(backbone.dtype)

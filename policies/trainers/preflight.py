@@ -69,7 +69,7 @@ def refuse_full_disk(job: TrainJob) -> None:
 
 def needed_bytes(job: TrainJob) -> int:
     """Return the peak bytes of a training's files: the model and its checkpoints."""
-    model = parameters(job.model) * BYTES[job.dtype]
+    model = parameters(job.model) * BYTES[job.fit.weights]
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
     s = job.settings
     if isinstance(s, PPOTraining | QuarkTraining):
@@ -78,7 +78,7 @@ def needed_bytes(job: TrainJob) -> int:
         steps, copies = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), 1
     trained = model
     if isinstance(s, PPOTraining):
-        trained += parameters(job.value_source) * BYTES[job.dtype]
+        trained += parameters(job.value_source) * BYTES[job.fit.weights]
     # Each step but the last may end in one; a new one is complete before an old one is removed.
     checkpoints = min(steps - 1, KEPT + 1)
     return copies * model + STATES * trained * checkpoints

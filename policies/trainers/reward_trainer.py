@@ -123,7 +123,7 @@ def load_classifier(job: TrainJob) -> Any:
     model = AutoModelForSequenceClassification.from_pretrained(
         job.model,
         num_labels=1,
-        dtype=job.dtype,
+        dtype=job.fit.weights,
         local_files_only=True,
         use_safetensors=True,
         trust_remote_code=False,

@@ -93,8 +93,8 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
     rate = job.settings.learning_rate
     return (
         f"{same}{trained.steps} steps with a learning rate of at most {rate:g} are too little to "
-        f"change a weight in {job.dtype}; raise training.{job.method}.learning_rate, or train for "
-        "more steps"
+        f"change a weight in {job.fit.weights}; raise training.{job.method}.learning_rate, or "
+        "train for more steps"
     )
 
 

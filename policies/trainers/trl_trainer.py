@@ -136,7 +136,11 @@ def weight_bytes(model: Path) -> int:
 def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
     """Load a model in the type in which it is trained, without remote code or pickles."""
     model = AutoModelForCausalLM.from_pretrained(
-        path, dtype=job.dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        path,
+        dtype=job.fit.weights,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
     )
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model

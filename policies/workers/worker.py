@@ -24,6 +24,7 @@ from typing import cast
 
 from ..engines.engine import EngineError, UnloadableError
 from . import wire
+from .places import DeviceGroup
 
 READ_SIZE = 1 << 20
 CLOSE_S = 10.0
@@ -65,8 +66,14 @@ Nor does a child of the worker import modules from the current folder.
 """
 
 
-def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:
+def worker_environment(
+    kv_cache_gib: int,
+    cpu_threads: int | None = None,
+    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+) -> dict[str, str]:
     """Return a worker's environment: what libraries need, without secrets.
+
+    It sees the GPUs of `devices` alone; by default all that this process sees.
 
     Several threads split a matrix product in a way that depends on the number of requests in
     flight, which changes the last bits of log-probabilities; one thread does not.
@@ -79,7 +86,8 @@ def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dic
     }
     threads = {"OMP_NUM_THREADS": str(cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     cache = {"VLLM_CPU_KVCACHE_SPACE": str(kv_cache_gib)}
-    return {**DEFAULTS, **kept, **FIXED, **cache, **(threads if cpu_threads else {})}
+    own = {**cache, **(threads if cpu_threads else {}), **devices.environment}
+    return {**DEFAULTS, **kept, **FIXED, **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +121,7 @@ class Worker:
         log: Path,
         kv_cache_gib: int = 1,
         cpu_threads: int | None = None,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
     ) -> None:
         self._log = log
         self._frames: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
@@ -127,7 +136,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 bufsize=0,
-                env=worker_environment(kv_cache_gib, cpu_threads),
+                env=worker_environment(kv_cache_gib, cpu_threads, devices),
                 start_new_session=True,
             )
         self._input = cast("FileIO", self._process.stdin)

@@ -10,7 +10,7 @@ weights the residual stream is float32 (`wide`), what goes through a matrix is b
 
 from dataclasses import dataclass
 
-from .adapters import NO_ADAPTERS, Adapters
+from .adapter_sizes import NO_ADAPTERS, Adapters
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
 EAGER = "eager"
@@ -36,9 +36,7 @@ PLAIN = Precision(wide=FLOAT32, narrow=FLOAT32)
 HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 
-def layer_bytes(
-    shape: ModelShape, precision: Precision, adapters: Adapters = NO_ADAPTERS
-) -> int:
+def layer_bytes(shape: ModelShape, precision: Precision, adapters: Adapters = NO_ADAPTERS) -> int:
     """Return what a layer keeps of a token for the backward pass.
 
     Each norm keeps its input in float32 and, where its weight is trained, the normalised input.

@@ -53,7 +53,8 @@ class ModelShape:
     """The sizes that memory depends on; `inner` is the width of a token inside the MLP.
 
     `file_bytes` is the size of the weights as saved. Of the `layers`, `windowed` see the last
-    `window` tokens alone. `float_norms`: norms are scaled in float32. `quantised`: the files hold fewer bits a weight than they have elements.
+    `window` tokens alone. `float_norms`: norms are scaled in float32. `quantised`: the files hold
+    fewer bits a weight than they have elements.
     """
 
     parameters: int

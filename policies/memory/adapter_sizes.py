@@ -1,4 +1,4 @@
-"""Low-rank adapters (Hu et al., 2021, arXiv 2106.09685): their number, and what passes keep of them.
+"""The sizes of low-rank adapters (Hu et al., 2021, arXiv 2106.09685), and what passes keep of them.
 
 A matrix of `inward` x `outward` numbers gets two beside it, of `inward` x r and r x `outward`.
 """

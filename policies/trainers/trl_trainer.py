@@ -22,6 +22,7 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
+from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
@@ -42,14 +43,14 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
         refuse_world(job, args)
-        reference = other_reference(job)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
             model=load_model(job, job.model),
-            ref_model=load_model(job, reference) if reference else None,
+            ref_model=reference_model(job),
             args=args,
             train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
         )
+        trainer.ref_model = None  # What it says of the rows has been computed.
     else:
         args = sft_arguments(job)
         refuse_world(job, args)
@@ -62,6 +63,15 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     if job.supervised is not None:
         trainer.add(job, job.supervised, chat_of(job))
     return trainer
+
+
+def reference_model(job: TrainJob) -> PreTrainedModel | None:
+    """Return DPO's reference; None where the trained model, not trained yet, can be asked."""
+    path = other_reference(job)
+    if path is None and not is_sharded():
+        return None
+    with loaded_in_each_process():
+        return load_model(job, path or job.model)
 
 
 def other_reference(job: TrainJob) -> Path | None:
@@ -92,8 +102,10 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "max_length": s.max_length,
         "use_cpu": not cuda,
         "bf16": cuda,
-        "gradient_checkpointing": weight_bytes(job.model) > 2 * LARGE,
+        "gradient_checkpointing": weight_bytes(job.model) > 2 * LARGE and not recomputes_itself(),
         "dataloader_pin_memory": cuda,
+        # Gradients of all passes of a step would else be kept whole until its last one.
+        "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": is_sharded()}},
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",  # `Journal` requests checkpoints and removes them

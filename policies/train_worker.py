@@ -43,7 +43,7 @@ from .engines.system_turn import fold_system
 from .online.online_training import train_online
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
-from .trainers.sharded_training import fit_sharding, is_sharded, save_whole
+from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
@@ -51,6 +51,7 @@ from .trainers.trained_model import (
     check_weights,
     measure_canary,
     release_memory,
+    save_trained,
 )
 from .trainers.trainer_checkpoints import (
     PREFIX,
@@ -221,7 +222,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     done = time.monotonic()
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
-    save_whole(trainer, saved)
+    save_trained(job, trainer, saved)
     if is_main():
         assemble_model(job, saved)
         reach("trainer.model.saved")

@@ -43,6 +43,7 @@ from .engines.system_turn import fold_system
 from .online.online_training import train_online
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
+from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
@@ -154,6 +155,8 @@ class StepRecorder(TrainerCallback):
         if is_main():
             checkpoints = self.job.folder("checkpoints")
             checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
+            if is_sharded():  # Then the trainer leaves its arguments out.
+                write_file(checkpoint / "job.json", self.job.folder("job.json").read_bytes())
             keep(checkpoint, self.identity, processes=self.job.processes)
         self.pace.saved()
 
@@ -208,6 +211,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer
     trainer = make(job, tokenizer)
+    fit_sharding(trainer)
     if is_main():
         seal_prepared(job, identity)
     journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)

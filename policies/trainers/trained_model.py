@@ -33,6 +33,7 @@ from .adapters import (
     trained_config,
 )
 from .remainder_adamw import join_weights
+from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
@@ -93,7 +94,7 @@ def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
     """Save what was trained: the adapters, or all weights with the bits that they were kept in."""
     if job.fit.weights == "bfloat16":
         join_weights(trainer.model)
-    trainer.save_model(str(saved))
+    save_whole(trainer, saved)
     if job.fit.adapts and trainer.is_world_process_zero():
         save_config(trainer.model, saved)
 

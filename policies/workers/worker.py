@@ -80,12 +80,16 @@ def worker_environment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What a ready worker reports; `window` is how many requests to send ahead."""
+    """What a ready worker reports.
+
+    `window` is how many requests to send ahead; `sleeps`: its model can leave its devices.
+    """
 
     engine: str
     device: str
     versions: dict[str, str]
     window: int
+    sleeps: bool
 
 
 class WorkerDeathError(EngineError):

@@ -29,9 +29,10 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived
 from . import wire
+from .places import DeviceGroup
 from .poison import PoisonSearch, good_request
 from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, In, Out, WorkKind
-from .worker import Worker, WorkerDeathError, WorkerInfo
+from .worker import Worker, WorkerDeathError, WorkerInfo, child_worker
 
 logger = logging.getLogger("lpfloop.worker")
 
@@ -294,16 +295,26 @@ class _WorkerLine:
 
 
 class WorkerEngine:
-    """An `Engine` whose model lives in a worker process."""
+    """An `Engine` whose model lives in a worker process, on `devices` if there are GPUs."""
 
-    def __init__(self, kind: str, model: str, config: EngineConfig, *, log: Path) -> None:
+    def __init__(
+        self,
+        kind: str,
+        model: str,
+        config: EngineConfig,
+        *,
+        log: Path,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+    ) -> None:
         opening = _opening("engine", kind, model, config)
         cache, threads = config.kv_cache_gib, config.cpu_threads
-        self._supervisor = Supervisor(
-            lambda: Worker(opening, log=log, kv_cache_gib=cache, cpu_threads=threads),
-            restarts=config.restarts,
-            stall_s=config.stall_s,
-        )
+
+        def start() -> Worker:
+            return child_worker(
+                opening, log=log, kv_cache_gib=cache, cpu_threads=threads, devices=devices
+            )
+
+        self._supervisor = Supervisor(start, restarts=config.restarts, stall_s=config.stall_s)
 
     @property
     def pid(self) -> int | None:
@@ -353,13 +364,21 @@ class WorkerScorer:
     """
 
     def __init__(
-        self, model: str | Path, config: RewardConfig, *, log: Path, function: str | None = None
+        self,
+        model: str | Path,
+        config: RewardConfig,
+        *,
+        log: Path,
+        function: str | None = None,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
     ) -> None:
         kind = "transformers" if function is None else "function"
         opening = _opening("scorer", kind, str(model), config) | {"identity": function}
         self._work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
-            lambda: Worker(opening, log=log), restarts=SCORER_RESTARTS, stall_s=SCORER_STALL_S
+            lambda: child_worker(opening, log=log, devices=devices),
+            restarts=SCORER_RESTARTS,
+            stall_s=SCORER_STALL_S,
         )
 
     @property

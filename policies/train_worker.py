@@ -223,14 +223,15 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
     save_trained(job, trainer, saved)
+    told: dict[str, float] = {}
     if is_main():
-        assemble_model(job, saved)
+        told = assemble_model(job, saved)
         reach("trainer.model.saved")
     return Trained(
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
-        metrics=final_means(trainer.state),
+        metrics=final_means(trainer.state) | told,
         history=told_of_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )

@@ -46,6 +46,7 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory
 from .own_files import keep_own_files, own_digests, own_files
+from .place_check import require_places
 from .tell_trackers import require_trackers
 
 
@@ -76,6 +77,7 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
     require_sampling(recipe, job.config)
     require_trackers(job.config)
     asked = _asked(job)
+    require_places(job.config, asked)
     require_memory(job.config, asked, trains=job.answers is None)
     return asked
 

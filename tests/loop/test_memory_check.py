@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from gpus import show_gpus
 from model_sizes import GLM_4_9B, LLAMA_7B, LLAMA_13B
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import memory_of, require_memory
 from lpfloop.loop.daemon.memory_section import memory_section
 from lpfloop.loop.recipes.roles import needed_roles
+from lpfloop.policies import devices
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
 from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory
 
@@ -128,9 +130,8 @@ def test_nothing_is_trained_where_nothing_is_asked_for() -> None:
 
 
 @pytest.fixture
-def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "gpus", lambda: ("Toy, 1 MiB",))
-    monkeypatch.setattr(hardware, "installed", lambda _: "1")
+def small_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    show_gpus(monkeypatch, tmp_path, "1 MiB")
 
 
 @pytest.mark.usefixtures("small_machine")
@@ -172,11 +173,12 @@ def test_a_dry_run_is_refused_as_the_run_would_be(tmp_path: Path) -> None:
     assert not (tmp_path / "lake").exists()
 
 
-def test_the_memory_of_cards_is_read_as_the_driver_writes_it(monkeypatch) -> None:
-    monkeypatch.setattr(hardware, "gpus", lambda: ("NVIDIA H200, 143771 MiB", "X, 80 GiB"))
-    monkeypatch.setattr(hardware, "installed", lambda _: "1")
+def test_the_memory_of_the_visible_cards_counts(monkeypatch, tmp_path) -> None:
+    show_gpus(monkeypatch, tmp_path, "143771 MiB", "80 GiB")
     assert hardware.devices().cards == (143771 * 2**20, 80 * GIB)
-    monkeypatch.setattr(hardware, "installed", lambda n: None if n == "vllm" else "1")
+    monkeypatch.setenv(devices.VISIBLE, "1")
+    assert hardware.devices().cards == (80 * GIB,)
+    monkeypatch.setattr(devices, "installed", lambda n: None if n == "vllm" else "1")
     assert hardware.devices().cards == ()
 
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""A model that is divided over processes while it is trained: loaded, measured against, saved whole.
+"""A model that is divided over processes while it is trained: how it is loaded and saved whole.
 
 FSDP is accelerate's and TRL's, by the file of the launcher, ours or the user's. What follows they
 leave to whoever calls them, and without it the model is lost, or learns from a wrong reference.
@@ -17,7 +17,7 @@ from transformers import Trainer
 from transformers.distributed.fsdp import is_fsdp_enabled
 
 LOADS_ONCE = "FSDP_CPU_RAM_EFFICIENT_LOADING"
-"""The variable by which transformers loads weights in the first process, and zeros in the others."""
+"""The variable by which transformers gives weights to the first process, zeros to the others."""
 
 
 def is_sharded() -> bool:
@@ -50,7 +50,7 @@ def loaded_in_each_process() -> Generator[None]:
 def fit_sharding(trainer: Trainer) -> None:
     """Let gradients be summed over processes in float32, whatever the passes compute in."""
     plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
-    policy = None if plugin is None else plugin.mixed_precision_policy
+    policy: Any = getattr(plugin, "mixed_precision_policy", None)
     if isinstance(policy, MixedPrecisionPolicy):
         plugin.mixed_precision_policy = MixedPrecisionPolicy(
             param_dtype=policy.param_dtype,
@@ -67,10 +67,10 @@ def save_whole(trainer: Trainer, folder: Path) -> None:
         return
     # Not by the trainer's `save_model`: of shards, which checkpoints are, it writes nothing.
     plugin.set_state_dict_type("FULL_STATE_DICT")
-    weights = trainer.accelerator.get_state_dict(trainer.model)
+    weights: Any = trainer.accelerator.get_state_dict(trainer.model)
     if trainer.args.should_save:
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        trainer._save(str(folder), state_dict=untied(model, weights))
+        model.save_pretrained(folder, state_dict=untied(model, weights))
 
 
 def untied(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

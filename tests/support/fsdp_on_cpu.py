@@ -1,9 +1,11 @@
+# pyright: basic
 """The trainer's child with FSDP as on GPUs: accelerate leaves it out on CPUs, without a word.
 
 Nothing else is replaced: the launcher's file, accelerate, TRL and torch's `fully_shard` are real.
 """
 
 import sys
+from typing import Any
 
 import torch
 from accelerate.state import PartialState
@@ -11,15 +13,15 @@ from accelerate.utils import DistributedType
 
 from lpfloop.policies.train_worker import main
 
-initialise = PartialState.__init__
+initialise: Any = PartialState.__init__
 
 
-def initialise_as_on_gpus(state: PartialState, *arguments: object, **options: object) -> None:
+def initialise_as_on_gpus(self: Any, cpu: bool = False, **options: Any) -> None:
     """Give a state of several processes the type that it has on GPUs."""
-    initialise(state, *arguments, **options)
-    if state.distributed_type == DistributedType.MULTI_CPU:
-        state.distributed_type = DistributedType.MULTI_GPU
-        state.device = torch.device("cpu")
+    initialise(self, cpu, **options)
+    if self.distributed_type == DistributedType.MULTI_CPU:
+        self.distributed_type = DistributedType.MULTI_GPU
+        self.device = torch.device("cpu")
 
 
 if __name__ == "__main__":

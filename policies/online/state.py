@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_model, save_model
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -23,6 +23,8 @@ from ..trainers.step_files import StepRows
 from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
 from ..trainers.warm_up import warmed
 from .environment import Clock
+from .networks import Networks
+from .ranks import Ranks
 
 RNG = "rng_state.pth"
 STATE = "trainer_state.json"
@@ -40,12 +42,10 @@ class StepOutcome:
 class OnlineMethod(Protocol):
     """A method that samples while it trains.
 
-    `trained` holds the networks that change, `policy` among them; `numbers` all else that a later
-    step depends on, besides optimizer and schedule.
+    `numbers` hold all that a later step depends on besides networks, optimizer and schedule.
     """
 
-    policy: Any
-    trained: nn.ModuleDict
+    networks: Networks
     optimizer: Optimizer
     schedule: LambdaLR
     numbers: dict[str, float]
@@ -72,13 +72,24 @@ def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
     return LambdaLR(optimizer, warmed(warmup, falling))
 
 
+def update_weights(method: OnlineMethod, ranks: Ranks, *, max_norm: float) -> Tensor:
+    """Make an optimizer step of the gradients of all processes; return their norm unclipped."""
+    weights = list(method.networks.trained.parameters())
+    ranks.average_gradients(weights)
+    norm = nn.utils.clip_grad_norm_(weights, max_norm)
+    method.optimizer.step()
+    method.schedule.step()
+    method.optimizer.zero_grad()
+    return norm.cpu()
+
+
 def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: bytes) -> Path:
     """Write the state after a step into a checkpoint, not yet sealed; return its folder."""
     folder = checkpoints / f"{PREFIX}{history.step}"
     if folder.exists():
         remove(folder)
     make_folder(folder)
-    for name, network in method.trained.items():
+    for name, network in method.networks.trained.items():
         save_model(network, str(folder / f"{name}.safetensors"))
     torch.save(method.optimizer.state_dict(), folder / "optimizer.pt")
     torch.save(method.schedule.state_dict(), folder / "scheduler.pt")
@@ -91,9 +102,9 @@ def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: b
 
 def load_state(method: OnlineMethod, checkpoint: Path) -> History:
     """Load the state of a checkpoint whose seal was verified; return its progress."""
-    for name, network in method.trained.items():
+    for name, network in method.networks.trained.items():
         load_model(network, str(checkpoint / f"{name}.safetensors"))
-    device = next(method.trained.parameters()).device
+    device = next(method.networks.trained.parameters()).device
     method.optimizer.load_state_dict(_read(checkpoint / "optimizer.pt", device))
     method.schedule.load_state_dict(_read(checkpoint / "scheduler.pt", device))
     generators = _read(checkpoint / RNG, torch.device("cpu"))

@@ -51,6 +51,7 @@ from .trainers.trained_model import (
     check_weights,
     measure_canary,
     release_memory,
+    save_trained,
 )
 from .trainers.trainer_checkpoints import (
     PREFIX,
@@ -219,7 +220,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     done = time.monotonic()
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
-    trainer.save_model(str(saved))
+    save_trained(job, trainer, saved)
     if is_main():
         assemble_model(job, saved)
         reach("trainer.model.saved")

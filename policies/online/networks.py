@@ -17,10 +17,12 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from ..engines.chat_template import load_tokenizer
+from ..trainers.adapters import computing_type
+from ..trainers.remainder_adamw import join_weights, split_weights
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import LARGE, TrainJob
-from ..trainers.trl_trainer import load_model, weight_bytes
+from ..trainers.trainer_job import TrainJob
+from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
 
 
 class Networks(Protocol):
@@ -86,6 +88,7 @@ class SeparateNetworks:
     """
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+        self._narrow = job.fit.weights == "bfloat16"
         self._policy = trained_policy(job, device)
         self._reference = frozen_reference(job, device)
         self.trained = nn.ModuleDict({"policy": self._policy})
@@ -116,8 +119,17 @@ class SeparateNetworks:
         return in_main_memory(self._policy, self._policy.state_dict(), lambda _, value: value)
 
     def save(self, folder: Path) -> None:
-        """Save the policy."""
+        """Save the policy, with the bits that the optimizer keeps of it."""
+        if self._narrow:
+            join_weights(self._policy)
         self._policy.save_pretrained(folder)
+        if self._narrow:
+            split_weights(self._policy)
+
+
+def computes_exactly(job: TrainJob, device: torch.device) -> bool:
+    """Return whether the policy computes in float32, as its sampler then does."""
+    return device.type == "cpu" and (job.fit.adapts or job.fit.weights == "float32")
 
 
 def in_main_memory(
@@ -128,7 +140,7 @@ def in_main_memory(
     They are made and moved one by one, in the type in which the model computes: beside what trains,
     a GPU has no room for a second model.
     """
-    dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
+    dtype = computing_type()
     single = remove_tied_weights_from_state_dict(state, model)
     moved = {name: whole(name, value).to(dtype).to("cpu") for name, value in single.items()}
     return revert_weight_conversion(model, moved)
@@ -136,15 +148,13 @@ def in_main_memory(
 
 def trained_policy(job: TrainJob, device: torch.device) -> Any:
     """Load the policy to be trained."""
-    return trainable(load_model(job, job.model), job, job.model, device)
+    return trainable(load_trained(job), job, device)
 
 
 def frozen_reference(job: TrainJob, device: torch.device) -> Any:
     """Load the reference policy, without gradients."""
-    folder = job.reference or job.model
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model: Any = load_model(job, folder)
-    return model.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type()})
+    return model.to(device).eval().requires_grad_(requires_grad=False)
 
 
 def value_model(job: TrainJob, device: torch.device) -> ValueModel:
@@ -161,22 +171,21 @@ def value_model(job: TrainJob, device: torch.device) -> ValueModel:
             f"PPO's value model begins as the reward model {source}, which has another tokenizer "
             f"than the policy {job.model}; give a reward model of the policy's family",
         )
-    backbone: Any = AutoModel.from_pretrained(
-        source, dtype=job.fit.weights, local_files_only=True, use_safetensors=True,
-        trust_remote_code=False,
-    )  # fmt: skip
+    backbone: Any = AutoModel.from_pretrained(source, **trained_loading(job))
     model = ValueModel(backbone, backbone.config.hidden_size).to(backbone.dtype)
-    trainable(backbone, job, source, device)
+    if job.fit.weights == "bfloat16":
+        split_weights(model)
+    trainable(backbone, job, device)
     return model.to(device)
 
 
-def trainable(model: Any, job: TrainJob, folder: Path, device: torch.device) -> Any:
+def trainable(model: Any, job: TrainJob, device: torch.device) -> Any:
     """Prepare a network for gradients, without dropout: PPO's ratio must be 1 at the first step.
 
     A large one recomputes activations, which transformers supports in training mode only.
     """
     model.to(device).eval()
-    if recomputes(job, folder):
+    if recomputes(job):
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -185,12 +194,3 @@ def trainable(model: Any, job: TrainJob, folder: Path, device: torch.device) -> 
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
     return model
-
-
-def recomputes(job: TrainJob, folder: Path) -> bool:
-    """Return whether a network's activations are computed again in its backward passes."""
-    match job.fit.recompute:
-        case "auto":
-            return weight_bytes(folder) > 2 * LARGE
-        case said:
-            return said == "always"

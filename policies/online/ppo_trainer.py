@@ -24,7 +24,7 @@ from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout
-from .networks import Networks, ValueModel
+from .networks import Networks, ValueModel, computes_exactly
 from .ppo_rollouts import (
     Experience,
     MeasuredRollouts,
@@ -34,7 +34,7 @@ from .ppo_rollouts import (
     rollout_rows,
 )
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule, update_weights
+from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
@@ -63,13 +63,8 @@ class PPOTrainer:
         self.accelerator = accelerator
         self.device = accelerator.device
         self.networks = networks
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            networks.trained.parameters(),
-            lr=s.learning_rate,
-            eps=s.adam_eps,
-            weight_decay=0.0,
-            fused=True,
-        )
+        self.allowed = agreement(float32=computes_exactly(job, self.device))
+        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=True)
         updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers = {"kl_coef": s.kl_coef}
@@ -155,7 +150,7 @@ class PPOTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
-            allowed=agreement(float32=self.device.type == "cpu"),
+            allowed=self.allowed,
         )
 
     def advantages(self, measured: MeasuredRollouts) -> tuple[Tensor, Tensor]:

@@ -24,17 +24,20 @@ from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
-from .networks import Networks
+from .networks import Networks, computes_exactly
 from .numerics import entropy
 from .ppo_rollouts import relative
 from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule, update_weights
+from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""
+
+ADAM_EPS = 1e-8
+"""AdamW's epsilon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +70,8 @@ class QuarkTrainer:
         self.accelerator = accelerator
         self.device = accelerator.device
         self.networks = networks
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            networks.trained.parameters(), lr=s.learning_rate, weight_decay=0.0
-        )
+        self.allowed = agreement(float32=computes_exactly(job, self.device))
+        self.optimizer = make_optimizer(job, networks, eps=ADAM_EPS, fused=None)
         updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers: dict[str, float] = {}
@@ -156,7 +158,7 @@ class QuarkTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
-            allowed=agreement(float32=self.device.type == "cpu"),
+            allowed=self.allowed,
         )
 
     def optimise(

@@ -17,14 +17,13 @@ from peft import PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 from peft.utils.integrations import dequantize_module_weight
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ...stores.keys import derive_seed
 from ..trainers.adapters import frozen_arguments, peft_config, save_config
 from ..trainers.trainer_job import TrainJob
-from ..trainers.trainer_process import PULSE
-from ..trainers.trl_trainer import Pulse
-from .networks import ValueModel, frozen_reference, in_main_memory, trainable
+from ..trainers.trl_trainer import load_model
+from .networks import ValueModel, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
@@ -38,11 +37,11 @@ class SharedBody:
     """
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
-        body: Any = load_frozen(job)
+        body = load_frozen(job, job.model, device)
         self._width = body.config.get_text_config().hidden_size
         self._model = adapted_body(body, job, (POLICY, VALUE) if valued else (POLICY,))
-        self._body: Any = trainable(self._model.get_base_model(), job, job.model, device)
-        self._reference = frozen_reference(job, device) if job.reference else None
+        self._body: Any = trainable(self._model.get_base_model(), job, device)
+        self._reference = load_frozen(job, job.reference, device) if job.reference else None
         self.trained = nn.ModuleDict({POLICY: self._adapter(POLICY)})
         if valued:
             self._value = ValueModel(self._body.base_model, self._width)
@@ -73,7 +72,7 @@ class SharedBody:
 
     @contextmanager
     def _adapted(self, name: str) -> Generator[None]:
-        before = self._model.active_adapter
+        before: Any = self._model.active_adapter
         self._model.set_adapter(name)
         try:
             yield
@@ -102,7 +101,7 @@ class SharedBody:
 
     def save(self, folder: Path) -> None:
         """Save the policy's adapter, as peft names it, and the configuration of the body."""
-        self._model.save_pretrained(folder, selected_adapters=[POLICY])
+        self._model.save_pretrained(str(folder), selected_adapters=[POLICY])
         for path in sorted((folder / POLICY).iterdir()):
             path.rename(folder / path.name)
         (folder / POLICY).rmdir()
@@ -119,14 +118,10 @@ class SharedBody:
         )
 
 
-def load_frozen(job: TrainJob) -> Any:
-    """Load the body, in the type in which frozen weights are held."""
-    model = AutoModelForCausalLM.from_pretrained(
-        job.model, local_files_only=True, use_safetensors=True, trust_remote_code=False,
-        **frozen_arguments(job.fit),
-    )  # fmt: skip
-    model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
-    return model
+def load_frozen(job: TrainJob, folder: Path, device: torch.device) -> Any:
+    """Load a model without gradients, in the type in which a body is held."""
+    model: Any = load_model(job, folder, frozen_arguments(job.fit))
+    return model.to(device).eval().requires_grad_(requires_grad=False)
 
 
 def adapted_body(body: Any, job: TrainJob, names: Sequence[str]) -> PeftModel:

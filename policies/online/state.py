@@ -15,12 +15,14 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ...stores.durable import make_folder, remove
+from ..trainers.remainder_adamw import RemainderAdamW
 from ..trainers.step_files import StepRows
 from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
+from ..trainers.trainer_job import TrainJob
 from ..trainers.warm_up import warmed
 from .environment import Clock
 from .networks import Networks
@@ -61,6 +63,21 @@ class History:
 
     step: int = 0
     metrics: list[Mapping[str, float]] = field(default_factory=list)
+
+
+def make_optimizer(
+    job: TrainJob, networks: Networks, *, eps: float, fused: bool | None
+) -> Optimizer:
+    """Return AdamW over what is trained, in the form that its weights' type needs."""
+    weights = list(networks.trained.parameters())
+    rate = job.settings.learning_rate
+    if job.fit.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
+
+        return AdamW8bit(weights, lr=rate, eps=eps, weight_decay=0.0)
+    if job.fit.weights == "bfloat16" and not job.fit.adapts:
+        return RemainderAdamW(weights, lr=rate, eps=eps)
+    return AdamW(weights, lr=rate, eps=eps, weight_decay=0.0, fused=fused)
 
 
 def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:

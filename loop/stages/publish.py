@@ -17,6 +17,7 @@ from ...policies.trainers.train_model import (
     train,
 )
 from ...policies.trainers.trainer_faults import continuation, place
+from ...policies.trainers.training_fit import TrainingFit, fit_of
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
@@ -99,6 +100,11 @@ class Publishing:
         """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
         folder = make_folder(self.run.store.folder / CANARIES / identity)
         write_file(folder / CANARY, job.folder(CANARY).read_bytes())
+
+
+def training_fit(run: Run) -> TrainingFit:
+    """Return how a training of the run fits on its devices."""
+    return fit_of(run.config.training)
 
 
 def accelerate_config(run: Run) -> Path | None:

@@ -17,6 +17,7 @@ from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
+from ...policies.trainers.training_fit import fit_params
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
@@ -31,7 +32,7 @@ from ..run.models import is_endpoint
 from ..run.reporter import Advance
 from ..run.run import Verb
 from .online_rl import OnlineTraining
-from .publish import Publishing, accelerate_config, step_statistics
+from .publish import Publishing, accelerate_config, step_statistics, training_fit
 from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
@@ -66,6 +67,7 @@ def _pay(
         "method": method,
         "policy": it.policy.params,
         "settings": semantic(_settings(it, method)),
+        **fit_params(training_fit(it.run)),
     }
     owed = it.whole(STEP, params, answers)
     with it.run.stage(it.number, f"step:{name}:{method}", owed) as stage:
@@ -136,6 +138,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
         processes=run.config.training.processes,
         accelerate_config=accelerate_config(run),
+        fit=training_fit(run),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
+from ...policies.devices import installed
 from ...policies.memory.sharding import sharding_of
 from ...policies.trainers.preflight import refuse_missing_layers
 from ...policies.trainers.trainer_faults import TrainingError
 from ...policies.trainers.training_fit import fit_of
 from ..run.models import is_endpoint
-from .hardware import devices, installed
+from .hardware import devices
 
 KERNELS = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}
 """The distributions that hold implementations of attention."""
@@ -61,10 +62,10 @@ def _excluded(config: RunConfig) -> Iterator[str]:
             "training.optimizer out"
         )
     processes = training.processes if isinstance(training.processes, int) else 1
-    if training.sharding != "none" or sharding_of(training.accelerate_config, processes).divided:
+    if sharding_of(training.accelerate_config, processes).divided:
         yield (
-            "training.weights=bfloat16 is for whole models, and this training divides one over "
-            "devices: leave training.weights out (under FSDP2 its computations are bfloat16)"
+            f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
+            "divides them over processes: leave training.weights out"
         )
 
 

@@ -74,6 +74,11 @@ def memory_of(
     return Arithmetic(stages=tuple(relieved(s) for s in stages(config).values()))
 
 
+def stages_of(config: RunConfig, *, have: Devices, shapes: Shapes) -> Iterator[StageMemory]:
+    """Yield what each stage of a run needs, without what would help."""
+    yield from _stages(config, needed_roles(config), have, shapes)
+
+
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
     """Refuse a run one of whose stages cannot fit, unless `memory` says otherwise.
 

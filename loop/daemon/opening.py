@@ -50,6 +50,7 @@ from .memory_check import require_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
 from .tell_trackers import require_trackers
+from .training_check import require_fit, require_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
     require_trackers(job.config)
+    if trains(job.config) and job.answers is None:
+        require_fit(job.config)
     asked = _asked(job)
     require_places(job.config, asked)
     if trains(job.config) and job.answers is None:
@@ -108,6 +111,7 @@ def parts_of(job: Job) -> RunParts:
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()
+            require_layers(job.config, models.initial.location)
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)

@@ -1,8 +1,8 @@
 """What a training keeps of weights, gradients and moments, by how it fits on its devices.
 
-All weights in float32 under AdamW take 16 bytes each. With adapters the model is frozen: it has
-neither gradients nor moments, and lies there in bfloat16 on a GPU, or in 4 bits (QLoRA, Dettmers
-et al., 2023, arXiv 2305.14314).
+All weights in float32 under AdamW take 16 bytes each, in bfloat16 and its remainder 14. With
+adapters the model is frozen: it has neither gradients nor moments, and lies there in bfloat16 on a
+GPU, or in 4 bits (QLoRA, Dettmers et al., 2023, arXiv 2305.14314).
 """
 
 from dataclasses import dataclass, replace
@@ -19,24 +19,36 @@ NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 EIGHT_BIT_MOMENT = 1 + 4 / 256
 """Bytes of one of bitsandbytes' moments, in blocks of 256 with a scale each."""
 
+UPDATED = 20
+"""Bytes a number that `RemainderAdamW` takes for the matrix that it updates, mostly float32."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedStates:
     """Bytes of a frozen model, and the `trained` numbers of `number` bytes, as their gradients.
 
-    `moment` are the bytes of one of AdamW's two moments; `largest` those of the largest matrix that
-    a pass takes out of its 4 bits.
+    `moment` are the bytes of one of AdamW's two moments, float32 of `wide` numbers all the same;
+    `remainder` those of what bfloat16 lacks of float32. `largest` are the bytes of the largest
+    matrix that a pass takes out of its 4 bits, `update` those that a step takes for a while.
     """
 
     trained: int
     number: int = FLOAT32
     moment: float = FLOAT32
+    wide: int = 0
+    remainder: int = 0
     frozen: int = 0
     largest: int = 0
+    update: int = 0
 
     def gradient_bytes(self, sharding: Sharding) -> int:
         """Return the gradients on one device."""
         return sharding.part_bytes("gradients", self.number * self.trained)
+
+    def moment_bytes(self, sharding: Sharding) -> int:
+        """Return both moments, and what the optimizer keeps beside them, on one device."""
+        moments = 2 * (self.moment * (self.trained - self.wide) + FLOAT32 * self.wide)
+        return sharding.part_bytes("moments", moments + self.remainder * self.trained)
 
     def parts(self, sharding: Sharding) -> list[Holding]:
         """Return what lies on one device, and what exchanges gradients."""
@@ -45,7 +57,7 @@ class TrainedStates:
             "frozen weights": sharding.part_bytes("weights", self.frozen),
             weights: sharding.part_bytes("weights", self.number * self.trained),
             "gradients": self.gradient_bytes(sharding),
-            "moments": sharding.part_bytes("moments", 2 * self.moment * self.trained),
+            "moments": self.moment_bytes(sharding),
             "DDP's buckets": sharding.bucket_bytes(self.number * self.trained),
             "a matrix out of its 4 bits": self.largest,
         }
@@ -79,9 +91,17 @@ def body_bytes(shape: ModelShape, fit: TrainingFit, *, on_gpu: bool) -> int:
 def states_of(shape: ModelShape, fit: TrainingFit = PLAIN, *, on_gpu: bool) -> TrainedStates:
     """Return what a training of a model keeps."""
     moment = EIGHT_BIT_MOMENT if fit.optimizer == "adamw_8bit" else FLOAT32
+    if fit.weights == "bfloat16" and not fit.adapts:
+        return TrainedStates(
+            trained=shape.parameters,
+            number=BFLOAT16,
+            remainder=BFLOAT16,
+            update=UPDATED * shape.embedding,
+        )
     if not fit.adapts:
-        number = body_number(fit, on_gpu=on_gpu)
-        return TrainedStates(trained=shape.parameters, number=number, moment=moment)
+        # transformers leaves an embedding its moments in float32.
+        wide = shape.embedding if moment < FLOAT32 else 0
+        return TrainedStates(trained=shape.parameters, moment=moment, wide=wide)
     quantised = fit.lora.quantise == "nf4"
     return TrainedStates(
         trained=adapters_of(fit).parameters(shape),

@@ -92,7 +92,7 @@ def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
 
     The passes of an optimizer step leave gradients: the first pass has none yet, so with one pass
     alone its activations take the gradients' place. The reference's log-probabilities are computed
-    before; a reference of its own stays loaded.
+    before: a reference of its own lies beside the weights while there are no gradients and moments.
     """
     rewarding = work.method == "reward"
     trained = shape.as_classifier() if rewarding else shape
@@ -102,11 +102,13 @@ def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
     if work.accumulation == 1:
         passing = max(0, passing - states.gradient_bytes(work.sharding))
     loaded = body_bytes(shape, work.fit, on_gpu=work.on_gpu) if work.reference else 0
+    later = states.gradient_bytes(work.sharding) + states.moment_bytes(work.sharding)
+    update = work.sharding.part_bytes("moments", states.update)
     return [
         *states.parts(work.sharding),
-        fixed("reference", work.sharding.part_bytes("weights", loaded)),
+        fixed("reference", max(0, work.sharding.part_bytes("weights", loaded) - later)),
         fixed("gathered weights", work.sharding.gathered_bytes(shape, work.precision.narrow)),
-        at_most("pass", passing),
+        Holding(name="pass", least_bytes=update, most_bytes=max(update, passing)),
         runtime(on_gpu=work.on_gpu),
     ]
 
@@ -166,9 +168,15 @@ def _measuring(shape: ModelShape, work: Workload) -> int:
     return passing + work.cast_bytes(shape) + logits
 
 
-def canary_parts(shape: ModelShape, *, length: int, on_gpu: bool) -> list[Holding]:
-    """Return what the canary holds: the whole model in the type in which it computes, one row."""
-    number = BFLOAT16 if on_gpu else FLOAT32
+def canary_parts(
+    shape: ModelShape, *, length: int, fit: TrainingFit, on_gpu: bool
+) -> list[Holding]:
+    """Return what the canary holds: the whole model, one row.
+
+    It is in float32 where all weights were trained in that, else in the type of passes.
+    """
+    whole = fit.weights == "float32" and not fit.adapts
+    number = BFLOAT16 if on_gpu and not whole else FLOAT32
     passing = forward_bytes(shape, precision_of(number), rows=1, length=length)
     logits = logits_bytes(shape, rows=1, answer=length, copies=CANARY_COPIES)
     return [

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
+from ...policies.devices import installed
 from ...policies.memory.sharding import sharding_of
 from ...policies.trainers.preflight import refuse_missing_layers
 from ...policies.trainers.trainer_faults import TrainingError
 from ...policies.trainers.training_fit import fit_of
 from ..run.models import is_endpoint
-from .hardware import devices, installed
+from .hardware import devices
 
 KERNELS = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}
 """The distributions that hold implementations of attention."""

@@ -44,6 +44,7 @@ from .online.online_training import train_online
 from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
+from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
@@ -155,6 +156,8 @@ class StepRecorder(TrainerCallback):
         if is_main():
             checkpoints = self.job.folder("checkpoints")
             checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
+            if is_sharded():  # Then the trainer leaves its arguments out.
+                write_file(checkpoint / "job.json", self.job.folder("job.json").read_bytes())
             keep(checkpoint, self.identity, processes=self.job.processes)
         self.pace.saved()
 
@@ -210,6 +213,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer
     trainer = make(job, tokenizer)
+    fit_sharding(trainer)
     if is_main():
         seal_prepared(job, identity)
     journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
@@ -221,14 +225,15 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
     save_trained(job, trainer, saved)
+    told: dict[str, float] = {}
     if is_main():
-        assemble_model(job, saved)
+        told = assemble_model(job, saved)
         reach("trainer.model.saved")
     return Trained(
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
-        metrics=final_means(trainer.state),
+        metrics=final_means(trainer.state) | told,
         history=told_of_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )

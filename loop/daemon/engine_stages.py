@@ -19,7 +19,7 @@ from ...policies.memory.engine_memory import (
     transformers_parts,
     vllm_parts,
 )
-from ...policies.memory.shapes import FLOAT32, ModelShape, UnknownShapeError
+from ...policies.memory.shapes import ModelShape, UnknownShapeError
 from ...policies.memory.verdicts import GIB, Holding, StageMemory, fixed
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
@@ -88,6 +88,13 @@ class EngineStages:
             Path(located(role.model, "reward" if role.name == REWARD else "policy"))
         )
         return shape.as_trained() if role.name == "policy" and self.trained else shape
+
+    def reward_number(self, shape: ModelShape) -> float:
+        """Return the bytes of a reward model's weight: by default bfloat16 on a GPU."""
+        dtype = self.config.reward.dtype
+        if dtype == "auto":
+            dtype = "bfloat16" if self.have.on_gpu else "float32"
+        return number_bytes(dtype, shape, on_gpu=self.have.on_gpu, halved=False)
 
     def _engines(self) -> Iterator[tuple[NeededRole, list[str]]]:
         """Yield the roles with a model here, each with the others that the same engine plays."""
@@ -207,7 +214,7 @@ class EngineStages:
         on_gpu = self.have.on_gpu
         parts = scorer_parts(
             shape,
-            number_bytes=shape.saved_number_bytes if on_gpu else FLOAT32,
+            number_bytes=self.reward_number(shape),
             rows=reward.batch_size,
             length=min(reward.max_length, shape.context or reward.max_length),
             on_gpu=on_gpu,
@@ -230,8 +237,7 @@ class EngineStages:
             return 0
         shape = self.shape(role)
         if role.engine is None:
-            number = shape.saved_number_bytes if self.have.on_gpu else FLOAT32
-            return round(shape.parameters * number)
+            return round(shape.parameters * self.reward_number(shape))
         if self.kind(role) == VLLM and self.have.on_gpu:
             return round(self.have.memory * role.engine.memory_utilization)
         cache = role.engine.kv_cache_gib * GIB if self.kind(role) == VLLM else 0

@@ -46,7 +46,9 @@ from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
 from .memory_check import require_memory
 from .own_files import keep_own_files, own_digests, own_files
+from .place_check import require_places
 from .tell_trackers import require_trackers
+from .training_check import require_fit, require_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,10 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
     require_trackers(job.config)
+    if trains(job.config) and job.answers is None:
+        require_fit(job.config)
     asked = _asked(job)
+    require_places(job.config, asked)
     require_memory(job.config, asked, trains=job.answers is None)
     return asked
 
@@ -102,6 +107,7 @@ def parts_of(job: Job) -> RunParts:
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()
+            require_layers(job.config, models.initial.location)
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)

@@ -226,7 +226,7 @@ def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
 
 
 def _summary(method: str, result: TrainResult) -> str:
-    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy")
+    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy", "adapter/kept")
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

@@ -24,7 +24,14 @@ from .publish import Publishing, accelerate_config, step_statistics, training_fi
 from .train import parts_with_rows, require_enough
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
-SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
+SHOWN = (
+    "loss",
+    "accuracy",
+    "spread",
+    "held_out/accuracy",
+    "held_out/length_correlation",
+    "adapter/kept",
+)
 
 
 def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:

@@ -14,7 +14,7 @@ from .chat import ChatTokenizer
 from .chat_template import load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreResult
 from .thinking import AS_RENDERED
-from .transformers_engine import load_model, pick_device
+from .transformers_engine import load_model, move_away, pick_device
 
 
 class RewardScorer:
@@ -27,6 +27,7 @@ class RewardScorer:
 
         device = pick_device()
         self.device = str(device)
+        self.sleeps = device.type != "cpu"
         self._model = load_model(AutoModelForSequenceClassification, str(model), "auto", device)
         labels = self._model.config.num_labels
         if labels != 1:
@@ -58,6 +59,14 @@ class RewardScorer:
                 for i, value in zip(group, values, strict=True):
                     scores[i] = value
             yield ScoreResult(key=batch.key, scores=tuple(scores))
+
+    def sleep(self) -> None:
+        """Move the weights into the machine's memory, and give the device's back."""
+        move_away(self._model)
+
+    def wake(self) -> None:
+        """Move the weights back to the device; where they are, nothing moves."""
+        self._model.to(self.device)
 
     def close(self) -> None:
         """Release the model."""

@@ -39,9 +39,10 @@ def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> Lora
     lora = fit.lora
     if not fit.adapts:
         return None
+    alpha: Any = lora.alpha  # peft computes with any number
     return LoraConfig(
         r=lora.r,
-        lora_alpha=lora.alpha,
+        lora_alpha=alpha,
         lora_dropout=lora.dropout,
         target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
         task_type=task,
@@ -81,30 +82,43 @@ def save_config(model: Any, saved: Path) -> None:
 
 def trained_config(saved: Path) -> Any:
     """Return the configuration that `save_config` wrote, of weights that are not quantised."""
-    config = AutoConfig.from_pretrained(saved)
+    config: Any = AutoConfig.from_pretrained(saved)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     return config
 
 
-def merged(base: PreTrainedModel, adapter: Path, published: torch.dtype) -> PreTrainedModel:
-    """Return `base` with the adapters in a folder merged into it, in the type to be published."""
+def merged(
+    base: PreTrainedModel, adapter: Path, published: torch.dtype
+) -> tuple[PreTrainedModel, float]:
+    """Return `base` with the adapters in a folder merged into it, in the type to be published.
+
+    With it comes the share of what they learned that rounding to that type left: the projection of
+    how the weights changed on how they were to change.
+    """
     adapted = PeftModel.from_pretrained(base, adapter)
+    learned = left = 0.0
     with torch.inference_mode():
         for layer in adapted.modules():
             if isinstance(layer, LoraLayer):
-                _merge_into(layer, published)
+                change, rounded = _merge_into(layer, published)
+                learned += float(change.square().sum(dtype=torch.float64))
+                left += float((change * rounded).sum(dtype=torch.float64))
         # Without `merge`: peft would add in the type of the base.
         whole: Any = adapted.unload()
-        return whole.to(published)
+        return whole.to(published), left / learned if learned else 0.0
 
 
-def _merge_into(layer: Any, published: torch.dtype) -> None:
-    """Add the product of a layer's adapters to its weights, in float32."""
+def _merge_into(layer: Any, published: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add the product of a layer's adapters to its weights, in float32.
+
+    Return it, and by how much the weights changed in the type to be published.
+    """
     weight: Any = layer.get_base_layer().weight
     (name,) = layer.active_adapters
-    whole = weight.data.float() + layer.get_delta_weight(name).float()
-    weight.data = whole.to(published)
+    before, change = weight.data.float(), layer.get_delta_weight(name).float()
+    weight.data = (before + change).to(published)
+    return change, weight.data.float() - before
 
 
 def keep_adapter(saved: Path, base: str, folder: Path) -> None:

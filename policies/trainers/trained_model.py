@@ -33,6 +33,7 @@ from .adapters import (
     trained_config,
 )
 from .remainder_adamw import join_weights
+from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
@@ -42,6 +43,12 @@ from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
+KEPT = "adapter/kept"
+"""The share of what adapters learned that is left in the type in which they are published."""
+
+LEAST_KEPT = 0.1
+"""A smaller share is no training."""
+
 ANSWER = {"dpo": "chosen", "sft": "completion"}
 
 
@@ -57,10 +64,11 @@ class Trained:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def assemble_model(job: TrainJob, saved: Path) -> None:
+def assemble_model(job: TrainJob, saved: Path) -> dict[str, float]:
     """Build the model's folder from the weights and config that the trainer saved.
 
-    Adapters are merged into the weights, and kept beside them. Tokenizer, template and generation
+    Adapters are merged into the weights, and kept beside them; what is returned says how much of
+    them rounding left (`KEPT`). Tokenizer, template and generation
     files are copied unchanged from the starting model, but for a template that was named in its
     place.
     """
@@ -68,7 +76,7 @@ def assemble_model(job: TrainJob, saved: Path) -> None:
     shutil.rmtree(model, ignore_errors=True)
     model.mkdir()
     adapted = (saved / CONFIG).is_file()
-    whole = merge_adapter(job, saved) if adapted else saved
+    whole, told = merge_adapter(job, saved) if adapted else (saved, {})
     publish_in_type(whole, published_type(job.fit))
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
         for path in whole.glob(pattern):
@@ -80,6 +88,7 @@ def assemble_model(job: TrainJob, saved: Path) -> None:
         template = load_tokenizer(job.model, job.template).chat_template
         (model / "chat_template.jinja").write_text(template, "utf-8")
     shutil.rmtree(saved)
+    return told
 
 
 def published_type(fit: TrainingFit) -> torch.dtype:
@@ -93,19 +102,23 @@ def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
     """Save what was trained: the adapters, or all weights with the bits that they were kept in."""
     if job.fit.weights == "bfloat16":
         join_weights(trainer.model)
-    trainer.save_model(str(saved))
+    save_whole(trainer, saved)
     if job.fit.adapts and trainer.is_world_process_zero():
         save_config(trainer.model, saved)
 
 
-def merge_adapter(job: TrainJob, saved: Path) -> Path:
-    """Merge the adapters that were saved into the model they were trained on; return its folder."""
+def merge_adapter(job: TrainJob, saved: Path) -> tuple[Path, dict[str, float]]:
+    """Merge the adapters that were saved into the model they were trained on.
+
+    Return its folder, and how much of them rounding left.
+    """
     kind = AutoModelForSequenceClassification if job.method == "reward" else AutoModelForCausalLM
     arguments = {"dtype": "auto", "config": trained_config(saved), "trust_remote_code": False}
     base = kind.from_pretrained(job.model, local_files_only=True, use_safetensors=True, **arguments)
     whole = saved / "merged"
-    merged(base, saved, published_type(job.fit)).save_pretrained(whole)
-    return whole
+    model, kept = merged(base, saved, published_type(job.fit))
+    model.save_pretrained(whole)
+    return whole, {KEPT: kept}
 
 
 def publish_in_type(saved: Path, published: torch.dtype) -> None:
@@ -140,7 +153,7 @@ def check_weights(job: TrainJob, trained: Trained) -> None:
             changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
     if not after:
         raise TrainingError("incomplete", "no weights were saved")
-    if not changed:
+    if not changed or trained.metrics.get(KEPT, 1.0) < LEAST_KEPT:
         raise TrainingError("unchanged", why_unchanged(job, trained))
 
 
@@ -150,12 +163,13 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
     if trained.metrics.get("grad_norm") == 0:
         return f"{same}every gradient was 0, so the rows teach this model nothing"
     rate = job.settings.learning_rate
-    kept = str(published_type(job.fit)).removeprefix("torch.")
-    finer = ", or publish in float32 (training.publish)" if kept == "bfloat16" else ""
+    kind = str(published_type(job.fit)).removeprefix("torch.")
+    left = f" ({trained.metrics[KEPT]:.0%} of it is left)" if trained.metrics.get(KEPT) else ""
+    finer = ", or publish in float32 (training.publish)" if kind == "bfloat16" else ""
     return (
         f"{same}{trained.steps} steps with a learning rate of at most {rate:g} are too little to "
-        f"change a weight in {kept}; raise training.{job.method}.learning_rate, train for more "
-        f"steps{finer}"
+        f"change a weight in {kind}{left}; raise training.{job.method}.learning_rate, train for "
+        f"more steps{finer}"
     )
 
 

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,18 @@ PULSE = "alive"
 """The file that the child touches while it computes, also between steps and before the first."""
 
 LOCK = "trainer.lock"
+FSDP2: Mapping[str, Any] = {
+    "fsdp_version": 2,
+    "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    "fsdp_reshard_after_forward": True,
+    "fsdp_cpu_ram_efficient_loading": True,
+    "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    "fsdp_offload_params": False,
+    "fsdp_activation_checkpointing": False,
+}
+"""FSDP by transformers' blocks. The first process alone loads the weights; checkpoints are written
+by all processes, each its part, and the model in the end is whole (`sharded_training.save_whole`).
+Activations are computed again by the model itself, where `training.recompute` says so."""
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 
 
@@ -135,7 +147,8 @@ def launch_argv(job: TrainJob) -> list[str]:
     config = job.accelerate_config
     if config is None:
         config = job.folder("accelerate.json")
-        write_file(config, json.dumps(accelerate_settings(job.processes), indent=1).encode())
+        settings = accelerate_settings(job.processes, sharding=job.fit.sharding)
+        write_file(config, json.dumps(settings, indent=1).encode())
     threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
     return [
         *(sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", str(config)),
@@ -148,17 +161,20 @@ def launch_argv(job: TrainJob) -> list[str]:
     ]
 
 
-def accelerate_settings(processes: int) -> dict[str, Any]:
-    """Return the launcher's configuration for one machine and plain data parallelism."""
+def accelerate_settings(processes: int, *, sharding: str = "none") -> dict[str, Any]:
+    """Return the launcher's configuration for one machine: plain data parallelism, or FSDP2."""
+    plain = "MULTI_GPU" if processes > 1 else "NO"
+    divided = {"distributed_type": "FSDP", "fsdp_config": FSDP2} if sharding == "fsdp2" else {}
     return {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
+        "distributed_type": plain,
         "num_machines": 1,
         "machine_rank": 0,
         "num_processes": processes,
         "main_process_port": 0,
-        "mixed_precision": "no",
+        "mixed_precision": "no",  # The trainer's own arguments say bf16 on a GPU.
         "use_cpu": False,
+        **divided,
     }
 
 

@@ -24,6 +24,7 @@ from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
 from .remainder_adamw import RemainderAdamW, split_weights
+from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
@@ -44,15 +45,15 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
         refuse_world(job, args.world_size)
-        reference = other_reference(job)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
             model=load_trained(job),
-            ref_model=load_reference(job, reference) if reference else None,
+            ref_model=reference_model(job),
             args=args,
             train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
             peft_config=peft_config(job.fit, "CAUSAL_LM"),
         )
+        trainer.ref_model = None  # What it says of the rows has been computed.
     else:
         args = sft_arguments(job)
         refuse_world(job, args.world_size)
@@ -78,6 +79,15 @@ def fitted(job: TrainJob, trainer: Any) -> Trainer:
         own = {"lr": args.learning_rate, "betas": betas, "eps": args.adam_epsilon}
         trainer.optimizer_cls_and_kwargs = (RemainderAdamW, own)
     return trainer
+
+
+def reference_model(job: TrainJob) -> PreTrainedModel | None:
+    """Return DPO's reference; None where the trained model, not trained yet, can be asked."""
+    path = other_reference(job)
+    if path is None and not is_sharded():
+        return None
+    with loaded_in_each_process():
+        return load_reference(job, path or job.model)
 
 
 def other_reference(job: TrainJob) -> Path | None:
@@ -112,6 +122,8 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "optim": "adamw_bnb_8bit" if job.fit.optimizer == "adamw_8bit" else "adamw_torch_fused",
         "use_liger_kernel": job.fit.liger,
         "dataloader_pin_memory": cuda,
+        # Gradients of all passes of a step would else be kept whole until its last one.
+        "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": is_sharded()}},
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",  # `Journal` requests checkpoints and removes them
@@ -152,7 +164,7 @@ def weight_bytes(model: Path) -> int:
 def recomputes(job: TrainJob) -> bool:
     """Return whether activations are computed again in the backward pass."""
     if job.fit.recompute == "auto":
-        return weight_bytes(job.model) > 2 * LARGE
+        return not recomputes_itself() and weight_bytes(job.model) > 2 * LARGE
     return job.fit.recompute == "always"
 
 

@@ -41,6 +41,7 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
+from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.sharded_training import fit_sharding, is_sharded
@@ -176,10 +177,11 @@ def is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def end_with_parent() -> None:
+def end_with_parent(work: Path) -> None:
     """End this process when its standard input, a pipe from the parent, is closed."""
     while os.read(0, 4096):
         pass
+    discard_memory(work)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -274,8 +276,9 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
 
 
 def main(path: str) -> int:
-    """Run the job of a `job.json`; return the exit code."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    """Run the job of a `job.json` in its work folder; return the exit code."""
+    work = Path(path).parent
+    threading.Thread(target=end_with_parent, args=(work,), daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()

@@ -22,6 +22,8 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     verbs = asking(recipe)
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
+    if train_quark in verbs:
+        _require_known_tokens(config)
     if train in verbs:
         _require_separable(config)
 
@@ -36,6 +38,15 @@ def _require_whole(config: RunConfig) -> None:
                 "probabilities of all tokens, so its answers must be drawn from all of them; "
                 f"leave {name} out"
             )
+
+
+def _require_known_tokens(config: RunConfig) -> None:
+    """Refuse adapters where new tokens are learned: their rows of the embedding would not be."""
+    if config.training.quark.train_on == "all" and config.training.lora.r:
+        raise ConfigError(
+            "training.quark.train_on is all: the quantiles' tokens are new rows of the embedding, "
+            "which adapters do not train; set it to best, or training.lora.r to 0"
+        )
 
 
 def _require_separable(config: RunConfig) -> None:

@@ -58,7 +58,7 @@ _Row = Mapping[str, Any]
 def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of a reward model."""
     args = RewardArguments(**common_arguments(job))
-    refuse_world(job, args)
+    refuse_world(job, args.world_size)
     rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id

@@ -13,7 +13,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainingArguments,
 )
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
@@ -45,7 +44,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     trainer: Any
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
-        refuse_world(job, args)
+        refuse_world(job, args.world_size)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
             model=load_trained(job),
             ref_model=reference_model(job),
@@ -57,7 +56,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         trainer.ref_model = None  # What it says of the rows has been computed.
     else:
         args = sft_arguments(job)
-        refuse_world(job, args)
+        refuse_world(job, args.world_size)
         trainer = (SFTWithNextToken if job.supervised else WarmedSFTTrainer)(
             model=load_trained(job),
             args=args,
@@ -150,12 +149,10 @@ def sft_arguments(job: TrainJob) -> SFTConfig:
     return SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
 
 
-def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
+def refuse_world(job: TrainJob, processes: int) -> None:
     """Refuse a number of processes other than the job's: it would change the batch size."""
-    if args.world_size != job.processes:
-        message = (
-            f"the job asks for {job.processes} processes, the launcher started {args.world_size}"
-        )
+    if processes != job.processes:
+        message = f"the job asks for {job.processes} processes, the launcher started {processes}"
         raise TrainingError("refused", message)
 
 

@@ -15,6 +15,7 @@ from lpfloop.loop.daemon import hardware
 from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import memory_of, require_memory
 from lpfloop.loop.daemon.memory_section import memory_section
+from lpfloop.loop.daemon.training_check import excluded
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.policies import devices
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
@@ -102,6 +103,26 @@ def test_only_settings_that_exist_are_named_as_a_help(model: str, variant: str) 
     assert named
     for setting in named:
         assert setting.split("=")[0] in known, setting
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (),
+        ("training.weights=bfloat16",),
+        ("training.lora.r=64",),
+        ("training.optimizer=adamw_8bit",),
+        ("training.sharding=fsdp2", "training.processes=auto"),
+    ],
+)
+def test_only_settings_that_can_be_together_are_named_as_a_help(given: tuple[str, ...]) -> None:
+    found = stage(arithmetic(config(*given, model="13b"), gpus(2, 16)), "train by dpo")
+    assert found.reliefs
+    for relief in found.reliefs:
+        changed = config(*given, *relief.settings, model="13b")
+        assert list(excluded(changed.training)) == []
+        after = stage(arithmetic(changed, gpus(2, 16)), "train by dpo")
+        assert found.most_bytes - after.most_bytes == relief.saved_bytes
 
 
 def test_models_that_do_not_take_turns_share_the_device() -> None:

@@ -23,7 +23,7 @@ from ...policies.memory.shapes import FLOAT32, ModelShape, UnknownShapeError
 from ...policies.memory.verdicts import GIB, Holding, StageMemory, fixed
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
-from ..run.models import CRITIC, REWARD, located
+from ..run.models import REWARD, located
 from .hardware import Devices
 
 Shapes = Callable[[Path], ModelShape]
@@ -63,7 +63,7 @@ class EngineStages:
                     yield replace(found, sections=sections)
             except UnknownShapeError as error:
                 yield self.unknown(stage, str(error))
-        if reward := self._role(REWARD):
+        if reward := self._reward():
             try:
                 yield self._scoring(reward)
             except UnknownShapeError as error:
@@ -74,13 +74,6 @@ class EngineStages:
         return StageMemory(
             stage=stage, device=self.have.name, has_bytes=self.have.memory, unknown=why
         )
-
-    def beside(self, *names: str) -> list[Holding]:
-        """Return what else is loaded on the device: nothing where models take turns."""
-        if self.config.exclusive:
-            return []
-        held = ((name, self._resident(name)) for name in names)
-        return [fixed(f"{name} beside it", size) for name, size in held if size]
 
     def shape(self, role: NeededRole) -> ModelShape:
         """Return the sizes of a role's model; a policy's as trained, where it is."""
@@ -107,13 +100,10 @@ class EngineStages:
             return ""
         return engine_kind(located(role.model), role.engine)
 
-    def _role(self, name: str) -> NeededRole | None:
-        """Return a role whose model is here, if the run has it."""
-        role = next((role for role in self.roles if role.name == name), None)
-        if role is None or names_function(role.model):
-            return None
-        here = name == REWARD or self.kind(role) in (VLLM, TRANSFORMERS)
-        return role if here else None
+    def _reward(self) -> NeededRole | None:
+        """Return the role of the reward model, if the run has one and it is no function."""
+        found = (role for role in self.roles if role.name == REWARD)
+        return next((role for role in found if not names_function(role.model)), None)
 
     def hosting(self, role: NeededRole, shape: ModelShape) -> Hosting:
         """Return how an engine runs a role's model."""
@@ -139,33 +129,23 @@ class EngineStages:
         shape = self.shape(role)
         hosting = self.hosting(role, shape)
         engine = role.engine or EngineConfig()
-        shared = role.name == CRITIC or (CRITIC in stage and not self.trained)
-        beside = self.beside(REWARD) if shared else self.beside(CRITIC, REWARD)
         if self.kind(role) == TRANSFORMERS:
             rows = self.config.prompts.chunk
             answer = self.config.policy.sampling.max_tokens
             parts = transformers_parts(
                 shape, hosting, rows=rows, answer=answer, on_gpu=self.have.on_gpu
             )
-            yield replace(self._on_device(stage, [*parts, *beside]), context=hosting.context)
+            yield replace(self._on_device(stage, parts), context=hosting.context)
         elif self.have.on_gpu:
-            yield self._vllm(stage, shape, hosting, engine, beside)
+            yield self._vllm(stage, shape, hosting, engine)
         else:
-            yield from self._vllm_on_cpu(stage, shape, hosting, engine, beside)
+            yield from self._vllm_on_cpu(stage, shape, hosting, engine)
 
     def _vllm(
-        self,
-        stage: str,
-        shape: ModelShape,
-        hosting: Hosting,
-        engine: EngineConfig,
-        beside: Sequence[Holding],
+        self, stage: str, shape: ModelShape, hosting: Hosting, engine: EngineConfig
     ) -> StageMemory:
         card = self.have.memory
         share = round(card * engine.memory_utilization)
-        # vLLM does not start unless its whole share is free.
-        if sum(part.most_bytes for part in beside) + share > card:
-            return self._on_device(stage, [fixed("vLLM's share", share), *beside])
         parts = vllm_parts(shape, hosting, card)
         room = share - sum(part.most_bytes for part in parts if part.name != REQUEST)
         return StageMemory(
@@ -179,12 +159,7 @@ class EngineStages:
         )
 
     def _vllm_on_cpu(
-        self,
-        stage: str,
-        shape: ModelShape,
-        hosting: Hosting,
-        engine: EngineConfig,
-        beside: Sequence[Holding],
+        self, stage: str, shape: ModelShape, hosting: Hosting, engine: EngineConfig
     ) -> Iterator[StageMemory]:
         """Yield the cache, whose size is configured, and the memory of all."""
         cache = engine.kv_cache_gib * GIB
@@ -200,7 +175,7 @@ class EngineStages:
             context=hosting.context,
         )
         parts = [fixed("weights", hosting.weight_bytes(shape)), fixed("cache", cache)]
-        yield self._on_device(stage, [*parts, *beside])
+        yield self._on_device(stage, parts)
 
     def _scoring(self, role: NeededRole) -> StageMemory:
         shape, reward = self.shape(role), self.config.reward
@@ -212,8 +187,7 @@ class EngineStages:
             length=min(reward.max_length, shape.context or reward.max_length),
             on_gpu=on_gpu,
         )
-        found = self._on_device("reward scores", [*parts, *self.beside("policy", CRITIC)])
-        return replace(found, sections=(REWARD,))
+        return replace(self._on_device("reward scores", parts), sections=(REWARD,))
 
     def _on_device(self, stage: str, parts: Sequence[Holding]) -> StageMemory:
         return StageMemory(
@@ -222,20 +196,6 @@ class EngineStages:
             has_bytes=self.have.memory,
             parts=tuple(parts),
         )
-
-    def _resident(self, name: str) -> int:
-        """Return what a loaded model keeps while another works; 0 where it is not here."""
-        role = self._role(name)
-        if role is None:
-            return 0
-        shape = self.shape(role)
-        if role.engine is None:
-            number = shape.saved_number_bytes if self.have.on_gpu else FLOAT32
-            return round(shape.parameters * number)
-        if self.kind(role) == VLLM and self.have.on_gpu:
-            return round(self.have.memory * role.engine.memory_utilization)
-        cache = role.engine.kv_cache_gib * GIB if self.kind(role) == VLLM else 0
-        return self.hosting(role, shape).weight_bytes(shape) + cache
 
 
 def _at_once(shape: ModelShape, hosting: Hosting, share: int, card: int) -> str:

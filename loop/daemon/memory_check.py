@@ -31,6 +31,9 @@ LEAST_HELP = 0.02
 SHORTEST = 256
 """Tokens below which no length is proposed."""
 
+TRAINED = ("train by", "measure the canary")
+"""How the stages begin that a training's processes are in."""
+
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
 
@@ -67,6 +70,21 @@ def memory_of(
         return replace(stage, reliefs=_helpful(stage, found))
 
     return Arithmetic(stages=tuple(relieved(s) for s in stages(config, None).values()))
+
+
+def training_bytes(
+    config: RunConfig, roles: Sequence[NeededRole], have: Devices | None = None
+) -> int:
+    """Return what a run's trainings need of a device at the most; all of it where unknown.
+
+    Raises:
+        ConfigError: if the recipe, or a pool, cannot be used.
+        EngineError: when nothing installed can run a model.
+    """
+    machine = have or devices()
+    stages = _stages(config, roles, machine, shape_of, None)
+    needs = (s for s in stages if s.stage.startswith(TRAINED))
+    return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
@@ -157,8 +175,6 @@ def reliefs_of(
     stage: StageMemory, config: RunConfig, have: Devices
 ) -> Iterator[Mapping[str, object]]:
     """Give the settings that could make a stage smaller: values by their paths, set together."""
-    if not config.exclusive:
-        yield {"exclusive": True}
     for leaf, value in _changes(stage, config, have):
         yield {f"{section}.{leaf}": value for section in stage.sections}
     if stage.sections == ("training.dpo",) and config.training.reference == "initial":

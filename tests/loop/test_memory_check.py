@@ -89,7 +89,7 @@ def test_only_settings_that_exist_are_named_as_a_help(model: str, variant: str) 
     judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
     judges.append("annotation.pool=alpacafarm-hosted")
     given = () if variant == "rlrf" else judges
-    found = arithmetic(config(*given, "exclusive=false", variant=variant, model=model), gpus(2, 24))
+    found = arithmetic(config(*given, variant=variant, model=model), gpus(2, 24))
     named = [relief.setting for s in found.stages for relief in s.reliefs]
     assert named
     for setting in named:
@@ -102,11 +102,11 @@ def test_models_that_do_not_take_turns_share_the_device() -> None:
     both = ("critic.model=7b", "critic.engine.kind=vllm", "critic.engine.max_model_len=2048")
     alone = arithmetic(config(*both), gpus(1, 80))
     assert stage(alone, "policy, critic answers").verdict == "fits"
-    together = arithmetic(config(*both, "exclusive=false"), gpus(1, 80)).stages[0]
+    together = arithmetic(config(*both), gpus(1, 80)).stages[0]
     assert together.verdict == "does not fit"
     assert "exclusive=true" in together.advice()
     halves = [f"{who}.engine.memory_utilization=0.4" for who in ("policy", "critic")]
-    shared = arithmetic(config(*both, "exclusive=false", *halves), gpus(1, 80))
+    shared = arithmetic(config(*both, *halves), gpus(1, 80))
     assert stage(shared, "policy, critic answers").verdict == "fits"
 
 

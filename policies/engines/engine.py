@@ -160,6 +160,24 @@ class Engine(Protocol):
         ...
 
 
+class Measurer(Protocol):
+    """What holds weights, and can be asked how probable answers are under them."""
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn, the assistant's, of each conversation; None if it cannot."""
+        ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """An engine of several replicas."""
+
+    @property
+    def replicas(self) -> Sequence[Measurer]:
+        """The replicas, each of which holds the weights by itself."""
+        ...
+
+
 @runtime_checkable
 class Sleeper(Protocol):
     """A loaded model that can leave its devices to another one, and come back.

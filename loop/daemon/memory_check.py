@@ -38,6 +38,9 @@ MOST_NAMED = 4
 RANK = 16
 """The rank of the adapters that are proposed."""
 
+TRAINED = ("train by", "measure the canary")
+"""How the stages begin that a training's processes are in."""
+
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
 
@@ -79,6 +82,21 @@ def memory_of(
 def stages_of(config: RunConfig, *, have: Devices, shapes: Shapes) -> Iterator[StageMemory]:
     """Yield what each stage of a run needs, without what would help."""
     yield from _stages(config, needed_roles(config), have, shapes)
+
+
+def training_bytes(
+    config: RunConfig, roles: Sequence[NeededRole], have: Devices | None = None
+) -> int:
+    """Return what a run's trainings need of a device at the most; all of it where unknown.
+
+    Raises:
+        ConfigError: if the recipe, or a pool, cannot be used.
+        EngineError: when nothing installed can run a model.
+    """
+    machine = have or devices()
+    stages = _stages(config, roles, machine, shape_of)
+    needs = (s for s in stages if s.stage.startswith(TRAINED))
+    return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
@@ -181,8 +199,6 @@ def reliefs_of(
     stage: StageMemory, config: RunConfig, have: Devices
 ) -> Iterator[Mapping[str, object]]:
     """Give the settings that could make a stage smaller: values by their paths, set together."""
-    if not config.exclusive:
-        yield {"exclusive": True}
     for leaf, value in _changes(stage, config, have):
         yield {f"{section}.{leaf}": value for section in stage.sections}
     if stage.sections and stage.sections[0].startswith("training."):

@@ -133,6 +133,7 @@ class UnloadableError(EngineError):
     """A model that cannot be loaded as configured, however often it is tried."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Draws completions."""
 
@@ -156,6 +157,24 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the model; the engine cannot be used afterwards."""
+        ...
+
+
+class Measurer(Protocol):
+    """What holds weights, and can be asked how probable answers are under them."""
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn, the assistant's, of each conversation; None if it cannot."""
+        ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """An engine of several replicas."""
+
+    @property
+    def replicas(self) -> Sequence[Measurer]:
+        """The replicas, each of which holds the weights by itself."""
         ...
 
 

@@ -100,7 +100,10 @@ class StageMemory:
         )
 
     def advice(self) -> str:
-        """Return what would help: first what makes it fit, the least change before the others."""
+        """Return what would help, if it may not fit.
+
+        First what makes it fit, the least change before the others.
+        """
         helps = " or ".join(relief.as_text() for relief in self.reliefs)
         said = [f"what helps: {helps}"] if helps else []
         if self.verdict == "does not fit" and not any(map(self._is_enough, self.reliefs)):
@@ -130,8 +133,8 @@ class Arithmetic:
         """Yield a line for each stage, and one for what would help where it may not fit."""
         for stage in self.stages:
             yield f"{stage.stage}: {stage.verdict}: {stage.as_text()}"
-            if stage.verdict in ("may not fit", "does not fit"):
-                yield f"  {stage.advice()}"
+            if advice := stage.advice():
+                yield f"  {advice}"
 
     def of(self, verdict: Verdict) -> Sequence[StageMemory]:
         """Return the stages with a verdict."""

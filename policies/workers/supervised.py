@@ -9,6 +9,7 @@ its log-probabilities or scores.
 """
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from ..engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from ..engines.feed import arrived
+from ..engines.feed import arrived, is_cancelled
 from . import wire
 from .places import DeviceGroup
 from .poison import PoisonSearch, good_request
@@ -60,14 +61,21 @@ LONGEST_BACKOFF_S = 8.0
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
 
+CLOSED = "the model was closed"
+
 SCORER_STALL_S = 900.0
 SCORER_RESTARTS = 3
+
+
+class GivenUpError(EngineError):
+    """A model whose workers die or hang again and again."""
 
 
 class Supervisor:
     """Holds one worker, counts its deaths in a row, and restarts it.
 
-    After it has given up, the next call counts from zero again.
+    After it has given up, the next call counts from zero again. One thread uses it, but any may
+    close it: what it does then ends with an error.
     """
 
     def __init__(self, start: Callable[[], Worker], *, restarts: int, stall_s: float) -> None:
@@ -76,6 +84,8 @@ class Supervisor:
         self._losses = 0
         self.stall_s = stall_s
         self.good: dict[str, Any] = {}
+        self._changing = threading.Lock()
+        self._closed = False
         self._worker: Worker | None = self._started()
 
     @property
@@ -101,8 +111,8 @@ class Supervisor:
         """
         while True:
             try:
-                self._worker = self._worker or self._started()
-                return self._worker, self._worker.ready(LOAD_S)
+                worker = self._present()
+                return worker, worker.ready(LOAD_S)
             except WorkerDeathError as death:
                 self.lost(death)
             except EngineError:
@@ -117,9 +127,11 @@ class Supervisor:
         """Count a death, and wait before the next worker is started.
 
         Raises:
-            EngineError: after too many deaths in a row.
+            EngineError: after too many deaths in a row, or once it is closed.
         """
         self._drop()
+        if self._closed:
+            raise EngineError(CLOSED)
         self._losses += 1
         if self._losses > self._restarts:
             raise self.surrender(death)
@@ -127,10 +139,10 @@ class Supervisor:
         logger.warning("%s; restart %d of %d", death, self._losses, self._restarts)
         time.sleep(pause)
 
-    def surrender(self, death: WorkerDeathError) -> EngineError:
+    def surrender(self, death: WorkerDeathError) -> GivenUpError:
         """Return the error for a worker that cannot be kept alive."""
         times, self._losses = self._losses, 0
-        return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
+        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
 
     def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
         """Send items while the worker has room, and yield its results as they come."""
@@ -147,9 +159,19 @@ class Supervisor:
 
     def close(self) -> None:
         """End the worker."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        with self._changing:
+            self._closed = True
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _present(self) -> Worker:
+        """Return the worker, which is started if there is none."""
+        with self._changing:
+            if self._closed:
+                raise EngineError(CLOSED)
+            self._worker = self._worker or self._started()
+            return self._worker
 
     def _started(self) -> Worker:
         try:
@@ -158,9 +180,10 @@ class Supervisor:
             raise EngineError(f"no worker process can be started: {error}") from error
 
     def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        with self._changing:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
 
 
 class _SentStream(Generic[In, Out]):
@@ -181,7 +204,7 @@ class _SentStream(Generic[In, Out]):
     def results(self) -> Iterator[Out]:
         """Yield every item's result, in the order in which the worker finishes them."""
         try:
-            while self._more or self._flight:
+            while (self._more or self._flight) and not is_cancelled(self._source):
                 try:
                     found = self._go_on() if self._search is None else self._examine(self._search)
                 except WorkerDeathError as death:
@@ -347,9 +370,13 @@ class WorkerEngine:
         """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
+    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+        """Send items to the worker while it has room, and yield its results as they come."""
+        return self._supervisor.stream(items, work)
+
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches` in the worker; yield each batch when it is whole."""
-        return self._supervisor.stream(batches, GENERATE)
+        return self.stream(batches, GENERATE)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in the worker."""
@@ -410,7 +437,7 @@ class WorkerScorer:
     ) -> None:
         kind = "transformers" if function is None else "function"
         opening = _opening("scorer", kind, str(model), config) | {"identity": function}
-        self._work = SCORE if function is None else OWN_SCORE
+        self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
             lambda: child_worker(opening, log=log, devices=devices),
             restarts=SCORER_RESTARTS,
@@ -426,9 +453,13 @@ class WorkerScorer:
         """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
+    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+        """Send items to the worker while it has room, and yield its results as they come."""
+        return self._supervisor.stream(items, work)
+
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch in the worker; yield each when it is whole."""
-        return self._supervisor.stream(batches, self._work)
+        return self.stream(batches, self.work)
 
     def can_sleep(self) -> bool:
         """Say whether to sleep frees anything, once the model is loaded."""

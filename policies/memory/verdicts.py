@@ -133,8 +133,8 @@ class Arithmetic:
         """Yield a line for each stage, and one for what would help where it may not fit."""
         for stage in self.stages:
             yield f"{stage.stage}: {stage.verdict}: {stage.as_text()}"
-            if advice := stage.advice():
-                yield f"  {advice}"
+            if stage.verdict in ("may not fit", "does not fit"):
+                yield f"  {stage.advice()}"
 
     def of(self, verdict: Verdict) -> Sequence[StageMemory]:
         """Return the stages with a verdict."""

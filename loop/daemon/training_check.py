@@ -62,10 +62,10 @@ def excluded(training: TrainingConfig) -> Iterator[str]:
             "training.optimizer out"
         )
     processes = training.processes if isinstance(training.processes, int) else 1
-    if training.sharding != "none" or sharding_of(training.accelerate_config, processes).divided:
+    if sharding_of(training.accelerate_config, processes).divided:
         yield (
-            "training.weights=bfloat16 is for whole models, and this training divides one over "
-            "devices: leave training.weights out (under FSDP2 its computations are bfloat16)"
+            f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
+            "divides them over processes: leave training.weights out"
         )
 
 

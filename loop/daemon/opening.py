@@ -11,6 +11,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.trainers.training_places import require_training_places
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -22,6 +23,7 @@ from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used, require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..recipes.sampling_needs import require_sampling
+from ..recipes.smoke_needs import trainings
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -81,6 +83,8 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
         require_fit(job.config)
     asked = _asked(job)
     require_places(job.config, asked)
+    if trains(job.config) and job.answers is None:
+        require_training_places(job.config.training, trainings(job.config))
     require_memory(job.config, asked, trains=job.answers is None)
     return asked
 

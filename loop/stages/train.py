@@ -24,7 +24,13 @@ from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Stage, Verb, Work
-from .publish import Publishing, accelerate_config, step_statistics, training_fit
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
 
@@ -74,7 +80,7 @@ class Training:
             output=work,
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
-            processes=self.run.config.training.processes,
+            processes=training_processes(self.run, self._settings(rows)),
             accelerate_config=accelerate_config(self.run),
             fit=training_fit(self.run),
             template=self.run.models.template,

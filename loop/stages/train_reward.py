@@ -20,7 +20,13 @@ from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
-from .publish import Publishing, accelerate_config, step_statistics, training_fit
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .train import parts_with_rows, require_enough
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
@@ -73,7 +79,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         output=run.store.folder / "work" / unit.key,
         settings=run.config.training.reward,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
-        processes=run.config.training.processes,
+        processes=training_processes(run, run.config.training.reward),
         accelerate_config=accelerate_config(run),
         fit=training_fit(run),
         template=run.models.template,

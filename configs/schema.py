@@ -255,9 +255,6 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
-    exclusive: bool = cosmetic(
-        default=False, description="keep one model on the device at a time (one GPU)"
-    )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )

@@ -258,6 +258,10 @@ class RunConfig(Section):
     exclusive: bool = cosmetic(
         default=False, description="keep one model on the device at a time (one GPU)"
     )
+    overlap: bool = cosmetic(
+        default=True,
+        description="let stages overlap whose models are on separate devices or endpoints",
+    )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )

@@ -63,6 +63,7 @@ class Supervisor:
         self._start = start
         self._restarts = restarts
         self._losses = 0
+        self._closed = False
         self.stall_s = stall_s
         self.good: dict[str, Any] = {}
         self._worker: Worker | None = self._started()
@@ -89,6 +90,7 @@ class Supervisor:
             EngineError: when the model cannot be loaded, or workers die in a row.
         """
         while True:
+            self._refuse_closed()
             try:
                 self._worker = self._worker or self._started()
                 return self._worker, self._worker.ready(LOAD_S)
@@ -108,6 +110,7 @@ class Supervisor:
         Raises:
             EngineError: after too many deaths in a row.
         """
+        self._refuse_closed()
         self._drop()
         self._losses += 1
         if self._losses > self._restarts:
@@ -126,10 +129,15 @@ class Supervisor:
         return _SentStream(self, items, work).results()
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker; a call that another thread is in ends, too, and starts no other one."""
+        self._closed = True
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise EngineError("the engine was closed")
 
     def _started(self) -> Worker:
         try:

@@ -19,8 +19,9 @@ from ...policies.memory.training_memory import (
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
 from ...policies.trainers.trainer_job import ONLINE, Method, Settings
 from ...policies.trainers.training_fit import fit_of
+from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
-from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
+from ..run.models import is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
 
 
@@ -54,7 +55,7 @@ class TrainingStages:
     def _offline(self, method: Method, shape: ModelShape) -> StageMemory:
         config, settings = self.engines.config, self._settings(method)
         training = config.training
-        sharding = self._sharding()
+        sharding = self._sharding(settings)
         stage = f"train by {method}"
         if sharding.unknown:
             return self.engines.unknown(stage, sharding.unknown)
@@ -71,11 +72,10 @@ class TrainingStages:
         )
         return self._on_device(stage, trl_parts(shape, work), sharding.processes)
 
-    def _sharding(self) -> Sharding:
+    def _sharding(self, settings: Settings) -> Sharding:
         training = self.engines.config.training
         have = self.engines.have.of(training.devices)
-        processes = training.processes
-        count = max(1, len(have.cards)) if processes == "auto" else processes
+        count = processes_of(training, settings, len(have.cards))
         return sharding_of(training.accelerate_config, count, training.sharding)
 
     def _online(
@@ -85,7 +85,7 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        sharding = self._sharding()
+        sharding = self._sharding(settings)
         reward, have = self._reward(shape), self.engines.have
         work = Workload(
             method=method,
@@ -155,11 +155,10 @@ class TrainingStages:
 
     def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
         """Return a stage on the first device; without a GPU all processes share the memory."""
-        have = self.engines.have
-        beside = self.engines.beside(CRITIC, REWARD)
+        have = self.engines.have.of(self.engines.config.training.devices)
         return StageMemory(
             stage=stage,
             device=have.name,
             has_bytes=have.memory // (1 if have.on_gpu else processes),
-            parts=tuple(part for part in (*parts, *beside) if part.most_bytes),
+            parts=tuple(part for part in parts if part.most_bytes),
         )

@@ -23,8 +23,15 @@ from ..run.models import Served, is_endpoint
 from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb, Work
-from .publish import Publishing, accelerate_config, step_statistics, training_fit
+from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
 
@@ -74,7 +81,7 @@ class Training:
             output=work,
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
-            processes=self.run.config.training.processes,
+            processes=training_processes(self.run, self._settings(rows)),
             accelerate_config=accelerate_config(self.run),
             fit=training_fit(self.run),
             template=self.run.models.template,
@@ -129,13 +136,17 @@ def train(
     owed = it.whole(TRAIN, training.identity(rows), rows)
     if beside is not None:
         owed = beside.read_by(owed)
-    with it.run.stage(it.number, "train", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             training.require_enough(rows)
             training.pay(stage, unit, rows)
+
+    places = it.run.places.of_training(it.run.config.training.devices)
+    planned = it.run.pay(it.number, "train", owed, pay, places=places)
     reach("checkpoint.committed")
-    key = stage.planned.key(it.run.store.journal, 0)
+    key = planned.key(it.run.store.journal, 0)
     (checkpoint,) = it.run.store.rows(Checkpoint, key)
     return checkpoint
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -186,8 +186,10 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
-    if job.fit != PLAIN:
-        fields["fit"] = fit_fields(job.fit)
+    # Not on which GPUs: on others it goes on.
+    fit = replace(job.fit, devices=PLAIN.devices)
+    if fit != PLAIN:
+        fields["fit"] = fit_fields(fit)
     if job.template is not None:
         fields["template"] = job.template
     if job.method == "reward":

@@ -20,6 +20,7 @@ from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
 from .trainer_orders import Orders, write_orders
 from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
+from .training_places import shown_gpus
 
 POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
@@ -179,20 +180,28 @@ def accelerate_settings(processes: int, *, sharding: str = "none") -> dict[str, 
 
 
 def child_environment(job: TrainJob) -> dict[str, str]:
-    """Return the child's environment: no secrets, no network, caches in the work folder."""
+    """Return the child's environment: its GPUs alone, no secrets, no network, caches in its folder.
+
+    Raises:
+        TrainingError: of kind `refused`, when its GPUs are not there.
+    """
     env = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    return env | {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_CACHE": str(job.folder(CACHE)),
-        "TQDM_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        # The launcher's own children have no -P: an unpacked data set may hold a json.py.
-        "PYTHONSAFEPATH": "1",
-        "PYTHONUNBUFFERED": "1",
-        # Spinning threads made training seven times slower on shared cores.
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-    }
+    return (
+        env
+        | dict(shown_gpus(job))
+        | {
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_DATASETS_CACHE": str(job.folder(CACHE)),
+            "TQDM_DISABLE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            # The launcher's own children have no -P: an unpacked data set may hold a json.py.
+            "PYTHONSAFEPATH": "1",
+            "PYTHONUNBUFFERED": "1",
+            # Spinning threads made training seven times slower on shared cores.
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        }
+    )
 
 
 @contextmanager

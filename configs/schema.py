@@ -255,6 +255,10 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
+    overlap: bool = cosmetic(
+        default=True,
+        description="let stages overlap whose models are on separate devices or endpoints",
+    )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
     )

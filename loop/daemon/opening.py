@@ -189,7 +189,7 @@ def opened(
                 config=lambda: run.config,
                 configure=run.configure,
             )
-            with ControlServer(folder, operator):
+            with ControlServer(folder, operator), run.flow:
                 on_open(folder)
                 yield run
     finally:

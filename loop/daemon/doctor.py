@@ -175,11 +175,34 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
     yield Finding(about="CPU", status="ok", detail=cpu)
     yield _gpu()
     yield from _places(config)
-    cards = visible_gpus()
-    processes = config.training.processes
-    if cards and processes > len(cards):
-        detail = f"training.processes is {processes}, and there are {len(cards)} GPUs"
-        yield Finding(about="training", status="note", detail=detail)
+    yield from _training_places(config)
+
+
+def _training_places(config: RunConfig) -> Iterator[Finding]:
+    """Say in how many processes, and on how many GPUs, a run would train."""
+    from ...policies.trainers.training_places import (
+        left_idle,
+        processes_of,
+        require_training_places,
+        training_gpus,
+    )
+    from ..recipes.roles import trains
+    from ..recipes.smoke_needs import trainings
+
+    methods = trainings(config) if trains(config) else ()
+    try:
+        require_training_places(config.training, methods)
+    except ConfigError as error:
+        yield Finding(about="training", status="missing", detail=str(error))
+        return
+    gpus = len(training_gpus(config.training))
+    for method in methods:
+        settings = getattr(config.training, method)
+        processes = processes_of(config.training, settings, gpus)
+        idle = left_idle(config.training, settings, gpus)
+        detail = idle or f"{method}: {processes} processes on as many GPUs"
+        if idle or (gpus and processes > 1):
+            yield Finding(about="training", status="note" if idle else "ok", detail=detail)
 
 
 def _places(config: RunConfig) -> Iterator[Finding]:
@@ -238,7 +261,7 @@ def _memory(config: RunConfig) -> Iterator[Finding]:
             if tight
             else "ok",
             detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            remedy=stage.advice() if tight else None,
+            remedy=stage.advice() or None if tight else None,
         )
 
 

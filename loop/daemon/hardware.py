@@ -5,12 +5,13 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import psutil
 
+from ...configs.section import Devices as Numbers
 from ...policies.devices import driver_gpus, visible_gpus
 
 LOCK = Path(__file__).parents[2] / "locks" / "cpu.txt"
@@ -75,6 +76,13 @@ class Devices:
     def memory(self) -> int:
         """The memory of a device that models run on: the smallest GPU's, or the machine's."""
         return min(self.cards, default=self.ram)
+
+    def of(self, numbers: Numbers) -> "Devices":
+        """Return those of these numbers; the rest, such as ones that are not there, is ignored."""
+        if numbers == "auto":
+            return self
+        there = (n for n in numbers if n < len(self.cards))
+        return replace(self, cards=tuple(self.cards[n] for n in there) or self.cards)
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.workers.open import engine_kind
@@ -25,7 +26,7 @@ def places_of(
     found: dict[str, tuple[DeviceGroup, ...]] = {}
     for role in roles:
         if role.engine is None:
-            found[role.name] = scorer_groups(config.reward)
+            found[role.name] = scorer_groups(config.reward, function=names_function(role.model))
         elif role.named and engine_kind(located(role.model), role.engine) in LOCAL:
             section = engine_section(role.name) or f"{role.name}: engine"
             found[role.name] = engine_groups(role.engine, section)

@@ -18,23 +18,19 @@ from ...policies.memory.training_memory import (
 )
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
 from ...policies.trainers.trainer_job import ONLINE, Method, Settings
+from ...policies.trainers.training_fit import fit_of
+from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
-from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
+from ..run.models import is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
-
-ALONE = Sharding(processes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStages:
-    """Gives the stages of `methods`; `engines` knows what else is on a device.
-
-    `sharding` takes the place of what the configuration's file for accelerate says.
-    """
+    """Gives the stages of `methods`; `engines` knows what else is on a device."""
 
     engines: EngineStages
     methods: tuple[Method, ...]
-    sharding: Sharding | None = None
 
     def stages(self) -> Iterator[StageMemory]:
         """Yield a stage for each training and, where a policy is trained, the canary's."""
@@ -50,7 +46,7 @@ class TrainingStages:
                         yield replace(found, sections=section)
                 else:
                     found = self._offline(method, shape)
-                    yield replace(found, sections=section, shardable=True)
+                    yield replace(found, sections=section)
             yield from self._canary(shape)
         except UnknownShapeError as error:
             for method in self.methods:
@@ -59,7 +55,7 @@ class TrainingStages:
     def _offline(self, method: Method, shape: ModelShape) -> StageMemory:
         config, settings = self.engines.config, self._settings(method)
         training = config.training
-        sharding = self.sharding or sharding_of(training.accelerate_config, training.processes)
+        sharding = self._sharding(settings)
         stage = f"train by {method}"
         if sharding.unknown:
             return self.engines.unknown(stage, sharding.unknown)
@@ -71,9 +67,16 @@ class TrainingStages:
             accumulation=settings.batch_size // (settings.micro_batch_size * sharding.processes),
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
+            fit=fit_of(training),
             reference=method == "dpo" and later,
         )
         return self._on_device(stage, trl_parts(shape, work), sharding.processes)
+
+    def _sharding(self, settings: Settings) -> Sharding:
+        training = self.engines.config.training
+        have = self.engines.have.of(training.devices)
+        count = processes_of(training, settings, len(have.cards))
+        return sharding_of(training.accelerate_config, count, training.sharding)
 
     def _online(
         self, method: Method, policy: NeededRole, shape: ModelShape
@@ -82,12 +85,22 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        work = self._workload(
-            method, rows=settings.micro_batch_size, length=settings.max_length, answer=answer
+        sharding = self._sharding(settings)
+        reward, have = self._reward(shape), self.engines.have
+        work = Workload(
+            method=method,
+            rows=settings.micro_batch_size,
+            length=settings.max_length,
+            accumulation=1,
+            sharding=sharding,
+            on_gpu=have.on_gpu,
+            fit=fit_of(config.training),
+            reference=config.iterations > 1 and config.training.reference == "initial",
+            answer=answer,
+            reward_number=0 if reward is None else self.engines.reward_number(reward),
         )
-        parts = online_parts(shape, self._reward(shape), work)
+        parts = online_parts(shape, reward, work)
         hosting = self.engines.hosting(policy, shape)
-        have = self.engines.have
         sampling = self.engines.kind(policy) == VLLM and have.on_gpu
         if sampling:
             share = round(settings.sampler_memory * have.memory)
@@ -109,25 +122,16 @@ class TrainingStages:
                     most_bytes=sum(part.most_bytes for part in found),
                 )
             ]
-        yield self._on_device(f"train by {method}", [*parts, *held])
+        yield self._on_device(f"train by {method}", [*parts, *held], sharding.processes)
 
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy, on the longest rows of its training."""
         lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
         if lengths:
-            work = self._workload("sft", rows=1, length=max(lengths))
-            yield self._on_device("measure the canary", canary_parts(shape, work))
-
-    def _workload(self, method: Method, *, rows: int, length: int, answer: int = 0) -> Workload:
-        return Workload(
-            method=method,
-            rows=rows,
-            length=length,
-            accumulation=1,
-            sharding=ALONE,
-            on_gpu=self.engines.have.on_gpu,
-            answer=answer,
-        )
+            on_gpu = self.engines.have.on_gpu
+            fit = fit_of(self.engines.config.training)
+            parts = canary_parts(shape, length=max(lengths), fit=fit, on_gpu=on_gpu)
+            yield self._on_device("measure the canary", parts)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
         """Return the reward model that an online method scores by; None for a function."""
@@ -151,11 +155,10 @@ class TrainingStages:
 
     def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
         """Return a stage on the first device; without a GPU all processes share the memory."""
-        have = self.engines.have
-        beside = self.engines.beside(CRITIC, REWARD)
+        have = self.engines.have.of(self.engines.config.training.devices)
         return StageMemory(
             stage=stage,
             device=have.name,
             has_bytes=have.memory // (1 if have.on_gpu else processes),
-            parts=tuple(part for part in (*parts, *beside) if part.most_bytes),
+            parts=tuple(part for part in parts if part.most_bytes),
         )

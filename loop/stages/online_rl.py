@@ -20,6 +20,7 @@ from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import OnlineJob
+from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
@@ -33,7 +34,7 @@ from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .online_steps import Steps, prompts_file, step_cost
-from .publish import Publishing
+from .publish import Publishing, training_fit
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
@@ -91,6 +92,7 @@ class OnlineTraining:
             "reward": self.scoring.identity,
             "settings": semantic(self.settings),
             "sampling": semantic(it.run.config.policy.sampling),
+            **fit_params(training_fit(it.run)),
         }
         content = (digest([key for (key,) in self.prompts.each_key()]),)
         if self.references is not None:
@@ -157,6 +159,7 @@ class OnlineTraining:
             seed=derive_seed(config.seed, "train", identity) % 2**32,
             # One process, whatever the run's other trainings are divided into.
             processes=1,
+            fit=training_fit(it.run),
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             template=it.run.models.template,

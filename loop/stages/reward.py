@@ -23,6 +23,8 @@ from ..run.stage_places import MAIN_THREAD, Places
 REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
+RUN_BY = {"dtype", "runner"}
+"""Settings that can change the last bits of a score, and are left out where they are not set."""
 UNSCORED = "no_score"
 """The user's own reward function has none for an answer."""
 
@@ -86,6 +88,7 @@ class Scoring:
             "batch_size": config.batch_size,
             "max_length": config.max_length,
             **({} if config.sees_end else {"sees_end": False}),
+            **config.model_dump(include=RUN_BY, mode="json"),
         }
 
     @property

@@ -17,6 +17,8 @@ from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
+from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_places import processes_of, training_gpus
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
@@ -32,7 +34,7 @@ from ..run.reporter import Advance
 from ..run.run import Verb
 from ..run.stage import Stage
 from .online_rl import OnlineTraining
-from .publish import Publishing, accelerate_config, step_statistics
+from .publish import Publishing, accelerate_config, step_statistics, training_fit
 from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
@@ -67,6 +69,7 @@ def _pay(
         "method": method,
         "policy": it.policy.params,
         "settings": semantic(_settings(it, method)),
+        **fit_params(training_fit(it.run)),
     }
     owed = it.whole(STEP, params, answers)
 
@@ -118,11 +121,17 @@ def _settings(it: Iteration, method: Trained) -> Settings:
     training = it.run.config.training
     settings: Settings = getattr(training, method)
     online = isinstance(settings, PPOTraining | QuarkTraining)
-    rows = ROWS if online else max(ROWS, training.processes)
+    rows = ROWS if online else max(ROWS, _processes(it, method))
     one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
     if online:
         one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}
     return settings.model_copy(update=one)
+
+
+def _processes(it: Iteration, method: Trained) -> int:
+    """Return the number of processes of a method's training in the run itself."""
+    training = it.run.config.training
+    return processes_of(training, getattr(training, method), len(training_gpus(training)))
 
 
 def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
@@ -142,8 +151,9 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         output=work,
         settings=settings,
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
-        processes=run.config.training.processes,
+        processes=_processes(it, method),
         accelerate_config=accelerate_config(run),
+        fit=training_fit(run),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,

@@ -10,6 +10,7 @@ from typing import Literal
 from ...configs.load import semantic
 from ...configs.methods import DPOTraining, SFTTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
@@ -24,7 +25,13 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
-from .publish import Publishing, accelerate_config, step_statistics
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
 
@@ -47,6 +54,7 @@ class Training:
             "reference": self._reference.identity,
             "settings": semantic(self._settings(rows)),
             **thought_params(self.run),
+            **fit_params(training_fit(self.run)),
         }
 
     def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
@@ -73,8 +81,9 @@ class Training:
             output=work,
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
-            processes=self.run.config.training.processes,
+            processes=training_processes(self.run, self._settings(rows)),
             accelerate_config=accelerate_config(self.run),
+            fit=training_fit(self.run),
             template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             turns=turn_form(self.run, self.policy, thoughts),
@@ -228,7 +237,7 @@ def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
 
 
 def _summary(method: str, result: TrainResult) -> str:
-    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy")
+    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy", "adapter/kept")
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

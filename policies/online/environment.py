@@ -35,6 +35,9 @@ from ..trainers.trained_turns import chat_of
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import OnlineJob, TrainJob
 from ..trainers.trainer_process import PULSE
+from .networks import Networks
+from .ranks import Ranks
+from .rollout_weights import RolloutWeights
 from .sampler import RolloutSampler
 
 SCORED_TOGETHER = 256
@@ -85,19 +88,24 @@ class ScoredRollout:
 
 
 class Environment:
-    """Prompts, sampler and reward model of a job; `folder` holds the policy's weights."""
+    """Prompts, sampler and reward model of a job; the sampler runs the policy's `weights`.
+
+    Of several processes the first alone has weights for it, a sampler and a reward model.
+    """
 
     def __init__(
         self,
         job: TrainJob,
         online: OnlineJob,
         settings: PPOTraining | QuarkTraining,
-        folder: Path,
+        weights: RolloutWeights | None,
+        ranks: Ranks,
     ) -> None:
         self.job = job
         self.settings = settings
         self.online = online
-        self.folder = folder
+        self.weights = weights
+        self.ranks = ranks
         self.chat = chat_of(job)
         asked = read_prompts(job.data)
         if online.function is not None:
@@ -115,19 +123,24 @@ class Environment:
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
             )
         self._sampler: RolloutSampler | None = None
-        self._scorer = _scorer(job, online)
+        self._scorer = _scorer(job, online) if ranks.is_first else None
 
-    def refresh(self) -> None:
-        """Have the sampler load the folder's present weights."""
+    def refresh(self, networks: Networks) -> None:
+        """Have the sampler load the present weights."""
+        if self.weights is None:
+            return
+        self.weights.write(networks)
         if self._sampler is None:
-            log = self.job.folder("sampler.log")
-            pulse = self.job.folder(PULSE)
-            # Elsewhere an engine has the GPU to itself; here it shares it with the trainer.
-            share = {"memory_utilization": self.settings.sampler_memory}
-            engine = self.online.engine.model_copy(update=share)
-            self._sampler = RolloutSampler(self.folder, engine, log=log, alive=pulse.touch)
+            self._sampler = self._opened(self.weights.folder)
         else:
             self._sampler.reload()
+
+    def _opened(self, folder: Path) -> RolloutSampler:
+        pulse = self.job.folder(PULSE)
+        # Elsewhere an engine has the GPU to itself; here it shares it with the trainer.
+        share = {"memory_utilization": self.settings.sampler_memory}
+        engine = self.online.engine.model_copy(update=share)
+        return RolloutSampler(folder, engine, log=self.job.folder("sampler.log"), alive=pulse.touch)
 
     def rollouts(
         self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
@@ -137,6 +150,12 @@ class Environment:
         The policy alone sees `control`, a text before the prompt; rows and reward do not. The
         tokens in `unsaid` are never drawn.
         """
+        first = self.ranks.is_first
+        return self.ranks.told(self._drawn(step, clock, control, unsaid) if first else None)
+
+    def _drawn(
+        self, step: int, clock: Clock, control: str, unsaid: Sequence[int]
+    ) -> list[ScoredRollout]:
         assert self._sampler is not None  # noqa: S101 -- `refresh` comes first
         count, seed = self.settings.rollouts, self.job.seed
         places = visited(len(self.asked), seed, step=step, rollouts=count)
@@ -161,7 +180,8 @@ class Environment:
         """End the sampler and release the reward model."""
         if self._sampler is not None:
             self._sampler.close()
-        self._scorer.close()
+        if self._scorer is not None:
+            self._scorer.close()
 
     def _fits(self, messages: tuple[Message, ...]) -> bool:
         """Return whether a prompt leaves room for the longest answer."""
@@ -189,6 +209,7 @@ class Environment:
             ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
             for first in range(0, len(requests), SCORED_TOGETHER)
         )
+        assert self._scorer is not None  # noqa: S101 -- the first process scores
         try:
             return [score for result in self._scorer.score(batches) for score in result.scores]
         except EngineError as error:

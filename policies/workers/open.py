@@ -12,6 +12,7 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
+from .places import engine_groups, scorer_groups
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -35,7 +36,10 @@ def engine_kind(model: str, config: EngineConfig) -> str:
 def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
+    Of several replicas each has a worker, and a log of its own beside `log`.
+
     Raises:
+        ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model, or an address is not a URL.
     """
     kind = engine_kind(model, config)
@@ -49,9 +53,18 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
 
         return ScriptedEngine(config)
     check_folder(Path(model))
+    from .pool import EnginePool
     from .supervised import WorkerEngine
 
-    return WorkerEngine(kind, model, config, log=log)
+    groups = engine_groups(config)
+
+    def replica(number: int, model: str, config: EngineConfig) -> WorkerEngine:
+        own = _log_of(log, number, len(groups))
+        return WorkerEngine(kind, model, config, log=own, devices=groups[number])
+
+    if len(groups) == 1:
+        return replica(0, model, config)
+    return EnginePool(replica, model, config, len(groups))
 
 
 def open_scorer(
@@ -62,15 +75,23 @@ def open_scorer(
     `identity` is that of the function that is meant; default: as it is now.
 
     Raises:
+        ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
+    from .pool import ScorerPool
     from .supervised import WorkerScorer
 
     place = str(model)
-    if names_function(place):
-        return WorkerScorer(place, config, log=log, function=identity or scorer_digest(place))
-    check_folder(Path(model))
-    return WorkerScorer(model, config, log=log)
+    function = (identity or scorer_digest(place)) if names_function(place) else None
+    if function is None:
+        check_folder(Path(model))
+    groups = scorer_groups(config, function=function is not None)
+
+    def replica(number: int) -> WorkerScorer:
+        own = _log_of(log, number, len(groups))
+        return WorkerScorer(place, config, log=own, function=function, devices=groups[number])
+
+    return replica(0) if len(groups) == 1 else ScorerPool(replica, len(groups))
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
@@ -93,3 +114,8 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
     from .worker_embedder import WorkerEmbedder
 
     return WorkerEmbedder(Path(model), config, log=log)
+
+
+def _log_of(log: Path, number: int, count: int) -> Path:
+    """Return where a replica's worker prints to; the only one has the log to itself."""
+    return log if count == 1 else log.with_stem(f"{log.stem}-{number + 1}")

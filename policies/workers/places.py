@@ -34,13 +34,19 @@ def engine_groups(config: EngineConfig, section: str = "engine") -> tuple[Device
     return device_groups(section, config.devices, config.replicas, config.tensor_parallel)
 
 
-def scorer_groups(config: RewardConfig, section: str = "reward") -> tuple[DeviceGroup, ...]:
-    """Return the GPU of each replica of a reward model.
+def scorer_groups(config: RewardConfig, *, function: bool = False) -> tuple[DeviceGroup, ...]:
+    """Return the GPU of each replica of a reward model, or of a function of the user's own.
+
+    A function is not multiplied unless its user says so: it may use all of the devices, or none.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
     """
-    return device_groups(section, config.devices, config.replicas)
+    groups = device_groups("reward", config.devices, config.replicas)
+    if not function or config.replicas != "auto":
+        return groups
+    numbers = tuple(number for group in groups for number in group.numbers)
+    return (DeviceGroup(numbers=numbers, gpus=tuple(gpu for g in groups for gpu in g.gpus)),)
 
 
 def device_groups(

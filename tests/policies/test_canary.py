@@ -31,6 +31,8 @@ from lpfloop.policies.engines.engine import (
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.supervised import WorkerEngine
 from lpfloop.stores.records import Message
 
 QUESTIONS = {
@@ -318,6 +320,27 @@ def test_weights_that_are_not_those_of_the_training_are_caught(
     with pytest.raises(StaleWeightsError):
         prove(engine, read_canary(folder))
     engine.close()
+
+
+@pytest.mark.model
+def test_a_stale_replica_is_found_by_the_canary(
+    moved: Path, tiny_policy: Path, template: Path, tmp_path: Path
+) -> None:
+    folders = [str(moved), str(tiny_policy), str(moved)]
+
+    def opener(number: int, _model: str, config: EngineConfig) -> WorkerEngine:
+        return WorkerEngine("transformers", folders[number], config, log=tmp_path / "log")
+
+    pool = EnginePool(opener, str(moved), EngineConfig(template=str(template)), 3)
+    rows = read_canary(moved)
+    with pytest.raises(StaleWeightsError, match=r"replica 2 of 3: .* does not run"):
+        prove(pool, rows)
+    pool.reload(moved)
+    prove(pool, rows)
+    # Each is measured by itself, and all together give the same numbers.
+    said = pool.logprobs([row.conversation for row in rows] * 5)
+    assert said == said[: len(rows)] * 5
+    pool.close()
 
 
 @pytest.mark.model

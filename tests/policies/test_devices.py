@@ -5,10 +5,11 @@ import os
 import pytest
 from gpus import UUID, show_gpus
 
+from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.section import ConfigError
 from lpfloop.policies import devices
 from lpfloop.policies.devices import Gpu, visible_gpus
-from lpfloop.policies.workers.places import DeviceGroup, device_groups
+from lpfloop.policies.workers.places import DeviceGroup, device_groups, scorer_groups
 from lpfloop.policies.workers.worker import worker_environment
 
 FOUR = tuple(Gpu(handle=str(n)) for n in range(4))
@@ -105,6 +106,13 @@ def test_on_a_cpu_replicas_are_processes_and_devices_are_refused() -> None:
     assert len(device_groups("policy.engine", "auto", 3, 2, visible=())) == 3
     with pytest.raises(ConfigError, match=r"reward.devices=\[0\]: no GPU is visible"):
         device_groups("reward", (0,), "auto", visible=())
+
+
+@pytest.mark.usefixtures("four")
+def test_a_reward_function_is_not_multiplied_by_itself() -> None:
+    assert numbers(scorer_groups(RewardConfig())) == [(0,), (1,), (2,), (3,)]
+    assert numbers(scorer_groups(RewardConfig(), function=True)) == [(0, 1, 2, 3)]
+    assert numbers(scorer_groups(RewardConfig(replicas=2), function=True)) == [(0,), (1,)]
 
 
 @pytest.mark.usefixtures("four")

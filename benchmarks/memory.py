@@ -2,7 +2,7 @@
 """What trainings and engines really hold, beside the arithmetic of `policies/memory`.
 
     python benchmarks/memory.py                    # a random Llama of 58 M weights, on a CPU
-    python benchmarks/memory.py --only dpo recomputed
+    python benchmarks/memory.py --only "dpo recomputed"
 
 Each training runs as in a run, in its own process, on rows of the full `max_length`. On a CPU,
 where weights and passes are float32, the peak is that of the process's resident memory as the
@@ -36,6 +36,7 @@ from lpfloop.configs.methods import (
     SFTTraining,
 )
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.tiny import world
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.memory.engine_memory import Hosting, cache_bytes, transformers_parts
@@ -45,6 +46,7 @@ from lpfloop.policies.memory.training_memory import Workload, online_parts, trl_
 from lpfloop.policies.memory.verdicts import GIB, Holding
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
 from lpfloop.policies.workers.supervised import WorkerEngine
 from lpfloop.stores.records import Message
 
@@ -180,7 +182,12 @@ def settings(method: str, *, micro: int, batch: int, length: int) -> Any:
 
 
 def offline(
-    folder: Path, method: str, sizes: dict[str, Any], micro: int, batch: int
+    folder: Path,
+    method: str,
+    sizes: dict[str, Any],
+    micro: int,
+    batch: int,
+    fit: TrainingFit = PLAIN,
 ) -> tuple[float, list[Holding]]:
     """Train two steps; return the peak in bytes, and the arithmetic."""
     policy = model(folder / "policy", sizes)
@@ -193,6 +200,7 @@ def offline(
         output=folder / "work",
         settings=settings(method, micro=micro, batch=batch, length=LENGTH),
         seed=0,
+        fit=fit,
     )
     with Peaks("train_worker") as peaks:
         train(job, log=folder / "train.log")
@@ -204,12 +212,18 @@ def offline(
         accumulation=batch // micro,
         sharding=sharding_of(None, 1),
         on_gpu=False,
+        fit=fit,
     )
     return peaks.bytes["train_worker"], trl_parts(shape_of(policy), work)
 
 
 def online(
-    folder: Path, method: str, sizes: dict[str, Any], micro: int, answer: int
+    folder: Path,
+    method: str,
+    sizes: dict[str, Any],
+    micro: int,
+    answer: int,
+    fit: TrainingFit = PLAIN,
 ) -> tuple[float, list[Holding]]:
     """Make two steps of PPO or Quark; return the trainer's peak in bytes, and the arithmetic."""
     policy = model(folder / "policy", sizes)
@@ -227,6 +241,7 @@ def online(
         data=(folder / "prompts.parquet",),
         output=folder / "work",
         seed=0,
+        fit=fit,
         settings=kind(
             rollouts=count,
             batch_size=2 * micro,
@@ -256,6 +271,7 @@ def online(
         accumulation=2,
         sharding=sharding_of(None, 1),
         on_gpu=False,
+        fit=fit,
         answer=answer,
     )
     parts = online_parts(shape_of(policy), shape_of(reward), work)
@@ -308,12 +324,24 @@ def computed(parts: list[Holding]) -> float:
 NOTHING = SMALL | {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
 NOTHING |= {"num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 960}
 
+ADAPTED = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+HALVED = fit_of(TrainingConfig(weights="bfloat16"))
+AGAIN = fit_of(TrainingConfig(recompute="always"))
+
 CASES: dict[str, Callable[[Path], tuple[float, list[Holding]]]] = {
     "dpo": lambda folder: offline(folder, "dpo", SMALL, 2, 8),
     "dpo, one pass a step": lambda folder: offline(folder, "dpo", SMALL, 2, 2),
     "sft": lambda folder: offline(folder, "sft", SMALL, 4, 8),
     "reward": lambda folder: offline(folder, "reward", SMALL, 2, 4),
     "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4),
+    "dpo, recompute=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
+    "dpo, lora": lambda folder: offline(folder, "dpo", SMALL, 2, 8, ADAPTED),
+    "sft, lora": lambda folder: offline(folder, "sft", SMALL, 4, 8, ADAPTED),
+    "reward, lora": lambda folder: offline(folder, "reward", SMALL, 2, 4, ADAPTED),
+    "dpo recomputed, lora": lambda folder: offline(folder, "dpo", LARGER, 2, 4, ADAPTED),
+    "sft, weights=bfloat16": lambda folder: offline(folder, "sft", SMALL, 4, 8, HALVED),
+    "ppo, lora": lambda folder: online(folder, "ppo", SMALL, 2, 128, ADAPTED),
+    "quark, lora": lambda folder: online(folder, "quark", SMALL, 2, 128, ADAPTED),
     "ppo": lambda folder: online(folder, "ppo", SMALL, 2, 128),
     "quark": lambda folder: online(folder, "quark", SMALL, 2, 128),
     "transformers engine": lambda folder: drawn(folder, SMALL, 128),

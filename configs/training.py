@@ -1,8 +1,8 @@
 """How an iteration's rows become the next model: the methods' settings, and where they run."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .methods import (
     DPOTraining,
@@ -23,7 +23,9 @@ class LoRAConfig(Section):
 
     r: int = neutral(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
     alpha: float = neutral(16.0, "the adapters are scaled by alpha / r", gt=0)
-    dropout: float = neutral(0.0, "dropout before the adapters", ge=0, lt=1)
+    dropout: float = neutral(
+        0.0, "dropout before the adapters; PPO and Quark train without", ge=0, lt=1
+    )
     targets: tuple[str, ...] | Literal["all-linear"] = neutral(
         "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
     )
@@ -92,3 +94,16 @@ class TrainingConfig(Section):
     stall_s: float = cosmetic(
         1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
     )
+
+    @model_validator(mode="after")
+    def _with_what_it_can_be_sharded(self) -> Self:
+        others = {
+            "accelerate_config": self.accelerate_config is not None,
+            "weights=bfloat16": self.weights == "bfloat16" and self.lora.r == 0,
+            "lora.quantise=nf4": self.lora.quantise != "none" and self.lora.r > 0,
+            "optimizer=adamw_8bit": self.optimizer == "adamw_8bit",
+        }
+        beside = next((name for name, is_set in others.items() if is_set), None)
+        if self.sharding != "none" and beside is not None:
+            raise ValueError(f"sharding={self.sharding} does not go with {beside}: leave one out")
+        return self

@@ -41,8 +41,10 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
+from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
+from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
@@ -50,6 +52,7 @@ from .trainers.trained_model import (
     check_weights,
     measure_canary,
     release_memory,
+    save_trained,
 )
 from .trainers.trainer_checkpoints import (
     PREFIX,
@@ -153,6 +156,8 @@ class StepRecorder(TrainerCallback):
         if is_main():
             checkpoints = self.job.folder("checkpoints")
             checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
+            if is_sharded():  # Then the trainer leaves its arguments out.
+                write_file(checkpoint / "job.json", self.job.folder("job.json").read_bytes())
             keep(checkpoint, self.identity, processes=self.job.processes)
         self.pace.saved()
 
@@ -172,10 +177,11 @@ def is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def end_with_parent() -> None:
+def end_with_parent(work: Path) -> None:
     """End this process when its standard input, a pipe from the parent, is closed."""
     while os.read(0, 4096):
         pass
+    discard_memory(work)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -207,6 +213,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     make = make_reward_trainer if job.method == "reward" else make_trainer
     trainer = make(job, tokenizer)
+    fit_sharding(trainer)
     if is_main():
         seal_prepared(job, identity)
     journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
@@ -217,15 +224,16 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     done = time.monotonic()
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
-    trainer.save_model(str(saved))
+    save_trained(job, trainer, saved)
+    told: dict[str, float] = {}
     if is_main():
-        assemble_model(job, saved)
+        told = assemble_model(job, saved)
         reach("trainer.model.saved")
     return Trained(
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
-        metrics=final_means(trainer.state),
+        metrics=final_means(trainer.state) | told,
         history=told_of_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
@@ -268,8 +276,9 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
 
 
 def main(path: str) -> int:
-    """Run the job of a `job.json`; return the exit code."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    """Run the job of a `job.json` in its work folder; return the exit code."""
+    work = Path(path).parent
+    threading.Thread(target=end_with_parent, args=(work,), daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()

@@ -160,7 +160,8 @@ def _opening(
     run: RunReader, checkpoint: Checkpoint, config: RunConfig
 ) -> tuple[str, EngineConfig, str]:
     """Return the folder or URL of a model, its engine, and what to say of that."""
-    engine = config.policy.engine
+    # Whoever talks asks one thing at a time.
+    engine = config.policy.engine.model_copy(update={"replicas": 1})
     if checkpoint.parent_id is None and is_endpoint(located(checkpoint.path)):
         return located(checkpoint.path), engine, "its endpoint"
     if engine.kind == "scripted":

@@ -73,7 +73,9 @@ def _written(model: str, aspect: str, examples: list[str], count: int, seed: int
     from ..stages.write_principles import generate
 
     with tempfile.TemporaryDirectory() as folder:
-        engine = open_engine(located(model), EngineConfig(), log=Path(folder) / "engine.log")
+        engine = open_engine(
+            located(model), EngineConfig(replicas=1), log=Path(folder) / "engine.log"
+        )
         try:
             return generate(engine, aspect, examples, count, seed=seed)
         finally:

@@ -1,7 +1,7 @@
 """Output of results: JSON for programs, tables for people, control characters made visible."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
@@ -22,6 +22,10 @@ CELL = 80
 WARNING = 400
 LINE = 400
 SHORT_ID = 12
+FEW = 10
+"""Below this, a speed is told with two digits."""
+LEAST_SHARE = 0.01
+"""The share of the time below which a role is not named."""
 
 
 def print_json(document: object) -> None:
@@ -72,6 +76,8 @@ def print_status(
     console = Console()
     _print_head(console, status)
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
+    for line in _busy(status["busy"]):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
         for account in iteration["receipts"]:
@@ -135,6 +141,25 @@ def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
         f"{name} {entry['used']:,}" + (f" of {entry['limit']:,}" if entry["limit"] else "")
         for name, entry in spend.items()
     )
+
+
+def _busy(found: Mapping[str, Any]) -> Iterator[str]:
+    """Give how much of the time each role worked, and what the run waits for."""
+    roles = [_role_time(role) for role in found["roles"] if role["share"] >= LEAST_SHARE]
+    if roles:
+        yield one_line(f"busy: {', '.join(roles)}", limit=LINE)
+    if found["bottleneck"]:
+        yield str(found["bottleneck"])
+
+
+def _role_time(role: Mapping[str, Any]) -> str:
+    speeds = ((role["calls_per_s"], "calls/s"), (role["tokens_per_s"], "tokens/s"))
+    told = ", ".join(f"{_speed(speed)} {unit}" for speed, unit in speeds if speed)
+    return f"{role['role']} {role['share']:.0%}" + (f" ({told})" if told else "")
+
+
+def _speed(speed: float) -> str:
+    return f"{speed:,.0f}" if speed >= FEW else f"{speed:.2g}"
 
 
 def _account(account: Mapping[str, Any]) -> str:

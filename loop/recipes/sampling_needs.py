@@ -22,6 +22,10 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     verbs = asking(recipe)
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
+        _require_scored_here(config)
+        _require_whole_networks(config)
+    if train_quark in verbs:
+        _require_known_tokens(config)
     if train in verbs:
         _require_separable(config)
 
@@ -36,6 +40,34 @@ def _require_whole(config: RunConfig) -> None:
                 "probabilities of all tokens, so its answers must be drawn from all of them; "
                 f"leave {name} out"
             )
+
+
+def _require_scored_here(config: RunConfig) -> None:
+    """Refuse vLLM for a reward model that scores inside the trainer, which shares its device."""
+    if config.reward.runner != "transformers":
+        raise ConfigError(
+            f"reward.runner is {config.reward.runner}: {config.recipe.name} scores answers inside "
+            "the trainer, where transformers runs the reward model; leave it out"
+        )
+
+
+def _require_whole_networks(config: RunConfig) -> None:
+    """Refuse to divide networks that each process of an online training holds whole."""
+    if config.training.sharding != "none":
+        raise ConfigError(
+            f"training.sharding is {config.training.sharding}: {config.recipe.name} holds whole "
+            "networks in each process; leave it out, and train adapters (training.lora.r) if they "
+            "do not fit"
+        )
+
+
+def _require_known_tokens(config: RunConfig) -> None:
+    """Refuse adapters where new tokens are learned: their rows of the embedding would not be."""
+    if config.training.quark.train_on == "all" and config.training.lora.r:
+        raise ConfigError(
+            "training.quark.train_on is all: the quantiles' tokens are new rows of the embedding, "
+            "which adapters do not train; set it to best, or training.lora.r to 0"
+        )
 
 
 def _require_separable(config: RunConfig) -> None:

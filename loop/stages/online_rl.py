@@ -20,6 +20,7 @@ from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import OnlineJob
+from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
@@ -30,9 +31,10 @@ from ..run.models import is_endpoint, located
 from ..run.needs import Asks, Needs
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Stage, Verb, Work
+from ..run.run import Verb, Work
+from ..run.stage import Stage
 from .online_steps import Steps, prompts_file, step_cost
-from .publish import Publishing
+from .publish import Publishing, training_fit, training_processes
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
@@ -90,6 +92,7 @@ class OnlineTraining:
             "reward": self.scoring.identity,
             "settings": semantic(self.settings),
             "sampling": semantic(it.run.config.policy.sampling),
+            **fit_params(training_fit(it.run)),
         }
         content = (digest([key for (key,) in self.prompts.each_key()]),)
         if self.references is not None:
@@ -154,8 +157,8 @@ class OnlineTraining:
             output=work,
             settings=self.settings,
             seed=derive_seed(config.seed, "train", identity) % 2**32,
-            # One process, whatever the run's other trainings are divided into.
-            processes=1,
+            processes=training_processes(it.run, self.settings),
+            fit=training_fit(it.run),
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             template=it.run.models.template,
@@ -235,20 +238,29 @@ def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> R
 def _trained(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
-    with run.stage(it.number, training.method, training.steps()) as steps:
-        if steps.owed:
-            _pay_steps(training, steps)
-    with run.stage(it.number, "train", training.publication(steps.planned)) as stage:
+    # Its sampler and its reward model run beside the trainer, wherever there is room.
+    places = run.places.of_training("auto")
+    steps = run.pay(
+        it.number,
+        training.method,
+        training.steps(),
+        lambda stage: _pay_steps(training, stage),
+        places=places,
+    )
+
+    def publish(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             run.models.make_room()
-            job = training.job(steps.planned.identity)
+            job = training.job(steps.identity)
             identity, result = Publishing(run=run).publish(job)
             row = training.checkpoint(identity, result)
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
             run.reporter.note(_summary(training.method, result))
+
+    planned = run.pay(it.number, "train", training.publication(steps), publish, places=places)
     reach("checkpoint.committed")
-    (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
+    (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 
 

@@ -17,6 +17,9 @@ from ...policies.trainers.train_model import (
     train,
 )
 from ...policies.trainers.trainer_faults import continuation, place
+from ...policies.trainers.trainer_job import Settings
+from ...policies.trainers.training_fit import TrainingFit, fit_of
+from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
@@ -99,6 +102,20 @@ class Publishing:
         """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
         folder = make_folder(self.run.store.folder / CANARIES / identity)
         write_file(folder / CANARY, job.folder(CANARY).read_bytes())
+
+
+def training_fit(run: Run) -> TrainingFit:
+    """Return how a training of the run fits on its devices."""
+    return fit_of(run.config.training)
+
+
+def training_processes(run: Run, settings: Settings) -> int:
+    """Return the number of processes of a training of the run; say so where GPUs are left idle."""
+    training, gpus = run.config.training, len(training_gpus(run.config.training))
+    idle = left_idle(training, settings, gpus)
+    if idle:
+        run.reporter.note(idle)
+    return processes_of(training, settings, gpus)
 
 
 def accelerate_config(run: Run) -> Path | None:

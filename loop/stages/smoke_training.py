@@ -17,6 +17,8 @@ from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
+from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_places import processes_of, training_gpus
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
@@ -25,13 +27,14 @@ from ...stores.records import Candidate, Demonstration, Pair, Prompt, Statistic
 from ...stores.schemas import to_table
 from ...stores.sealing import write_parts
 from ..data.training_rows import Origin, demonstration_rows, pair_rows, unrated
-from ..run.handles import Rows, chunked
+from ..run.handles import Planned, Rows, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import Advance
 from ..run.run import Verb
+from ..run.stage import Stage
 from .online_rl import OnlineTraining
-from .publish import Publishing, accelerate_config, step_statistics
+from .publish import Publishing, accelerate_config, step_statistics, training_fit
 from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
@@ -66,17 +69,25 @@ def _pay(
         "method": method,
         "policy": it.policy.params,
         "settings": semantic(_settings(it, method)),
+        **fit_params(training_fit(it.run)),
     }
     owed = it.whole(STEP, params, answers)
-    with it.run.stage(it.number, f"step:{name}:{method}", owed) as stage:
-        work = it.run.store.folder / "work" / stage.planned.identity
-        for unit in stage.owed:
+
+    def pay(stage: Stage) -> None:
+        for unit in stage.units():
             it.run.models.make_room()
-            job = _job(it, method, twos, work)
+            job = _job(it, method, twos, _work_folder(it, stage.planned))
             result = _train(it, job)
             told = step_statistics(it.number, method, result)
             stage.commit(unit, {Statistic: told}, Advance(rows=1))
-    return work
+
+    places = it.run.places.of_training("auto")
+    planned = it.run.pay(it.number, f"step:{name}:{method}", owed, pay, places=places)
+    return _work_folder(it, planned)
+
+
+def _work_folder(it: Iteration, planned: Planned) -> Path:
+    return it.run.store.folder / "work" / planned.identity
 
 
 def distinct_twos(candidates: Sequence[Candidate], prompts: Mapping[str, Prompt]) -> list[Two]:
@@ -110,11 +121,17 @@ def _settings(it: Iteration, method: Trained) -> Settings:
     training = it.run.config.training
     settings: Settings = getattr(training, method)
     online = isinstance(settings, PPOTraining | QuarkTraining)
-    rows = ROWS if online else max(ROWS, training.processes)
+    rows = ROWS if online else max(ROWS, _processes(it, method))
     one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
     if online:
         one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}
     return settings.model_copy(update=one)
+
+
+def _processes(it: Iteration, method: Trained) -> int:
+    """Return the number of processes of a method's training in the run itself."""
+    training = it.run.config.training
+    return processes_of(training, getattr(training, method), len(training_gpus(training)))
 
 
 def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
@@ -134,8 +151,9 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         output=work,
         settings=settings,
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
-        processes=run.config.training.processes,
+        processes=_processes(it, method),
         accelerate_config=accelerate_config(run),
+        fit=training_fit(run),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,

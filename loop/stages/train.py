@@ -10,6 +10,7 @@ from typing import Literal
 from ...configs.load import semantic
 from ...configs.methods import DPOTraining, SFTTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
@@ -22,8 +23,15 @@ from ..run.models import Served, is_endpoint
 from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb, Work
-from .publish import Publishing, accelerate_config, step_statistics
+from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
 
@@ -46,6 +54,7 @@ class Training:
             "reference": self._reference.identity,
             "settings": semantic(self._settings(rows)),
             **thought_params(self.run),
+            **fit_params(training_fit(self.run)),
         }
 
     def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
@@ -72,8 +81,9 @@ class Training:
             output=work,
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
-            processes=self.run.config.training.processes,
+            processes=training_processes(self.run, self._settings(rows)),
             accelerate_config=accelerate_config(self.run),
+            fit=training_fit(self.run),
             template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             turns=turn_form(self.run, self.policy, thoughts),
@@ -126,13 +136,17 @@ def train(
     owed = it.whole(TRAIN, training.identity(rows), rows)
     if beside is not None:
         owed = beside.read_by(owed)
-    with it.run.stage(it.number, "train", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             training.require_enough(rows)
             training.pay(stage, unit, rows)
+
+    places = it.run.places.of_training(it.run.config.training.devices)
+    planned = it.run.pay(it.number, "train", owed, pay, places=places)
     reach("checkpoint.committed")
-    key = stage.planned.key(it.run.store.journal, 0)
+    key = planned.key(it.run.store.journal, 0)
     (checkpoint,) = it.run.store.rows(Checkpoint, key)
     return checkpoint
 
@@ -223,7 +237,7 @@ def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
 
 
 def _summary(method: str, result: TrainResult) -> str:
-    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy")
+    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy", "adapter/kept")
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...configs.load import semantic
 from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.training_fit import fit_params
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import REWARD_MODELS
@@ -19,11 +20,25 @@ from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
-from .publish import Publishing, accelerate_config, step_statistics
+from ..run.stage import Stage
+from .publish import (
+    Publishing,
+    accelerate_config,
+    step_statistics,
+    training_fit,
+    training_processes,
+)
 from .train import parts_with_rows, require_enough
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
-SHOWN = ("loss", "accuracy", "spread", "held_out/accuracy", "held_out/length_correlation")
+SHOWN = (
+    "loss",
+    "accuracy",
+    "spread",
+    "held_out/accuracy",
+    "held_out/length_correlation",
+    "adapter/kept",
+)
 
 
 def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
@@ -39,15 +54,20 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         "settings": semantic(config.training.reward),
         "sees_end": config.reward.sees_end,
         "bucket_width": config.pairs.bucket_width,
+        **fit_params(training_fit(it.run)),
     }
     owed = it.whole(TRAIN_REWARD, params, pairs)
-    with it.run.stage(it.number, "train_reward", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
             row, told = _trained(it, unit, pairs)
             stage.commit(unit, {RewardModel: [row], Statistic: told}, Advance(rows=row.steps))
-    key = stage.planned.key(it.run.store.journal, 0)
+
+    places = it.run.places.of_training(config.training.devices)
+    planned = it.run.pay(it.number, "train_reward", owed, pay, places=places)
+    key = planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)
     return model
 
@@ -64,8 +84,9 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         output=run.store.folder / "work" / unit.key,
         settings=run.config.training.reward,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
-        processes=run.config.training.processes,
+        processes=training_processes(run, run.config.training.reward),
         accelerate_config=accelerate_config(run),
+        fit=training_fit(run),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...stores.records import Message
-from .engine import Engine, EngineError
+from .engine import Engine, EngineError, Measurer, Replicated
 
 CANARY = "canary.json"
 CANARY_ROWS = 8
@@ -92,15 +92,27 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
 
 
 def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
-    """Have the engine measure `rows`; return only if it runs the weights after training.
+    """Have each replica of the engine measure `rows`; return only if all run the weights.
 
-    An engine that cannot measure (a script, an endpoint) passes, as does an empty list: they prove
-    nothing.
+    These are the ones after training. An engine that cannot measure (a script, an endpoint)
+    passes, as does an empty list: they prove nothing.
 
     Raises:
         StaleWeightsError: with how far off the engine is, and whether it runs the weights of
             before.
     """
+    if not isinstance(engine, Replicated):
+        _prove(engine, rows)
+        return
+    replicas = engine.replicas
+    for number, replica in enumerate(replicas, 1):
+        try:
+            _prove(replica, rows)
+        except StaleWeightsError as error:
+            raise StaleWeightsError(f"replica {number} of {len(replicas)}: {error}") from error
+
+
+def _prove(engine: Measurer, rows: Sequence[CanaryRow]) -> None:
     measured = engine.logprobs([row.conversation for row in rows])
     told = [(row, said) for row, said in zip(rows, measured, strict=True) if said is not None]
     if not told:

@@ -7,7 +7,8 @@ on a batch's neighbours, its order or the engine's concurrency. This module impo
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from ...configs.schema import EngineConfig
 from ...stores.records import FinishReason, Message, Prompt
@@ -132,6 +133,7 @@ class UnloadableError(EngineError):
     """A model that cannot be loaded as configured, however often it is tried."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Draws completions."""
 
@@ -155,6 +157,65 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the model; the engine cannot be used afterwards."""
+        ...
+
+
+class Measurer(Protocol):
+    """What holds weights, and can be asked how probable answers are under them."""
+
+    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
+        """Measure the last turn, the assistant's, of each conversation; None if it cannot."""
+        ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """An engine of several replicas."""
+
+    @property
+    def replicas(self) -> Sequence[Measurer]:
+        """The replicas, each of which holds the weights by itself."""
+        ...
+
+
+@runtime_checkable
+class Sleeper(Protocol):
+    """A loaded model that can leave its devices to another one, and come back.
+
+    Nothing may be in flight when it falls asleep, nor be asked of it before it is awake.
+    """
+
+    def can_sleep(self) -> bool:
+        """Say whether to sleep frees anything: not on a CPU, whose memory is the machine's."""
+        ...
+
+    def sleep(self) -> None:
+        """Move the weights into the machine's memory and free the rest, but for the process.
+
+        Raises:
+            EngineError: if it cannot; close it then.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Come back to the devices; do nothing where it is awake.
+
+        Raises:
+            EngineError: if it cannot; close it then.
+        """
+        ...
+
+
+@runtime_checkable
+class ReloadableEngine(Engine, Sleeper, Protocol):
+    """An engine whose model can be given other weights while it lives."""
+
+    def reload(self, folder: Path) -> None:
+        """Load the weights of another folder with the same architecture and tokenizer, and wake.
+
+        Raises:
+            EngineError: if it cannot; close it then, as it may have some of them.
+        """
         ...
 
 

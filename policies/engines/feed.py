@@ -64,3 +64,8 @@ class Feed(Generic[T]):
             self._ended = True
             raise StopIteration
         return item
+
+
+def is_cancelled(items: object) -> bool:
+    """Whether the results of `items` are no longer wanted; never said of other iterables."""
+    return isinstance(items, Feed) and items.cancelled

@@ -64,6 +64,14 @@ def load_model(
     return model.to(device).eval()
 
 
+def move_away(model: Any) -> None:
+    """Move a model to the CPU, and let other processes have what it took of the device."""
+    import torch
+
+    model.to("cpu")
+    torch.cuda.empty_cache()
+
+
 def pick_device() -> "torch.device":
     """Return the first GPU, or the CPU."""
     import torch
@@ -100,6 +108,7 @@ class TransformersEngine:
 
         device = pick_device()
         self.device = str(device)
+        self.sleeps = device.type != "cpu"
         self._dtype = config.dtype
         self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
         template = template_text(config.template)
@@ -137,11 +146,21 @@ class TransformersEngine:
 
     def reload(self, folder: Path) -> None:
         """Load the weights of another folder with the same architecture and tokenizer."""
+        import torch
         from transformers import AutoModelForCausalLM
 
-        device = self._model.device
         del self._model
-        self._model = load_model(AutoModelForCausalLM, str(folder), self._dtype, device)
+        self._model = load_model(
+            AutoModelForCausalLM, str(folder), self._dtype, torch.device(self.device)
+        )
+
+    def sleep(self) -> None:
+        """Move the weights into the machine's memory, and give the device's back."""
+        move_away(self._model)
+
+    def wake(self) -> None:
+        """Move the weights back to the device; where they are, nothing moves."""
+        self._model.to(self.device)
 
     def configure(self, config: EngineConfig) -> None:
         """Do nothing: a loaded model has no live settings."""

@@ -2,15 +2,18 @@
 
 The count of what autograd keeps follows Korthikanti et al. (2022, arXiv 2205.05198, Section 4),
 for the layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that
-keeps no scores, a gated MLP. On a GPU the passes run under bfloat16 autocast over float32
-weights: the residual stream is float32 (`wide`), what goes through a matrix is bfloat16
-(`narrow`). On a CPU both are float32. `benchmarks/memory.py` compares with real trainings.
+keeps no scores, a gated MLP. On a GPU the passes run under bfloat16 autocast: over float32
+weights the residual stream is float32 (`wide`), what goes through a matrix is bfloat16
+(`narrow`); over bfloat16 weights both are bfloat16. On a CPU both are as the weights.
+`benchmarks/memory.py` compares with real trainings.
 """
 
 from dataclasses import dataclass
 
+from .adapter_sizes import NO_ADAPTERS, Adapters
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
+EAGER = "eager"
 HEAD_TOKENS, HEAD_TILE = 4096, 32_768
 """TRL's tile of the logits: `TOKEN_CHUNK_SIZE` tokens x `_CHUNKED_LOGPROB_CHUNK_SIZE` words."""
 
@@ -33,22 +36,41 @@ PLAIN = Precision(wide=FLOAT32, narrow=FLOAT32)
 HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 
-def layer_bytes(shape: ModelShape, precision: Precision) -> int:
+def layer_bytes(shape: ModelShape, precision: Precision, adapters: Adapters = NO_ADAPTERS) -> int:
     """Return what a layer keeps of a token for the backward pass.
 
-    Each norm keeps its input and the normalised input (wide). What enters the matrices of queries,
-    keys and values, and of the MLP, is kept once, or under autocast once a matrix, as each casts it
-    anew. Attention keeps queries, keys and values (repeated to as many heads), its result, and the
-    result in the order in which the last matrix reads it. MLP: gate, its activation, up, product.
+    Each norm keeps its input in float32 and, where its weight is trained, the normalised input.
+    What enters the matrices of queries, keys and values, and of the MLP, is kept once, or once a
+    matrix where each casts it anew: under autocast, and before float32 adapters. Attention keeps
+    queries, keys and values (repeated to as many heads), and its result, which the last matrix
+    reads as it lies; an adapter beside that casts it. MLP: gate, its activation, up, product.
     """
-    narrow, wide = precision.narrow, precision.wide
-    norms = 2 * wide * shape.norms * shape.hidden
+    narrow = precision.narrow
+    scaled = FLOAT32 if shape.float_norms else precision.wide
+    norm = FLOAT32 + (0 if adapters.rank else scaled)
+    norms = norm * shape.norms * shape.hidden
     if shape.normed_heads:
-        norms += 2 * wide * (shape.query_width + shape.kv_width)
-    entering = (5 if shape.gated else 4) if precision.is_mixed else 2
-    attention = 5 * narrow * shape.query_width
+        norms += norm * (shape.query_width + shape.kv_width)
+    adapted = adapters.rank > 0 and narrow < FLOAT32
+    entering = (5 if shape.gated else 4) if precision.is_mixed or adapted else 2
+    attention = (5 if adapted else 4) * narrow * shape.query_width
     mlp = (4 if shape.gated else 2) * narrow * shape.inner
-    return norms + entering * narrow * shape.hidden + attention + mlp
+    beside = adapters.kept_bytes(shape, narrow)
+    return norms + entering * narrow * shape.hidden + attention + mlp + beside
+
+
+def attention_bytes(shape: ModelShape, precision: Precision, *, length: int, kind: str) -> int:
+    """Return what a layer's attention keeps of a token beside queries, keys, values and result.
+
+    By transformers' own choice the mask, as numbers; eager: the probabilities, in float32 and as
+    they meet the values; FlashAttention keeps neither.
+    """
+    if kind.startswith("flash"):
+        return 0
+    if kind != EAGER:
+        return length * precision.narrow
+    numbers = FLOAT32 + (precision.narrow if precision.narrow < FLOAT32 else 0)
+    return length * shape.heads * numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +79,8 @@ class TrainingPass:
 
     `recomputed`: each layer's activations are computed again in the backward pass (gradient
     checkpointing). `casts` are the bytes of the matrices' narrow copies, which autocast keeps until
-    the forward pass ends; `head` what the output layer holds when the backward pass begins.
+    the forward pass ends; `head` what the output layer holds when the backward pass begins;
+    `attention` is `training.attention`.
     """
 
     rows: int
@@ -66,17 +89,19 @@ class TrainingPass:
     recomputed: bool
     casts: int = 0
     head: int = 0
+    adapters: Adapters = NO_ADAPTERS
+    attention: str = "auto"
 
     def kept_bytes(self, shape: ModelShape) -> int:
         """Return what the pass holds at its peak beside weights, gradients and moments.
 
-        Every layer keeps the attention mask of each sequence as numbers. Recomputed, each layer's
-        input is kept, and either the casts or, in the backward pass, all of one layer.
+        Recomputed, each layer's input is kept, and either the casts or, in the backward pass, all
+        of one layer.
         """
         tokens, precision = self.rows * self.length, self.precision
         stream = tokens * precision.wide * shape.hidden
-        mask = tokens * self.length * precision.narrow
-        layer = tokens * layer_bytes(shape, precision) + mask
+        scores = attention_bytes(shape, precision, length=self.length, kind=self.attention)
+        layer = tokens * (layer_bytes(shape, precision, self.adapters) + scores)
         if self.recomputed:
             return (shape.layers + 2) * stream + max(self.casts, layer + self.head)
         return shape.layers * layer + 2 * stream + self.casts + self.head
@@ -92,15 +117,19 @@ def forward_bytes(shape: ModelShape, precision: Precision, *, rows: int, length:
     return rows * length * token + rows * length * length * precision.narrow
 
 
-def chunked_head_bytes(shape: ModelShape, precision: Precision, *, tokens: int) -> int:
+def chunked_head_bytes(
+    shape: ModelShape, precision: Precision, *, tokens: int, on_gpu: bool, frozen: bool = False
+) -> int:
     """Return what TRL's fused output layer holds in its backward pass.
 
-    The layer's gradient and that of the hidden states, in float32 (trl/kernels/chunked_logprob.py),
-    and one tile of logits; without Triton, on a CPU, seven float32 copies of it.
+    The layer's gradient, unless it is frozen, and that of the hidden states, in float32
+    (trl/kernels/chunked_logprob.py), and one tile of logits; without Triton, on a CPU, seven
+    float32 copies of it.
     """
     tile = min(tokens, HEAD_TOKENS) * min(HEAD_TILE, shape.vocabulary)
-    copies = precision.narrow if precision.is_mixed else 7 * FLOAT32
-    return FLOAT32 * (shape.embedding + 2 * tokens * shape.hidden) + tile * copies
+    copies = precision.narrow if on_gpu else 7 * FLOAT32
+    layer = 0 if frozen else shape.embedding
+    return FLOAT32 * (layer + 2 * tokens * shape.hidden) + tile * copies
 
 
 def logits_bytes(shape: ModelShape, *, rows: int, answer: int, copies: int) -> int:

@@ -37,6 +37,9 @@ NORMS: Mapping[str, int] = {"gemma2": 4, "gemma3_text": 4}
 NORMED_HEADS = ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text")
 """Model types that normalise queries and keys."""
 
+FLOAT_NORMS = ("gemma", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3")
+"""Model types whose norms are scaled in float32, whatever the weights' type."""
+
 OTHER_CACHES = ("kv_lora_rank", "ssm_cfg", "mamba_d_state", "linear_num_key_heads")
 """Keys of models that keep something else than keys and values of each token."""
 
@@ -50,7 +53,8 @@ class ModelShape:
     """The sizes that memory depends on; `inner` is the width of a token inside the MLP.
 
     `file_bytes` is the size of the weights as saved. Of the `layers`, `windowed` see the last
-    `window` tokens alone. `quantised`: the files hold fewer bits a weight than they have elements.
+    `window` tokens alone. `float_norms`: norms are scaled in float32. `quantised`: the files hold
+    fewer bits a weight than they have elements.
     """
 
     parameters: int
@@ -65,6 +69,7 @@ class ModelShape:
     gated: bool = True
     norms: int = 2
     normed_heads: bool = False
+    float_norms: bool = False
     tied: bool = False
     context: int | None = None
     window: int = 0
@@ -172,6 +177,7 @@ def configured(config: Mapping[str, Any]) -> ModelShape:
         gated=kind != "gpt_neox",
         norms=NORMS.get(kind, 2),
         normed_heads=kind in NORMED_HEADS,
+        float_norms=kind in FLOAT_NORMS,
         tied=bool(told.get("tie_word_embeddings", kind in TIED)),
         context=told.get("max_position_embeddings"),
         window=window,

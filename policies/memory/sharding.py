@@ -39,26 +39,35 @@ class Sharding:
     offloaded: Divided = WHOLE
     unknown: str = ""
 
-    def state_bytes(self, parameters: int, part: str) -> int:
-        """Return the bytes of weights, gradients or moments on one device, all in float32."""
+    def part_bytes(self, part: str, size: float) -> int:
+        """Return what one device has of weights, gradients or moments of `size` bytes."""
         if part in self.offloaded:
             return 0
-        size = FLOAT32 * parameters * (2 if part == "moments" else 1)
-        return size // self.processes if part in self.divided else size
+        return round(size / (self.processes if part in self.divided else 1))
 
-    def bucket_bytes(self, parameters: int) -> int:
+    def bucket_bytes(self, gradients: int) -> int:
         """Return the gradients' second copy: DDP's `gradient_as_bucket_view` is off."""
-        return FLOAT32 * parameters if self.buckets else 0
+        return gradients if self.buckets else 0
 
-    def gathered_bytes(self, shape: ModelShape) -> int:
-        """Return what is gathered at a time of divided weights: a layer and the next, the head."""
+    def gathered_bytes(self, shape: ModelShape, number: int) -> int:
+        """Return what is gathered of divided weights, of `number` bytes each, and its gradients.
+
+        A layer, the next, and the gradients of one, which are summed in float32; embedding and
+        output layer with their gradients, which stay while a step lasts.
+        """
         if "weights" not in self.divided:
             return 0
-        return FLOAT32 * (2 * shape.matrices // shape.layers + shape.embedding)
+        layer, ends = shape.matrices // shape.layers, shape.parameters - shape.matrices
+        return number * (2 * layer + 2 * ends) + FLOAT32 * layer
 
 
-def sharding_of(config: str | None, processes: int) -> Sharding:
-    """Return how a training of `processes` is divided, by the user's file if there is one."""
+def sharding_of(config: str | None, processes: int, kind: str = "none") -> Sharding:
+    """Return how a training of `processes` is divided: by the user's file, or by its `kind`.
+
+    That is `training.sharding`.
+    """
+    if config is None and kind == "fsdp2":
+        return Sharding(processes=processes, divided=STAGES[3])
     if config is None:
         return Sharding(processes=processes, buckets=processes > 1)
     try:

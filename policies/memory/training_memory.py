@@ -1,24 +1,23 @@
-"""What trainings hold on one device, as `trl_trainer`, `reward_trainer` and `online` make them.
-
-Weights, gradients and AdamW's moments are float32: 16 bytes a parameter in every process, and 20
-under plain data parallelism, whose buckets hold the gradients once more.
-"""
+"""What trainings hold on one device, as `trl_trainer`, `reward_trainer` and `online` make them."""
 
 from dataclasses import dataclass
 
 from ..trainers.trainer_job import LARGE, MEASURED_TOGETHER, Method
+from ..trainers.training_fit import PLAIN, TrainingFit
 from .activations import (
     AUTOCAST,
-    PLAIN,
+    HALF,
     Precision,
     TrainingPass,
     chunked_head_bytes,
     forward_bytes,
     logits_bytes,
 )
-from .engine_memory import CUDA_BYTES, PROCESS_BYTES
+from .activations import PLAIN as WHOLE
+from .engine_memory import CUDA_BYTES, PROCESS_BYTES, precision_of
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 from .sharding import Sharding
+from .states import adapters_of, body_bytes, body_number, states_of
 from .verdicts import Holding, at_most, fixed
 
 PAIRED: tuple[Method, ...] = ("dpo", "reward")
@@ -41,7 +40,7 @@ class Workload:
 
     `accumulation` counts the passes of an optimizer step. `reference`: another model than the one
     that is trained is the reference, and stays beside it. An online method's `answer` is the most
-    that an answer has of the length.
+    that an answer has of the length, `reward_number` the bytes of its reward model's weights.
     """
 
     method: Method
@@ -50,13 +49,16 @@ class Workload:
     accumulation: int
     sharding: Sharding
     on_gpu: bool
+    fit: TrainingFit = PLAIN
     reference: bool = False
     answer: int = 0
+    reward_number: float = FLOAT32
 
     @property
     def precision(self) -> Precision:
         """The types of a pass: under bfloat16 autocast on a GPU alone."""
-        return AUTOCAST if self.on_gpu else PLAIN
+        halved = body_number(self.fit, on_gpu=self.on_gpu) == BFLOAT16
+        return HALF if halved else AUTOCAST if self.on_gpu else WHOLE
 
     def cast_bytes(self, shape: ModelShape) -> int:
         """Return autocast's copies of the matrices; divided weights have them as they gather."""
@@ -69,30 +71,20 @@ class Workload:
             rows=self.rows,
             length=self.length,
             precision=self.precision,
-            recomputed=is_recomputed(shape),
+            recomputed=is_recomputed(shape, self.fit),
             casts=self.cast_bytes(shape),
             head=head,
+            adapters=adapters_of(self.fit),
+            attention=self.fit.attention,
         )
         return made.kept_bytes(shape)
 
-    @property
-    def runtime(self) -> Holding:
-        """What the process itself takes."""
-        return fixed("CUDA", CUDA_BYTES) if self.on_gpu else fixed("process", PROCESS_BYTES)
 
-
-def is_recomputed(shape: ModelShape) -> bool:
+def is_recomputed(shape: ModelShape, fit: TrainingFit) -> bool:
     """Whether activations are recomputed, by the size of the files, as the trainers ask it."""
-    return shape.file_bytes > BFLOAT16 * LARGE
-
-
-def state_parts(parameters: int, sharding: Sharding) -> list[Holding]:
-    """Return weights, gradients and moments on one device, and what exchanges gradients."""
-    states = [
-        fixed(name, sharding.state_bytes(parameters, name))
-        for name in ("weights", "gradients", "moments")
-    ]
-    return [*states, fixed("DDP's buckets", sharding.bucket_bytes(parameters))]
+    if fit.recompute == "auto":
+        return shape.file_bytes > BFLOAT16 * LARGE
+    return fit.recompute == "always"
 
 
 def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
@@ -100,47 +92,64 @@ def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
 
     The passes of an optimizer step leave gradients: the first pass has none yet, so with one pass
     alone its activations take the gradients' place. The reference's log-probabilities are computed
-    before; a reference of its own stays loaded.
+    before: a reference of its own lies beside the weights while there are no gradients and moments.
     """
-    trained = shape.as_classifier() if work.method == "reward" else shape
-    tokens = work.rows * work.length
     rewarding = work.method == "reward"
-    head = 0 if rewarding else chunked_head_bytes(shape, work.precision, tokens=tokens)
+    trained = shape.as_classifier() if rewarding else shape
+    states = states_of(trained, work.fit, on_gpu=work.on_gpu)
+    head = 0 if rewarding else _chunked_head(shape, work)
     passing = work.passing(shape, head=head)
     if work.accumulation == 1:
-        passing = max(0, passing - work.sharding.state_bytes(trained.parameters, "gradients"))
-    reference = work.sharding.state_bytes(shape.parameters, "weights") if work.reference else 0
+        passing = max(0, passing - states.gradient_bytes(work.sharding))
+    loaded = body_bytes(shape, work.fit, on_gpu=work.on_gpu) if work.reference else 0
+    later = states.gradient_bytes(work.sharding) + states.moment_bytes(work.sharding)
+    update = work.sharding.part_bytes("moments", states.update)
     return [
-        *state_parts(trained.parameters, work.sharding),
-        fixed("reference", reference),
-        fixed("gathered weights", work.sharding.gathered_bytes(shape)),
-        at_most("pass", passing),
-        work.runtime,
+        *states.parts(work.sharding),
+        fixed("reference", max(0, work.sharding.part_bytes("weights", loaded) - later)),
+        fixed("gathered weights", work.sharding.gathered_bytes(shape, work.precision.narrow)),
+        Holding(name="pass", least_bytes=update, most_bytes=max(update, passing)),
+        runtime(on_gpu=work.on_gpu),
     ]
 
 
+def _chunked_head(shape: ModelShape, work: Workload) -> int:
+    tokens, frozen = work.rows * work.length, work.fit.adapts
+    return chunked_head_bytes(
+        shape, work.precision, tokens=tokens, on_gpu=work.on_gpu, frozen=frozen
+    )
+
+
 def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -> list[Holding]:
-    """Return what PPO or Quark holds in the trainer's process, the sampler left out.
+    """Return what PPO or Quark holds in a trainer's process, the sampler left out.
 
     The policy, for PPO also the value model (the reward model's backbone), each with gradients and
-    moments; the reference (bfloat16 on a GPU); the reward model as it is saved. At a time, the
-    larger of three: a backward pass of one of the two; a measuring pass over `MEASURED_TOGETHER`
-    times as many rows with whole logits; the weights' copy that the sampler reads. Quark's AdamW
-    is not fused, and on a GPU holds its update once more.
+    moments; the reference (bfloat16 on a GPU); the reward model. With adapters all three are one
+    frozen body, the policy and the value model (which then begins as the policy) have an adapter
+    each, and the reference is the body without one. At a time, the larger of two: a backward pass
+    of one of the two, or a measuring pass over `MEASURED_TOGETHER` times as many rows with whole
+    logits. Quark's AdamW is not fused, and on a GPU holds its update once more.
     """
-    value = shape if reward is None else reward
-    trained = shape.parameters + (value.parameters if work.method == "ppo" else 0)
+    states = states_of(shape, work.fit, on_gpu=work.on_gpu)
+    if work.method == "ppo":
+        value = shape if reward is None else reward
+        states = states.and_also(
+            states.trained + shape.hidden + 1 if work.fit.adapts else value.parameters
+        )
     narrow = BFLOAT16 if work.on_gpu else FLOAT32
-    saved = 0 if reward is None else (reward.file_bytes if work.on_gpu else 4 * reward.parameters)
-    update = FLOAT32 * trained if work.method == "quark" and work.on_gpu else 0
-    copy = BFLOAT16 * shape.parameters if work.on_gpu else 0
-    passing = max(_learning(shape, work), _measuring(shape, work), update, copy)
+    own = work.reference or not work.fit.adapts
+    frozen = work.sharding.part_bytes("weights", narrow * shape.parameters if own else 0)
+    scoring = 0 if reward is None else work.reward_number * reward.parameters
+    unfused = work.method == "quark" and work.on_gpu
+    update = work.sharding.part_bytes("moments", FLOAT32 * states.trained) if unfused else 0
+    passing = max(_learning(shape, work), _measuring(shape, work), update)
     return [
-        *state_parts(trained, work.sharding),
-        fixed("reference", narrow * shape.parameters),
-        fixed("reward model", saved),
-        Holding(name="pass", least_bytes=max(update, copy), most_bytes=passing),
-        work.runtime,
+        *states.parts(work.sharding),
+        fixed("reference", frozen),
+        fixed("reward model", scoring),
+        fixed("gathered weights", work.sharding.gathered_bytes(shape, work.precision.narrow)),
+        Holding(name="pass", least_bytes=update, most_bytes=passing),
+        runtime(on_gpu=work.on_gpu),
     ]
 
 
@@ -159,12 +168,24 @@ def _measuring(shape: ModelShape, work: Workload) -> int:
     return passing + work.cast_bytes(shape) + logits
 
 
-def canary_parts(shape: ModelShape, work: Workload) -> list[Holding]:
-    """Return what the canary holds: the whole model in float32, one row, on the first device."""
-    passing = forward_bytes(shape, PLAIN, rows=1, length=work.length)
-    logits = logits_bytes(shape, rows=1, answer=work.length, copies=CANARY_COPIES)
+def canary_parts(
+    shape: ModelShape, *, length: int, fit: TrainingFit, on_gpu: bool
+) -> list[Holding]:
+    """Return what the canary holds: the whole model, one row.
+
+    It is in float32 where all weights were trained in that, else in the type of passes.
+    """
+    whole = fit.weights == "float32" and not fit.adapts
+    number = BFLOAT16 if on_gpu and not whole else FLOAT32
+    passing = forward_bytes(shape, precision_of(number), rows=1, length=length)
+    logits = logits_bytes(shape, rows=1, answer=length, copies=CANARY_COPIES)
     return [
-        fixed("weights", FLOAT32 * shape.parameters),
+        fixed("weights", number * shape.parameters),
         at_most("pass", passing + logits),
-        work.runtime,
+        runtime(on_gpu=on_gpu),
     ]
+
+
+def runtime(*, on_gpu: bool) -> Holding:
+    """Return what a process itself takes."""
+    return fixed("CUDA", CUDA_BYTES) if on_gpu else fixed("process", PROCESS_BYTES)

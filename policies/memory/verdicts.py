@@ -36,10 +36,17 @@ def at_most(name: str, size: float) -> Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relief:
-    """A setting that would make a stage smaller, and the bytes that it would save."""
+    """Settings that would make a stage smaller, the bytes that they save, and what comes of it."""
 
-    setting: str
+    settings: tuple[str, ...]
     saved_bytes: int
+    verdict: Verdict
+
+    def as_text(self) -> str:
+        """Return the options to give, and what they do."""
+        options = " ".join(f"--set {setting}" for setting in self.settings)
+        then = ", then it fits" if self.verdict == "fits" else ""
+        return f"{options} (-{gib(self.saved_bytes)} GiB{then})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class StageMemory:
     `has_bytes` is what the stage may use: the device's memory, or the share that a setting leaves.
     `told` is what else the sizes say, as how many requests fit at once. `sections` are the parts
     of the configuration that it depends on; `context` is an engine's, in tokens, and `fitting` the
-    longest that would fit; `shardable`: it can be divided over devices by a file for accelerate.
+    longest that would fit.
     """
 
     stage: str
@@ -61,7 +68,6 @@ class StageMemory:
     sections: tuple[str, ...] = ()
     context: int = 0
     fitting: int = 0
-    shardable: bool = False
     reliefs: tuple[Relief, ...] = ()
 
     @property
@@ -94,21 +100,22 @@ class StageMemory:
         )
 
     def advice(self) -> str:
-        """Return what would help, the most helpful first."""
-        short = self.least_bytes - self.has_bytes
-        enough = any(relief.saved_bytes >= short for relief in self.reliefs)
-        helps = ", ".join(f"{r.setting} (-{gib(r.saved_bytes)} GiB)" for r in self.reliefs)
+        """Return what would help, if it may not fit.
+
+        First what makes it fit, the least change before the others.
+        """
+        helps = " or ".join(relief.as_text() for relief in self.reliefs)
         said = [f"what helps: {helps}"] if helps else []
-        if not enough and self.verdict == "does not fit":
-            said.append(WITH_ACCELERATE if self.shardable else NO_SETTING)
+        if self.verdict == "does not fit" and not any(map(self._is_enough, self.reliefs)):
+            said.append(NO_SETTING)
         return "; ".join(said)
 
+    @staticmethod
+    def _is_enough(relief: Relief) -> bool:
+        return relief.verdict in ("fits", "may not fit")
 
-NO_SETTING = "no setting makes it small enough: take a smaller model or a larger device"
-WITH_ACCELERATE = (
-    "LoRA or sharding would be needed: training.accelerate_config with FSDP over more GPUs (this "
-    "version has no LoRA), a smaller model or a larger device"
-)
+
+NO_SETTING = "no setting makes it small enough: take a smaller model or larger devices"
 
 
 def gib(size: int) -> str:

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import torch
 
+from ...configs.engines import EngineConfig
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
 from ..engines.control_text import conditioned
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
+from ..trainers.sampler_places import engine_in_trainer, is_shared
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
     ReferenceReward,
@@ -35,6 +37,10 @@ from ..trainers.trained_turns import chat_of
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import OnlineJob, TrainJob
 from ..trainers.trainer_process import PULSE
+from ..workers.places import DeviceGroup
+from .networks import Networks
+from .ranks import Ranks
+from .rollout_weights import RolloutWeights
 from .sampler import RolloutSampler
 
 SCORED_TOGETHER = 256
@@ -66,12 +72,16 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with its answer, its tokens and its score; None where it has none."""
+    """A rollout with its answer, its tokens and its score; None where it has none.
+
+    Those of different replicas of the sampler differ in `together`.
+    """
 
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
     score: float | None
+    together: int = 0
 
     @property
     def trainable(self) -> bool:
@@ -85,19 +95,24 @@ class ScoredRollout:
 
 
 class Environment:
-    """Prompts, sampler and reward model of a job; `folder` holds the policy's weights."""
+    """Prompts, sampler and reward model of a job; the sampler runs the policy's `weights`.
+
+    Of several processes the first alone has weights for it, a sampler and a reward model.
+    """
 
     def __init__(
         self,
         job: TrainJob,
         online: OnlineJob,
         settings: PPOTraining | QuarkTraining,
-        folder: Path,
+        weights: RolloutWeights | None,
+        ranks: Ranks,
     ) -> None:
         self.job = job
         self.settings = settings
         self.online = online
-        self.folder = folder
+        self.weights = weights
+        self.ranks = ranks
         self.chat = chat_of(job)
         asked = read_prompts(job.data)
         if online.function is not None:
@@ -115,19 +130,31 @@ class Environment:
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
             )
         self._sampler: RolloutSampler | None = None
-        self._scorer = _scorer(job, online)
+        self._scorer = _scorer(job, online) if ranks.is_first else None
 
-    def refresh(self) -> None:
-        """Have the sampler load the folder's present weights."""
+    def refresh(self, networks: Networks) -> None:
+        """Have the sampler load the present weights."""
+        if self.weights is None:
+            return
+        self.weights.write(networks)
         if self._sampler is None:
-            log = self.job.folder("sampler.log")
-            pulse = self.job.folder(PULSE)
-            # Elsewhere an engine has the GPU to itself; here it shares it with the trainer.
-            share = {"memory_utilization": self.settings.sampler_memory}
-            engine = self.online.engine.model_copy(update=share)
-            self._sampler = RolloutSampler(self.folder, engine, log=log, alive=pulse.touch)
+            self._sampler = self._opened(self.weights.folder)
         else:
             self._sampler.reload()
+
+    def _opened(self, folder: Path) -> RolloutSampler:
+        return RolloutSampler(
+            folder,
+            engine_in_trainer(self.job, self.online.engine),
+            log=self.job.folder("sampler.log"),
+            alive=self.job.folder(PULSE).touch,
+            fit=self._beside_trainer,
+        )
+
+    def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
+        """Leave the trainer its part of a GPU, where it trains on one of the sampler's."""
+        share = {"memory_utilization": self.settings.sampler_memory}
+        return engine.model_copy(update=share) if is_shared(group, self.job) else engine
 
     def rollouts(
         self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
@@ -137,6 +164,12 @@ class Environment:
         The policy alone sees `control`, a text before the prompt; rows and reward do not. The
         tokens in `unsaid` are never drawn.
         """
+        first = self.ranks.is_first
+        return self.ranks.told(self._drawn(step, clock, control, unsaid) if first else None)
+
+    def _drawn(
+        self, step: int, clock: Clock, control: str, unsaid: Sequence[int]
+    ) -> list[ScoredRollout]:
         assert self._sampler is not None  # noqa: S101 -- `refresh` comes first
         count, seed = self.settings.rollouts, self.job.seed
         places = visited(len(self.asked), seed, step=step, rollouts=count)
@@ -146,9 +179,14 @@ class Environment:
             completions = self._sampler.draw(asked, self.online.sampling, unsaid=unsaid)
         with clock.spent_on("scoring"):
             scores = self._scores(rollouts, completions)
+        together = self._sampler.drawn_together(count)
         return [
-            ScoredRollout(drawn=r, completion=c, spoken=self._spoken(a, c), score=score)
-            for r, a, c, score in zip(rollouts, asked, completions, scores, strict=True)
+            ScoredRollout(
+                drawn=r, completion=c, spoken=self._spoken(a, c), score=score, together=group
+            )
+            for r, a, c, score, group in zip(
+                rollouts, asked, completions, scores, together, strict=True
+            )
         ]
 
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
@@ -161,7 +199,8 @@ class Environment:
         """End the sampler and release the reward model."""
         if self._sampler is not None:
             self._sampler.close()
-        self._scorer.close()
+        if self._scorer is not None:
+            self._scorer.close()
 
     def _fits(self, messages: tuple[Message, ...]) -> bool:
         """Return whether a prompt leaves room for the longest answer."""
@@ -189,6 +228,7 @@ class Environment:
             ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
             for first in range(0, len(requests), SCORED_TOGETHER)
         )
+        assert self._scorer is not None  # noqa: S101 -- the first process scores
         try:
             return [score for result in self._scorer.score(batches) for score in result.scores]
         except EngineError as error:

@@ -1,25 +1,66 @@
 # pyright: basic
-"""The networks of online methods: the policy, its frozen reference, and the value model."""
+"""The networks of online methods: the policy, its frozen reference, and the value model.
 
+Each is had for the length of a block, backward passes included: where they share one body, a block
+is what decides which of them that body is.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedConfig
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from ..engines.chat_template import load_tokenizer
+from ..trainers.adapters import computing_type
+from ..trainers.remainder_adamw import join_weights, split_weights
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import LARGE, TrainJob
-from ..trainers.trl_trainer import load_model, weight_bytes
+from ..trainers.trainer_job import TrainJob
+from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
+
+
+class Networks(Protocol):
+    """A policy, its reference and its value model.
+
+    `trained` holds what changes, and nothing else.
+    """
+
+    trained: nn.ModuleDict
+
+    def policy(self) -> AbstractContextManager[Any]:
+        """Give the policy."""
+        ...
+
+    def reference(self) -> AbstractContextManager[Any]:
+        """Give the reference policy, which has no gradients."""
+        ...
+
+    def value(self) -> AbstractContextManager["ValueModel"]:
+        """Give the value model."""
+        ...
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The policy's configuration, as its weights are written."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the policy's weights, each in the type in which it computes, in main memory."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Save what `assemble_model` makes the published model of."""
+        ...
 
 
 class ValueModel(nn.Module):
-    """V(s_t): a reward model's backbone under a new head with one output, initialised to zero.
-
-    AlpacaFarm's Appendix B found a start from the policy worse.
-    """
+    """V(s_t): a backbone under a new head with one output, initialised to zero."""
 
     def __init__(self, backbone: nn.Module, width: int) -> None:
         super().__init__()
@@ -40,17 +81,80 @@ class ValueModel(nn.Module):
         return self.head(states.to(self.head.weight.dtype))[..., 0].float()
 
 
+class SeparateNetworks:
+    """Networks that have nothing in common; the value model is a reward model's backbone.
+
+    AlpacaFarm's Appendix B found a start from the policy worse.
+    """
+
+    def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+        self._narrow = job.fit.weights == "bfloat16"
+        self._policy = trained_policy(job, device)
+        self._reference = frozen_reference(job, device)
+        self.trained = nn.ModuleDict({"policy": self._policy})
+        self._value = value_model(job, device) if valued else None
+        if self._value is not None:
+            self.trained["value"] = self._value
+
+    def policy(self) -> AbstractContextManager[Any]:
+        """Give the policy."""
+        return nullcontext(self._policy)
+
+    def reference(self) -> AbstractContextManager[Any]:
+        """Give the reference policy."""
+        return nullcontext(self._reference)
+
+    def value(self) -> AbstractContextManager[ValueModel]:
+        """Give the value model."""
+        assert self._value is not None  # noqa: S101 -- PPO alone asks
+        return nullcontext(self._value)
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The policy's configuration."""
+        return self._policy.config
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the policy's weights."""
+        return in_main_memory(self._policy, self._policy.state_dict(), lambda _, value: value)
+
+    def save(self, folder: Path) -> None:
+        """Save the policy, with the bits that the optimizer keeps of it."""
+        if self._narrow:
+            join_weights(self._policy)
+        self._policy.save_pretrained(folder)
+        if self._narrow:
+            split_weights(self._policy)
+
+
+def computes_exactly(job: TrainJob, device: torch.device) -> bool:
+    """Return whether the policy computes in float32, as its sampler then does."""
+    return device.type == "cpu" and (job.fit.adapts or job.fit.weights == "float32")
+
+
+def in_main_memory(
+    model: Any, state: dict[str, Tensor], whole: Callable[[str, Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """Return what `whole` makes of a model's weights, under the names that its files have.
+
+    They are made and moved one by one, in the type in which the model computes: beside what trains,
+    a GPU has no room for a second model.
+    """
+    dtype = computing_type()
+    single = remove_tied_weights_from_state_dict(state, model)
+    moved = {name: whole(name, value).to(dtype).to("cpu") for name, value in single.items()}
+    return revert_weight_conversion(model, moved)
+
+
 def trained_policy(job: TrainJob, device: torch.device) -> Any:
     """Load the policy to be trained."""
-    return trainable(load_model(job, job.model), job.model, device)
+    return trainable(load_trained(job), job, device)
 
 
 def frozen_reference(job: TrainJob, device: torch.device) -> Any:
     """Load the reference policy, without gradients."""
-    folder = job.reference or job.model
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    model: Any = load_model(job, folder)
-    return model.to(device=device, dtype=dtype).eval().requires_grad_(requires_grad=False)
+    model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type()})
+    return model.to(device).eval().requires_grad_(requires_grad=False)
 
 
 def value_model(job: TrainJob, device: torch.device) -> ValueModel:
@@ -67,22 +171,21 @@ def value_model(job: TrainJob, device: torch.device) -> ValueModel:
             f"PPO's value model begins as the reward model {source}, which has another tokenizer "
             f"than the policy {job.model}; give a reward model of the policy's family",
         )
-    backbone: Any = AutoModel.from_pretrained(
-        source, dtype=job.dtype, local_files_only=True, use_safetensors=True,
-        trust_remote_code=False,
-    )  # fmt: skip
+    backbone: Any = AutoModel.from_pretrained(source, **trained_loading(job))
     model = ValueModel(backbone, backbone.config.hidden_size).to(backbone.dtype)
-    trainable(backbone, source, device)
+    if job.fit.weights == "bfloat16":
+        split_weights(model)
+    trainable(backbone, job, device)
     return model.to(device)
 
 
-def trainable(model: Any, folder: Path, device: torch.device) -> Any:
+def trainable(model: Any, job: TrainJob, device: torch.device) -> Any:
     """Prepare a network for gradients, without dropout: PPO's ratio must be 1 at the first step.
 
     A large one recomputes activations, which transformers supports in training mode only.
     """
     model.to(device).eval()
-    if weight_bytes(folder) > 2 * LARGE:
+    if recomputes(job):
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0

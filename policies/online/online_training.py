@@ -10,26 +10,34 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, InitProcessGroupKwargs
 
 from ...configs.methods import PPOTraining, QuarkTraining
-from ...stores.durable import make_folder
 from ...stores.failpoints import reach
+from ..trainers.memory_folders import memory_folder
+from ..trainers.preflight import parameters
 from ..trainers.step_files import planned_steps, write_step
-from ..trainers.trained_model import Trained, assemble_model, copy_tokenizer
+from ..trainers.trained_model import Trained, assemble_model
 from ..trainers.trainer_checkpoints import keep, newest_whole
 from ..trainers.trainer_faults import TrainingError, halted
 from ..trainers.trainer_job import TrainJob
 from ..trainers.trainer_orders import Pace
 from ..trainers.trainer_steps import append_row
+from ..trainers.trl_trainer import refuse_world
 from .environment import Clock, Environment
+from .networks import Networks, SeparateNetworks
 from .ppo_trainer import PPOTrainer
 from .quantile_tokens import with_tokens
 from .quark_trainer import QuarkTrainer
+from .ranks import Ranks
+from .rollout_weights import RolloutWeights
+from .shared_body import SharedBody
 from .state import History, OnlineMethod, load_state, save_state
 
 logger = logging.getLogger(__name__)
@@ -37,11 +45,17 @@ logger = logging.getLogger(__name__)
 TAIL = 10
 """The last steps, whose mean a result reports."""
 
-MAIN_WORK = ("generation", "scoring", "logprobs", "optimisation")
+MAIN_WORK = ("weights", "generation", "scoring", "logprobs", "optimisation")
 """The named uses of a step's time; everything else is `other`."""
 
 ROLLOUT_MODEL = "rollout"
-"""The folder of the weights that the sampler reads."""
+"""The folder of the weights that the sampler reads, where memory has no room for them."""
+
+WRITTEN_BYTES = 2 if torch.cuda.is_available() else 4
+"""Bytes of a weight that the sampler reads."""
+
+LONGEST_WAIT = timedelta(days=1)
+"""Of a process for the others, while the first one samples; the parent notices one that hangs."""
 
 
 def train_online(job: TrainJob, identity: str) -> Trained:
@@ -50,44 +64,22 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     Raises:
         TrainingError: when the job cannot be trained, or its numbers are no longer finite.
     """
-    online, settings = job.online, job.settings
-    if online is None or not isinstance(settings, PPOTraining | QuarkTraining):
-        raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
-    if job.processes != 1:
-        message = f"{job.method} samples and trains in one process: set training.processes to 1"
-        raise TrainingError("refused", message)
     started = time.monotonic()
-    job = with_tokens(job)
-    on_gpu = torch.cuda.is_available()
-    accelerator = Accelerator(cpu=not on_gpu, mixed_precision="bf16" if on_gpu else "no")
-    copy_tokenizer(job.model, make_folder(job.folder(ROLLOUT_MODEL)))
-    environment = Environment(job, online, settings, job.folder(ROLLOUT_MODEL))
-    try:
-        steps = planned_steps(environment.prompts, settings)
+    accelerator = make_accelerator(job)
+    ranks = Ranks()
+    job = ranks.told(with_tokens(job) if ranks.is_first else None)
+    with opened(job, ranks) as environment:
+        steps = planned_steps(environment.prompts, environment.settings)
         method = make_method(job, environment, accelerator, steps)
-        checkpoint = newest_whole(job.folder("checkpoints"), identity)
-        logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
-        history = load_state(method, checkpoint) if checkpoint else History()
-        start = {"event": "start", "resumed_from": history.step, "pid": os.getpid()}
-        append_row(job.output, start)
+        history = resumed(job, identity, method, ranks)
         loaded = time.monotonic()
-        pace = Pace(job.output)
-        while history.step < steps:
-            make_step(job, method, environment, history, steps)
-            turn = pace.turn()
-            if history.step < steps and turn != "go on":
-                job_json = job.folder("job.json").read_bytes()
-                keep(save_state(method, history, job.folder("checkpoints"), job_json), identity)
-                pace.saved()
-                if turn == "end":
-                    raise halted(job)
+        make_steps(job, identity, method, environment, history, steps)
         done = time.monotonic()
-    finally:
-        environment.close()
-    if not publishes_before(job):
-        method.policy.save_pretrained(job.folder("saved"))
-    assemble_model(job, job.folder("saved"))
-    reach("trainer.model.saved")
+    if ranks.is_first:
+        if not publishes_before(job):
+            method.networks.save(job.folder("saved"))
+        assemble_model(job, job.folder("saved"))
+        reach("trainer.model.saved")
     return Trained(
         steps=steps,
         max_steps=steps,
@@ -97,13 +89,89 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     )
 
 
+def make_accelerator(job: TrainJob) -> Accelerator:
+    """Join the training's processes.
+
+    Raises:
+        TrainingError: of kind `refused`, if they are not as many as the job says.
+    """
+    on_gpu = torch.cuda.is_available()
+    patience = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
+    accelerator = Accelerator(
+        cpu=not on_gpu, mixed_precision="bf16" if on_gpu else "no", kwargs_handlers=[patience]
+    )
+    refuse_world(job, accelerator.num_processes)
+    return accelerator
+
+
+@contextmanager
+def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
+    """Open what the job's method acts on, and the folder of the weights that it samples from."""
+    online, settings = job.online, job.settings
+    if online is None or not isinstance(settings, PPOTraining | QuarkTraining):
+        raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
+    with ExitStack() as stack:
+        weights = None
+        if ranks.is_first:
+            size = parameters(job.model) * WRITTEN_BYTES
+            memory = stack.enter_context(memory_folder(job.output, size))
+            weights = RolloutWeights(job, memory or job.folder(ROLLOUT_MODEL))
+        environment = Environment(job, online, settings, weights, ranks)
+        stack.callback(environment.close)
+        yield environment
+
+
+def make_networks(job: TrainJob, device: torch.device) -> Networks:
+    """Load the job's networks: over one body where adapters are trained."""
+    kind = SharedBody if job.fit.adapts else SeparateNetworks
+    return kind(job, device, valued=job.method == "ppo")
+
+
 def make_method(
     job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
 ) -> OnlineMethod:
     """Build the job's method, planned for `steps` steps."""
-    if job.method == "quark":
-        return QuarkTrainer(job, environment, accelerator, steps)
-    return PPOTrainer(job, environment, accelerator, steps)
+    networks = make_networks(job, accelerator.device)
+    kind = QuarkTrainer if job.method == "quark" else PPOTrainer
+    return kind(job, environment, networks, accelerator, steps=steps)
+
+
+def resumed(job: TrainJob, identity: str, method: OnlineMethod, ranks: Ranks) -> History:
+    """Load the newest whole checkpoint, if there is one; return its progress."""
+    found = newest_whole(job.folder("checkpoints"), identity) if ranks.is_first else None
+    checkpoint: Path | None = ranks.told(found)
+    logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
+    history = load_state(method, checkpoint) if checkpoint else History()
+    if ranks.is_first:
+        start = {"event": "start", "resumed_from": history.step, "pid": os.getpid()}
+        append_row(job.output, start)
+    return history
+
+
+def make_steps(
+    job: TrainJob,
+    identity: str,
+    method: OnlineMethod,
+    environment: Environment,
+    history: History,
+    steps: int,
+) -> None:
+    """Make all steps that are left, and a checkpoint whenever one is due.
+
+    Raises:
+        TrainingError: of kind `halted`, when the training was asked to end before its last step.
+    """
+    pace, ranks = Pace(job.output), environment.ranks
+    while history.step < steps:
+        make_step(job, method, environment, history, steps)
+        turn = ranks.told(pace.turn() if ranks.is_first else None)
+        if history.step < steps and turn != "go on":
+            if ranks.is_first:
+                job_json = job.folder("job.json").read_bytes()
+                keep(save_state(method, history, job.folder("checkpoints"), job_json), identity)
+            pace.saved()
+            if turn == "end":
+                raise halted(job)
 
 
 def make_step(
@@ -119,39 +187,39 @@ def make_step(
         TrainingError: of kind `diverged`, when one of its numbers is not finite.
     """
     number = history.step + 1
-    if number == steps and publishes_before(job):
-        method.policy.save_pretrained(job.folder("saved"))
+    is_first = environment.ranks.is_first
+    if is_first and number == steps and publishes_before(job):
+        method.networks.save(job.folder("saved"))
     clock = Clock()
-    save_for_sampling(method.policy, environment.folder)
-    environment.refresh()
+    with clock.spent_on("weights"):
+        environment.refresh(method.networks)
     outcome = method.step(number, clock)
     for name, value in outcome.metrics.items():
         if not math.isfinite(value):
             raise TrainingError("diverged", f"{name} was not finite at step {number}")
-    write_step(job.output, number, outcome.rows)
-    reach("trainer.step.written")
     history.step = number
     history.metrics.append(outcome.metrics)
+    if is_first:
+        write_step(job.output, number, outcome.rows)
+        reach("trainer.step.written")
+        tell(job, history, steps, clock)
+
+
+def tell(job: TrainJob, history: History, steps: int, clock: Clock) -> None:
+    """Report a step, with its seconds by use."""
     seconds = clock.shares(MAIN_WORK)
     timed = {f"seconds/{name}": value for name, value in seconds.items()}
-    metrics = {**outcome.metrics, **timed}
-    row = {"event": "step", "step": number, "max_steps": steps, "metrics": metrics}
+    metrics = {**history.metrics[-1], **timed}
+    row = {"event": "step", "step": history.step, "max_steps": steps, "metrics": metrics}
     append_row(job.output, row)
     told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
-    logger.info("step %d of %d: reward %.3f; s: %s", number, steps, metrics["reward"], told)
+    reward = metrics["reward"]
+    logger.info("step %d of %d: reward %.3f; s: %s", history.step, steps, reward, told)
 
 
 def publishes_before(job: TrainJob) -> bool:
     """Return whether to publish the model from before the last step, as AlpacaFarm's code does."""
     return isinstance(job.settings, PPOTraining) and job.settings.publish_before_last_step
-
-
-def save_for_sampling(policy: Any, folder: Path) -> None:
-    """Save the policy's weights where the sampler reads them, in the type in which it computes."""
-    state = None
-    if policy.device.type == "cuda":
-        state = {name: value.to(torch.bfloat16) for name, value in policy.state_dict().items()}
-    policy.save_pretrained(folder, state_dict=state)
 
 
 def final_means(history: History) -> dict[str, float]:

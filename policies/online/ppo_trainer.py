@@ -8,10 +8,11 @@ Dropout is off throughout.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...configs.methods import PPOTraining
 from ...stores.keys import derive_seed
@@ -23,7 +24,7 @@ from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout
-from .networks import frozen_reference, trained_policy, value_model
+from .networks import Networks, ValueModel, computes_exactly
 from .ppo_rollouts import (
     Experience,
     MeasuredRollouts,
@@ -33,7 +34,7 @@ from .ppo_rollouts import (
     rollout_rows,
 )
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule
+from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
@@ -46,25 +47,24 @@ class PPOTrainer:
     name = "ppo"
 
     def __init__(
-        self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
+        self,
+        job: TrainJob,
+        environment: Environment,
+        networks: Networks,
+        accelerator: Accelerator,
+        *,
+        steps: int,
     ) -> None:
         assert isinstance(job.settings, PPOTraining)  # noqa: S101 -- `trainer_preflight`
         self.settings = s = job.settings
         self.seed = job.seed
         self.environment = environment
+        self.ranks = environment.ranks
         self.accelerator = accelerator
         self.device = accelerator.device
-        self.policy = trained_policy(job, self.device)
-        self.reference = frozen_reference(job, self.device)
-        self.value = value_model(job, self.device)
-        self.trained = nn.ModuleDict({"policy": self.policy, "value": self.value})
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            self.trained.parameters(),
-            lr=s.learning_rate,
-            eps=s.adam_eps,
-            weight_decay=0.0,
-            fused=True,
-        )
+        self.networks = networks
+        self.allowed = agreement(float32=computes_exactly(job, self.device))
+        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=True)
         updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers = {"kl_coef": s.kl_coef}
@@ -112,16 +112,21 @@ class PPOTrainer:
         shape = (len(spoken), width or max(len(x.answer) for x in spoken))
         logprobs, reference, values, entropy, whole = torch.zeros(5, *shape, device=device)
         size = MEASURED_TOGETHER * s.micro_batch_size
-        for work in passes(spoken, range(len(spoken)), size, device, width=width):
+        every = passes(spoken, range(len(spoken)), size, device, width=width)
+        for work in self.ranks.share(every):
             with self.accelerator.autocast():
-                logits = answer_logits(self.policy, work)
-                other = answer_logits(self.reference, work)
-                spread(self.value(work), values, work)
+                with self.networks.policy() as policy:
+                    logits = answer_logits(policy, work)
+                with self.networks.reference() as frozen:
+                    other = answer_logits(frozen, work)
+                with self.networks.value() as value:
+                    spread(value(work), values, work)
             tokens = work.answers
             spread(chosen_logprobs(logits, tokens, sampling.temperature), logprobs, work)
             spread(chosen_logprobs(other, tokens, sampling.temperature), reference, work)
             spread(chosen_logprobs(logits, tokens, 1.0), whole, work)
             spread(numerics.entropy(logits / sampling.temperature), entropy, work)
+        self.ranks.gather(logprobs, reference, values, entropy, whole)
         # After an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
         mask = answer_mask(spoken, shape[1], device)
         logprobs, reference = logprobs * mask, reference * mask
@@ -145,7 +150,8 @@ class PPOTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
-            allowed=agreement(float32=self.device.type == "cpu"),
+            [r.together for r in rollouts],
+            allowed=self.allowed,
         )
 
     def advantages(self, measured: MeasuredRollouts) -> tuple[Tensor, Tensor]:
@@ -177,13 +183,9 @@ class PPOTrainer:
         for batch in batches:
             terms = self.gradients(batch, told)
             if self.next_token is not None:
-                update = self.schedule.last_epoch + 1
-                learned += self.next_token.add_gradients(self.policy, update).cpu()
-            norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
-            self.optimizer.step()
-            self.schedule.step()
-            self.optimizer.zero_grad()
-            sums += torch.cat([terms, norm[None]]).cpu()
+                learned += self.learn_besides(self.next_token)
+            norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
+            sums += torch.cat([terms.cpu(), norm[None]])
         names = (*TERMS, "grad_norm")
         means: dict[str, float] = dict(zip(names, (sums / len(batches)).tolist(), strict=True))
         loss = means["loss/policy"] + s.vf_coef * means["loss/value"]
@@ -192,6 +194,13 @@ class PPOTrainer:
             means[METRIC] = float(learned / len(batches))
             loss += self.next_token.weight * means[METRIC]
         return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
+
+    def learn_besides(self, supervised: NextTokenLoss) -> Tensor:
+        """Add the gradients of a batch of demonstrations; return its mean loss."""
+        with self.networks.policy() as policy:
+            learned = supervised.add_gradients(policy, self.schedule.last_epoch + 1)
+        self.ranks.gather(learned)
+        return learned.cpu() / self.ranks.count
 
     def order(self, number: int, epoch: int, rollouts: int) -> Tensor:
         """Return the order in which an inner epoch visits the rollouts."""
@@ -204,20 +213,26 @@ class PPOTrainer:
         width = None if s.mask_padding else measured.mask.shape[1]
         positions = measured.counted[batch].sum()
         sums = torch.zeros(len(TERMS), device=self.device)
-        for work in passes(told.spoken, batch, s.micro_batch_size, self.device, width=width):
+        every = passes(told.spoken, batch, s.micro_batch_size, self.device, width=width)
+        for work in self.ranks.share(every):
             share = picked(measured.counted, work) / positions
-            policy = self.policy_terms(work, told)
-            ((policy[0] - s.entropy_coef * policy[3]) * share).sum().backward()
-            value = self.value_terms(work, told)
-            (s.vf_coef * value[0] * share).sum().backward()
+            # Gradients are averaged over the processes, and each has a part of the sum.
+            weight = share * self.ranks.count
+            with self.networks.policy() as model:
+                policy = self.policy_terms(model, work, told)
+                ((policy[0] - s.entropy_coef * policy[3]) * weight).sum().backward()
+            with self.networks.value() as model:
+                value = self.value_terms(model, work, told)
+                (s.vf_coef * value[0] * weight).sum().backward()
             sums += (torch.stack([*policy, *value]).detach() * share).sum(dim=(1, 2))
+        self.ranks.gather(sums)
         return sums
 
-    def policy_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
+    def policy_terms(self, model: Any, work: Pass, told: Experience) -> tuple[Tensor, ...]:
         """Return policy loss, KL to the policy before, clipping and entropy by position."""
         s, measured = self.settings, told.measured
         with self.accelerator.autocast():
-            logits = answer_logits(self.policy, work)
+            logits = answer_logits(model, work)
         temperature = self.environment.online.sampling.temperature
         logprobs = chosen_logprobs(logits, work.answers, temperature) * picked(measured.mask, work)
         old, advantage = picked(measured.logprobs, work), picked(told.advantages, work)
@@ -229,10 +244,10 @@ class PPOTrainer:
             entropy = torch.zeros_like(losses)
         return losses, numerics.approximate_kl(logprobs, old), clipped.float(), entropy
 
-    def value_terms(self, work: Pass, told: Experience) -> tuple[Tensor, ...]:
+    def value_terms(self, model: ValueModel, work: Pass, told: Experience) -> tuple[Tensor, ...]:
         """Return value loss and clipping by position."""
         with self.accelerator.autocast():
-            values = self.value(work)
+            values = model(work)
         old, returns = picked(told.measured.values, work), picked(told.returns, work)
         losses = numerics.value_losses(values, old, returns, self.settings.value_clip)
         return losses, ((values - old).abs() > self.settings.value_clip).float()

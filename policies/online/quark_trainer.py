@@ -8,10 +8,11 @@ its quantile's token, and from the second step on samples are drawn after that o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...configs.methods import QuarkTraining
 from ...stores.keys import derive_seed
@@ -23,17 +24,20 @@ from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
-from .networks import frozen_reference, trained_policy
+from .networks import Networks, computes_exactly
 from .numerics import entropy
 from .ppo_rollouts import relative
 from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule
+from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""
+
+ADAM_EPS = 1e-8
+"""AdamW's epsilon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +54,24 @@ class QuarkTrainer:
     name = "quark"
 
     def __init__(
-        self, job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
+        self,
+        job: TrainJob,
+        environment: Environment,
+        networks: Networks,
+        accelerator: Accelerator,
+        *,
+        steps: int,
     ) -> None:
         assert isinstance(job.settings, QuarkTraining)  # noqa: S101 -- `trainer_preflight`
         self.settings = s = job.settings
         self.seed = job.seed
         self.environment = environment
+        self.ranks = environment.ranks
         self.accelerator = accelerator
         self.device = accelerator.device
-        self.policy = trained_policy(job, self.device)
-        self.reference = frozen_reference(job, self.device)
-        self.trained = nn.ModuleDict({"policy": self.policy})
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            self.trained.parameters(), lr=s.learning_rate, weight_decay=0.0
-        )
+        self.networks = networks
+        self.allowed = agreement(float32=computes_exactly(job, self.device))
+        self.optimizer = make_optimizer(job, networks, eps=ADAM_EPS, fused=None)
         updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
         self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
         self.numbers: dict[str, float] = {}
@@ -73,7 +81,8 @@ class QuarkTrainer:
         known = environment.chat.tokenizer.get_vocab()
         tokens = (quantile_token(quantile) for quantile in range(s.quantiles))
         self.unsaid = sorted(known[token] for token in tokens if token in known)
-        shared = self.reference.get_input_embeddings().num_embeddings
+        with networks.reference() as reference:
+            shared = reference.get_input_embeddings().num_embeddings
         self.vocabulary = min([shared, *self.unsaid])
 
     def step(self, number: int, clock: Clock) -> StepOutcome:
@@ -122,8 +131,10 @@ class QuarkTrainer:
         temperature = self.environment.online.sampling.temperature
         sums = torch.zeros(5, len(rollouts), device=self.device)
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
-        for work in passes([x.own for x in lessons], range(len(lessons)), size, self.device):
-            logits, other = self.logits(work, lessons)
+        every = passes([x.own for x in lessons], range(len(lessons)), size, self.device)
+        for work in self.ranks.share(every):
+            with self.networks.policy() as policy:
+                logits, other = self.logits(policy, work, lessons)
             cut, plain = logits[..., : self.vocabulary], other[..., : self.vocabulary]
             told = (
                 chosen_logprobs(logits, work.answers, temperature),
@@ -135,6 +146,7 @@ class QuarkTrainer:
             said = work.mask[:, work.queries :]
             for place, values in enumerate(told):
                 sums[place, work.rows] = (values * said).sum(dim=1)
+        self.ranks.gather(sums)
         logprob, reference, kl, spread, whole = sums.cpu()
         return MeasuredSamples(
             logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole
@@ -146,7 +158,8 @@ class QuarkTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
-            allowed=agreement(float32=self.device.type == "cpu"),
+            [r.together for r in rollouts],
+            allowed=self.allowed,
         )
 
     def optimise(
@@ -177,13 +190,9 @@ class QuarkTrainer:
             for batch in order[:size].split(s.batch_size):
                 means = self.gradients([lessons[place] for place in batch.tolist()])
                 if self.next_token is not None:
-                    update = self.schedule.last_epoch + 1
-                    learned_besides += self.next_token.add_gradients(self.policy, update).cpu()
-                norm = nn.utils.clip_grad_norm_(self.trained.parameters(), s.max_grad_norm)
-                self.optimizer.step()
-                self.schedule.step()
-                self.optimizer.zero_grad()
-                sums += torch.cat([means, norm[None]]).cpu()
+                    learned_besides += self.learn_besides(self.next_token)
+                norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
+                sums += torch.cat([means.cpu(), norm[None]])
                 updates += 1
         names = (*TERMS, "grad_norm")
         found: dict[str, float] = dict(zip(names, (sums / updates).tolist(), strict=True))
@@ -192,43 +201,59 @@ class QuarkTrainer:
             found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
+    def learn_besides(self, supervised: NextTokenLoss) -> Tensor:
+        """Add the gradients of a batch of demonstrations; return its mean loss."""
+        with self.networks.policy() as policy:
+            learned = supervised.add_gradients(policy, self.schedule.last_epoch + 1)
+        self.ranks.gather(learned)
+        return learned.cpu() / self.ranks.count
+
     def gradients(self, lessons: Sequence[QuarkLesson]) -> Tensor:
         """Add up the gradients of a batch; return its means of `TERMS`."""
         s = self.settings
-        sampling = self.environment.online.sampling
         own = [lesson.own for lesson in lessons]
-        width = None if s.mask_padding else sampling.max_tokens
+        width = None if s.mask_padding else self.environment.online.sampling.max_tokens
         positions = sum(width or len(spoken.answer) for spoken in own)
         sums = torch.zeros(len(TERMS), device=self.device)
-        for work in passes(own, range(len(own)), s.micro_batch_size, self.device, width=width):
-            logits, other = self.logits(work, lessons, width)
-            said = work.mask[:, work.queries :]
-            counted = said if s.mask_padding else torch.ones_like(said)
-            found = terms(
-                logits / sampling.temperature,
-                other / sampling.temperature,
-                work.answers,
-                vocabulary=self.vocabulary,
-            )
-            # After an answer's end there is no token to learn.
-            found = Terms(nll=found.nll * said, kl=found.kl, entropy=found.entropy)
-            loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef) * counted
-            (loss.sum() / positions).backward()
-            for place, values in enumerate((loss, found.nll, found.kl, found.entropy)):
-                sums[place] += (values.detach() * counted).sum() / positions
+        every = passes(own, range(len(own)), s.micro_batch_size, self.device, width=width)
+        for work in self.ranks.share(every):
+            with self.networks.policy() as policy:
+                loss, found = self.loss(policy, work, lessons, width)
+                # Gradients are averaged over the processes, and each has a part of the sum.
+                (loss.sum() * (self.ranks.count / positions)).backward()
+            for place, values in enumerate((loss, *found)):
+                sums[place] += values.detach().sum() / positions
+        self.ranks.gather(sums)
         return sums
 
+    def loss(
+        self, policy: Any, work: Pass, lessons: Sequence[QuarkLesson], width: int | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the loss and its terms by position, 0 where a position does not count."""
+        s = self.settings
+        temperature = self.environment.online.sampling.temperature
+        logits, other = self.logits(policy, work, lessons, width)
+        said = work.mask[:, work.queries :]
+        counted = said if s.mask_padding else torch.ones_like(said)
+        found = terms(
+            logits / temperature, other / temperature, work.answers, vocabulary=self.vocabulary
+        )
+        # After an answer's end there is no token to learn.
+        found = Terms(nll=found.nll * said, kl=found.kl, entropy=found.entropy)
+        loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef) * counted
+        return loss, (found.nll * counted, found.kl * counted, found.entropy * counted)
+
     def logits(
-        self, work: Pass, lessons: Sequence[QuarkLesson], width: int | None = None
+        self, policy: Any, work: Pass, lessons: Sequence[QuarkLesson], width: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the policy's and the reference's logits at a pass's answers, row by row."""
         plain = [lesson.plain for lesson in lessons]
         (beside,) = passes(plain, work.rows, len(work.rows), self.device, width=width)
         order = [beside.rows.index(row) for row in work.rows]
         with self.accelerator.autocast():
-            with torch.no_grad():
-                other = answer_logits(self.reference, beside)[order]
-            return answer_logits(self.policy, work), other
+            with torch.no_grad(), self.networks.reference() as reference:
+                other = answer_logits(reference, beside)[order]
+            return answer_logits(policy, work), other
 
     def spoken(self, sample: Sample, control: str, *, whole: bool = False) -> Spoken:
         """Return a sample after a control text, without its end token if that is not trained."""

@@ -14,15 +14,19 @@ from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_model, save_model
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ...stores.durable import make_folder, remove
+from ..trainers.remainder_adamw import RemainderAdamW
 from ..trainers.step_files import StepRows
 from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
+from ..trainers.trainer_job import TrainJob
 from ..trainers.warm_up import warmed
 from .environment import Clock
+from .networks import Networks
+from .ranks import Ranks
 
 RNG = "rng_state.pth"
 STATE = "trainer_state.json"
@@ -40,12 +44,10 @@ class StepOutcome:
 class OnlineMethod(Protocol):
     """A method that samples while it trains.
 
-    `trained` holds the networks that change, `policy` among them; `numbers` all else that a later
-    step depends on, besides optimizer and schedule.
+    `numbers` hold all that a later step depends on besides networks, optimizer and schedule.
     """
 
-    policy: Any
-    trained: nn.ModuleDict
+    networks: Networks
     optimizer: Optimizer
     schedule: LambdaLR
     numbers: dict[str, float]
@@ -63,6 +65,21 @@ class History:
     metrics: list[Mapping[str, float]] = field(default_factory=list)
 
 
+def make_optimizer(
+    job: TrainJob, networks: Networks, *, eps: float, fused: bool | None
+) -> Optimizer:
+    """Return AdamW over what is trained, in the form that its weights' type needs."""
+    weights = list(networks.trained.parameters())
+    rate = job.settings.learning_rate
+    if job.fit.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
+
+        return AdamW8bit(weights, lr=rate, eps=eps, weight_decay=0.0)
+    if job.fit.weights == "bfloat16" and not job.fit.adapts:
+        return RemainderAdamW(weights, lr=rate, eps=eps)
+    return AdamW(weights, lr=rate, eps=eps, weight_decay=0.0, fused=fused)
+
+
 def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
     """Return a learning rate that rises over `warmup` optimizer steps, then falls to 0 linearly."""
 
@@ -72,13 +89,24 @@ def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
     return LambdaLR(optimizer, warmed(warmup, falling))
 
 
+def update_weights(method: OnlineMethod, ranks: Ranks, *, max_norm: float) -> Tensor:
+    """Make an optimizer step of the gradients of all processes; return their norm unclipped."""
+    weights = list(method.networks.trained.parameters())
+    ranks.average_gradients(weights)
+    norm = nn.utils.clip_grad_norm_(weights, max_norm)
+    method.optimizer.step()
+    method.schedule.step()
+    method.optimizer.zero_grad()
+    return norm.cpu()
+
+
 def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: bytes) -> Path:
     """Write the state after a step into a checkpoint, not yet sealed; return its folder."""
     folder = checkpoints / f"{PREFIX}{history.step}"
     if folder.exists():
         remove(folder)
     make_folder(folder)
-    for name, network in method.trained.items():
+    for name, network in method.networks.trained.items():
         save_model(network, str(folder / f"{name}.safetensors"))
     torch.save(method.optimizer.state_dict(), folder / "optimizer.pt")
     torch.save(method.schedule.state_dict(), folder / "scheduler.pt")
@@ -91,9 +119,9 @@ def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: b
 
 def load_state(method: OnlineMethod, checkpoint: Path) -> History:
     """Load the state of a checkpoint whose seal was verified; return its progress."""
-    for name, network in method.trained.items():
+    for name, network in method.networks.trained.items():
         load_model(network, str(checkpoint / f"{name}.safetensors"))
-    device = next(method.trained.parameters()).device
+    device = next(method.networks.trained.parameters()).device
     method.optimizer.load_state_dict(_read(checkpoint / "optimizer.pt", device))
     method.schedule.load_state_dict(_read(checkpoint / "scheduler.pt", device))
     generators = _read(checkpoint / RNG, torch.device("cpu"))

@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +16,21 @@ from .step_files import planned_steps
 from .trainer_checkpoints import KEPT
 from .trainer_faults import TrainingError
 from .trainer_job import SETTINGS, TrainJob
+from .training_fit import TrainingFit
 
-BYTES = {"float32": 4, "bfloat16": 2}
-STATES = 3
-"""A checkpoint's size in weights: each weight, and AdamW's two moments of it."""
+FLOAT32, BFLOAT16 = 4, 2
+"""Bytes of a number."""
+
+CHECKPOINTED = {"adamw": 12, "adamw_8bit": 6}
+"""A checkpoint's bytes for each trained weight: itself and its moments, four bytes each or one.
+
+A bfloat16 weight has the rest of a float32 beside it."""
+
+MATRIX = 2
+"""Dimensions of a linear layer's weights."""
+
+BLOCK = re.compile(r"\.\d+\.")
+"""What stands in the name of a layer of which each block has one."""
 
 
 def refuse_unfit(job: TrainJob) -> None:
@@ -49,6 +61,51 @@ def refuse_unfit(job: TrainJob) -> None:
     missing += [p for p in job.folders if not p.is_dir()]
     if missing:
         raise TrainingError("refused", f"{missing[0]} does not exist")
+    refuse_missing_layers(job.fit, job.model)
+
+
+def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
+    """Refuse adapters on layers that are not among a model's.
+
+    Raises:
+        TrainingError: of kind `refused`, naming the layers there are.
+    """
+    targets = fit.lora.targets
+    if not fit.adapts or isinstance(targets, str):
+        return
+    layers = linear_layers(model)
+    for target in targets:
+        if not any(_is_named(layer, (target,)) for layer in layers):
+            there = sorted({layer.rpartition(".")[2] for layer in layers})
+            raise TrainingError(
+                "refused",
+                f"training.lora.targets names {target!r}, and {model} has no such linear layer in "
+                f"its blocks; there are {', '.join(there)}",
+            )
+
+
+def linear_layers(model: Path) -> dict[str, tuple[int, int]]:
+    """Return the shape of each linear layer of a model's blocks, by their files' headers."""
+    return {
+        name.removesuffix(".weight"): (entry["shape"][0], entry["shape"][1])
+        for name, entry in tensor_headers(model).items()
+        if name.endswith(".weight") and len(entry["shape"]) == MATRIX and BLOCK.search(name)
+    }
+
+
+def adapter_parameters(fit: TrainingFit, model: Path) -> int:
+    """Return the number of weights of the adapters on a model."""
+    targets = fit.lora.targets
+    return sum(
+        fit.lora.r * sum(shape)
+        for layer, shape in linear_layers(model).items()
+        if isinstance(targets, str) or _is_named(layer, targets)
+    )
+
+
+def _is_named(layer: str, targets: tuple[str, ...]) -> bool:
+    """Return whether peft would put adapters onto a layer: by its name, or how that ends."""
+    return any(layer == target or layer.endswith(f".{target}") for target in targets)
 
 
 def refuse_full_disk(job: TrainJob) -> None:
@@ -69,30 +126,67 @@ def refuse_full_disk(job: TrainJob) -> None:
 
 def needed_bytes(job: TrainJob) -> int:
     """Return the peak bytes of a training's files: the model and its checkpoints."""
-    model = parameters(job.model) * BYTES[job.dtype]
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
     s = job.settings
     if isinstance(s, PPOTraining | QuarkTraining):
-        steps, copies = planned_steps(rows, s), 2  # the model, and what the sampler reads
+        steps, read = planned_steps(rows, s), True
     else:
-        steps, copies = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), 1
-    trained = model
-    if isinstance(s, PPOTraining):
-        trained += parameters(job.value_source) * BYTES[job.dtype]
+        steps, read = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), False
+    value = job.value_source if isinstance(s, PPOTraining) else None
+    return training_bytes(job.fit, job.model, steps, value=value, read=read)
+
+
+def training_bytes(
+    fit: TrainingFit, model: Path, steps: int, *, value: Path | None = None, read: bool = False
+) -> int:
+    """Return the peak bytes of the files of a training of `steps` steps.
+
+    `value` is the folder that a value model begins as; `read`: a sampler reads the weights from the
+    work folder.
+    """
+    trained = trained_parameters(fit, model)
+    if value is not None:
+        trained += trained if fit.adapts else parameters(value)
     # Each step but the last may end in one; a new one is complete before an old one is removed.
-    checkpoints = min(steps - 1, KEPT + 1)
-    return copies * model + STATES * trained * checkpoints
+    checkpoints = min(max(0, steps - 1), KEPT + 1)
+    copies = parameters(model) * published_bytes(fit) if read else 0
+    states = CHECKPOINTED[fit.optimizer] * trained * checkpoints
+    return model_bytes(fit, model) + copies + states
+
+
+def trained_parameters(fit: TrainingFit, model: Path) -> int:
+    """Return the number of weights that a training of a model changes: all, or its adapters'."""
+    return adapter_parameters(fit, model) if fit.adapts else parameters(model)
+
+
+def model_bytes(fit: TrainingFit, model: Path) -> int:
+    """Return the bytes of a published model, its adapters beside it."""
+    adapters = FLOAT32 * adapter_parameters(fit, model) if fit.adapts else 0
+    return parameters(model) * published_bytes(fit) + adapters
+
+
+def published_bytes(fit: TrainingFit) -> int:
+    """Return the bytes of a weight while it is published.
+
+    Weights that were all trained are saved in float32 first. Those with adapters merged into them
+    may be so, too, on a CPU.
+    """
+    return BFLOAT16 if fit.adapts and fit.publish == "bfloat16" else FLOAT32
 
 
 def parameters(model: Path) -> int:
     """Return the number of weights in a folder of safetensors files, by their headers."""
-    shapes = (
-        entry["shape"]
+    return sum(math.prod(entry["shape"]) for entry in tensor_headers(model).values())
+
+
+def tensor_headers(model: Path) -> dict[str, Mapping[str, list[int]]]:
+    """Return the header of each tensor of a model."""
+    return {
+        name: entry
         for path in weight_files(model)
         for name, entry in header(path).items()
         if name != "__metadata__"
-    )
-    return sum(math.prod(shape) for shape in shapes)
+    }
 
 
 def header(path: Path) -> Mapping[str, Mapping[str, list[int]]]:

@@ -35,12 +35,14 @@ from ..engines.chat_template import load_tokenizer
 from ..engines.engine import ScoreBatch, ScoreRequest
 from ..engines.reward_scorer import RewardScorer, padding
 from ..engines.thinking import AS_RENDERED
+from .adapters import peft_config
 from .length_bias import RankedPair, measured
+from .remainder_adamw import split_weights
 from .trainer_faults import TrainingError
 from .trainer_history import StepNumbers
 from .trainer_job import TrainJob
 from .trainer_process import PULSE
-from .trl_trainer import Pulse, common_arguments, refuse_world
+from .trl_trainer import Pulse, common_arguments, fitted, refuse_world, trained_loading
 from .warm_up import WarmedTrainer
 
 logger = logging.getLogger(__name__)
@@ -56,20 +58,22 @@ _Row = Mapping[str, Any]
 def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of a reward model."""
     args = RewardArguments(**common_arguments(job))
-    refuse_world(job, args)
+    refuse_world(job, args.world_size)
     rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id
     # The tokenizer's padding may be the end token, which the head would then skip. It is set on the
     # trainer: the model's config is overwritten from the tokenizer when training begins.
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding(endings, own))
-    return ScoreTrainer(
+    trainer = ScoreTrainer(
         l2_weight=_settings(job).l2_weight,
-        model=load_classifier(job),
+        model=load_trained_classifier(job),
         args=args,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
+        peft_config=peft_config(job.fit, "SEQ_CLS"),
     )
+    return fitted(job, trainer)
 
 
 class ScoreTrainer(WarmedTrainer, RewardTrainer):
@@ -117,17 +121,14 @@ class ScoreTrainer(WarmedTrainer, RewardTrainer):
         super().log(logs, start_time)
 
 
-def load_classifier(job: TrainJob) -> Any:
+def load_trained_classifier(job: TrainJob) -> Any:
     """Load the body of the job's model under a fresh head, initialised by the job's seed."""
     torch.manual_seed(job.seed % 2**32)
     model = AutoModelForSequenceClassification.from_pretrained(
-        job.model,
-        num_labels=1,
-        dtype=job.dtype,
-        local_files_only=True,
-        use_safetensors=True,
-        trust_remote_code=False,
+        job.model, num_labels=1, **trained_loading(job)
     )
+    if job.fit.weights == "bfloat16":
+        split_weights(model)
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model
 

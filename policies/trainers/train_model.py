@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -19,6 +20,7 @@ from typing import Any, Protocol, cast
 from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
+from .memory_folders import discard_abandoned
 from .preflight import refuse_full_disk, refuse_unfit
 from .prepared_rows import discard_unsealed
 from .trainer_checkpoints import agrees, discard_unfit
@@ -35,6 +37,8 @@ logger = logging.getLogger("lpfloop.trainer")
 
 RESULT = "result.json"
 STALL_S = 1800.0
+ENDING_S = 10.0
+"""Seconds in which a child that was killed must have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,10 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))
     watch.log.parent.mkdir(parents=True, exist_ok=True)
     offset = watch.log.stat().st_size if watch.log.exists() else 0
-    code, began = run_worker(job, watch)
+    try:
+        code, began = run_worker(job, watch)
+    finally:
+        _discard_memory(job)
     fault = read_fault(job, code, watch.log, offset, began=began)
     if fault is not None:
         raise fault
@@ -156,6 +163,12 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
         for checkpoint in discard_unfit(job.folder("checkpoints"), identity):
             logger.warning("removed %s: not a whole checkpoint of this job", checkpoint)
     return identity
+
+
+def _discard_memory(job: TrainJob) -> None:
+    """Give back the memory of a child that was killed, once it has ended."""
+    with suppress(TrainingError), alone(job, patience_s=ENDING_S):
+        discard_abandoned()
 
 
 def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:

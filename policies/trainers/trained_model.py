@@ -2,6 +2,7 @@
 """The trained model: saved, read back, checked, and measured on its canary."""
 
 import gc
+import json
 import math
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ...stores.records import Message
@@ -20,14 +23,31 @@ from ..engines.canary import CANARY_ROWS, CanaryRow
 from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
 from ..engines.weight_files import weight_files
+from .adapters import (
+    CONFIG,
+    computing_type,
+    keep_adapter,
+    merged,
+    save_config,
+    trained_config,
+)
+from .remainder_adamw import join_weights
+from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
+from .training_fit import ADAPTER, TrainingFit
 from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
+KEPT = "adapter/kept"
+"""The share of what adapters learned that is left in the type in which they are published."""
+
+LEAST_KEPT = 0.1
+"""A smaller share is no training."""
+
 ANSWER = {"dpo": "chosen", "sft": "completion"}
 
 
@@ -43,23 +63,74 @@ class Trained:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def assemble_model(job: TrainJob, saved: Path) -> None:
+def assemble_model(job: TrainJob, saved: Path) -> dict[str, float]:
     """Build the model's folder from the weights and config that the trainer saved.
 
-    Tokenizer, template and generation files are copied unchanged from the starting model, but for
-    a template that was named in its place.
+    Adapters are merged into the weights, and kept beside them; what is returned says how much of
+    them rounding left (`KEPT`). Tokenizer, template and generation
+    files are copied unchanged from the starting model, but for a template that was named in its
+    place.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
     model.mkdir()
+    adapted = (saved / CONFIG).is_file()
+    whole, told = merge_adapter(job, saved) if adapted else (saved, {})
+    publish_in_type(whole, published_type(job.fit))
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
-        for path in saved.glob(pattern):
+        for path in whole.glob(pattern):
             path.rename(model / path.name)
+    if adapted:
+        keep_adapter(saved, job.model.name, model / ADAPTER)
     copy_tokenizer(job.model, model)
     if job.template is not None:
         template = load_tokenizer(job.model, job.template).chat_template
         (model / "chat_template.jinja").write_text(template, "utf-8")
     shutil.rmtree(saved)
+    return told
+
+
+def published_type(fit: TrainingFit) -> torch.dtype:
+    """Return the type of the published weights."""
+    if fit.publish == "auto":
+        return computing_type() if fit.adapts else torch.float32
+    return getattr(torch, fit.publish)
+
+
+def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
+    """Save what was trained: the adapters, or all weights with the bits that they were kept in."""
+    if job.fit.weights == "bfloat16":
+        join_weights(trainer.model)
+    save_whole(trainer, saved)
+    if job.fit.adapts and trainer.is_world_process_zero():
+        save_config(trainer.model, saved)
+
+
+def merge_adapter(job: TrainJob, saved: Path) -> tuple[Path, dict[str, float]]:
+    """Merge the adapters that were saved into the model they were trained on.
+
+    Return its folder, and how much of them rounding left.
+    """
+    kind = AutoModelForSequenceClassification if job.method == "reward" else AutoModelForCausalLM
+    arguments = {"dtype": "auto", "config": trained_config(saved), "trust_remote_code": False}
+    base = kind.from_pretrained(job.model, local_files_only=True, use_safetensors=True, **arguments)
+    whole = saved / "merged"
+    model, kept = merged(base, saved, published_type(job.fit))
+    model.save_pretrained(whole)
+    return whole, {KEPT: kept}
+
+
+def publish_in_type(saved: Path, published: torch.dtype) -> None:
+    """Give saved weights the type in which they are published."""
+    for file in weight_files(saved):
+        tensors = load_file(file)
+        if any(t.is_floating_point() and t.dtype != published for t in tensors.values()):
+            cast = {n: t.to(published) if t.is_floating_point() else t for n, t in tensors.items()}
+            save_file(cast, file, metadata={"format": "pt"})
+    config = json.loads((saved / "config.json").read_text())
+    name = str(published).removeprefix("torch.")
+    if config.get("dtype") != name:
+        (saved / "config.json").write_text(json.dumps(config | {"dtype": name}, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -81,7 +152,7 @@ def check_weights(job: TrainJob, trained: Trained) -> None:
             changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
     if not after:
         raise TrainingError("incomplete", "no weights were saved")
-    if not changed:
+    if not changed or trained.metrics.get(KEPT, 1.0) < LEAST_KEPT:
         raise TrainingError("unchanged", why_unchanged(job, trained))
 
 
@@ -91,10 +162,13 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
     if trained.metrics.get("grad_norm") == 0:
         return f"{same}every gradient was 0, so the rows teach this model nothing"
     rate = job.settings.learning_rate
+    kind = str(published_type(job.fit)).removeprefix("torch.")
+    left = f" ({trained.metrics[KEPT]:.0%} of it is left)" if trained.metrics.get(KEPT) else ""
+    finer = ", or publish in float32 (training.publish)" if kind == "bfloat16" else ""
     return (
         f"{same}{trained.steps} steps with a learning rate of at most {rate:g} are too little to "
-        f"change a weight in {job.dtype}; raise training.{job.method}.learning_rate, or train for "
-        "more steps"
+        f"change a weight in {kind}{left}; raise training.{job.method}.learning_rate, train for "
+        f"more steps{finer}"
     )
 
 
@@ -174,7 +248,8 @@ def answer_logprobs(
 ) -> list[float]:
     """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model: Any = load_model(job, folder)
+    plain = job.fit.weights == "float32" and not job.fit.adapts
+    model: Any = load_model(job, folder, {} if plain else {"dtype": computing_type()})
     model.to(device).eval()
     sums: list[float] = []
     with torch.inference_mode():

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,6 +18,7 @@ from ...configs.methods import (
 from ...configs.schema import RewardConfig
 from ...stores.durable import make_folder, write_file
 from ...stores.sealed import file_sha256
+from .training_fit import PLAIN, TrainingFit, fit_fields, read_fit
 
 Method = Literal["dpo", "sft", "reward", "ppo", "quark"]
 Settings = DPOTraining | SFTTraining | RewardTraining | PPOTraining | QuarkTraining
@@ -106,13 +107,11 @@ class TrainJob:
 
     `reference` is the reference policy of DPO and the online methods; None is the model itself
     before training. `data` are the files to train on; for an online method its prompts
-    (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `dtype` is the type
-    in which the weights are updated and saved: float32 keeps the small steps of preference
-    training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
-    `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the width,
-    in tokens, of its buckets of length; `supervised`: what a policy learns besides;
-    `turns`: how a policy's conversations are rendered; `template`: the text of the chat template,
-    where it is not the model's own.
+    (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `fit` says how it
+    fits on its devices. `sees_end`: a reward model in training reads the answers' end tokens;
+    `bucket_width`: the width, in tokens, of its buckets of length; `supervised`: what a policy
+    learns besides; `turns`: how a policy's conversations are rendered; `template`: the text of the
+    chat template, where it is not the model's own.
     """
 
     method: Method
@@ -124,7 +123,7 @@ class TrainJob:
     seed: int
     processes: int = 1
     accelerate_config: Path | None = None
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    fit: TrainingFit = PLAIN
     reward: Path | None = None
     online: OnlineJob | None = None
     sees_end: bool = True
@@ -181,12 +180,16 @@ def job_json(job: TrainJob) -> str:
         "seed": job.seed,
         "processes": job.processes,
         "accelerate_config": str(job.accelerate_config) if job.accelerate_config else None,
-        "dtype": job.dtype,
+        "dtype": job.fit.weights,
         "reward": str(job.reward) if job.reward else None,
         "online": _online_fields(job.online) if job.online else None,
         "sees_end": job.sees_end,
         "inputs": {str(p): file_sha256(p) for p in inputs},
     }
+    # Not on which GPUs: on others it goes on.
+    fit = replace(job.fit, devices=PLAIN.devices)
+    if fit != PLAIN:
+        fields["fit"] = fit_fields(fit)
     if job.template is not None:
         fields["template"] = job.template
     if job.method == "reward":
@@ -224,7 +227,7 @@ def read_job(path: Path) -> TrainJob:
         seed=fields["seed"],
         processes=fields["processes"],
         accelerate_config=Path(config) if config else None,
-        dtype=fields["dtype"],
+        fit=read_fit(fields.get("fit", {})),
         reward=Path(fields["reward"]) if fields["reward"] else None,
         online=_read_online(fields["online"]) if fields["online"] else None,
         sees_end=fields["sees_end"],

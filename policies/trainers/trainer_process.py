@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
 from .trainer_orders import Orders, write_orders
 from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
+from .training_places import shown_gpus
 
 POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
@@ -29,6 +30,18 @@ PULSE = "alive"
 """The file that the child touches while it computes, also between steps and before the first."""
 
 LOCK = "trainer.lock"
+FSDP2: Mapping[str, Any] = {
+    "fsdp_version": 2,
+    "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    "fsdp_reshard_after_forward": True,
+    "fsdp_cpu_ram_efficient_loading": True,
+    "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    "fsdp_offload_params": False,
+    "fsdp_activation_checkpointing": False,
+}
+"""FSDP by transformers' blocks. The first process alone loads the weights; checkpoints are written
+by all processes, each its part, and the model in the end is whole (`sharded_training.save_whole`).
+Activations are computed again by the model itself, where `training.recompute` says so."""
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 
 
@@ -135,7 +148,8 @@ def launch_argv(job: TrainJob) -> list[str]:
     config = job.accelerate_config
     if config is None:
         config = job.folder("accelerate.json")
-        write_file(config, json.dumps(accelerate_settings(job.processes), indent=1).encode())
+        settings = accelerate_settings(job.processes, sharding=job.fit.sharding)
+        write_file(config, json.dumps(settings, indent=1).encode())
     threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
     return [
         *(sys.executable, "-P", "-m", "accelerate.commands.launch", "--config_file", str(config)),
@@ -148,35 +162,46 @@ def launch_argv(job: TrainJob) -> list[str]:
     ]
 
 
-def accelerate_settings(processes: int) -> dict[str, Any]:
-    """Return the launcher's configuration for one machine and plain data parallelism."""
+def accelerate_settings(processes: int, *, sharding: str = "none") -> dict[str, Any]:
+    """Return the launcher's configuration for one machine: plain data parallelism, or FSDP2."""
+    plain = "MULTI_GPU" if processes > 1 else "NO"
+    divided = {"distributed_type": "FSDP", "fsdp_config": FSDP2} if sharding == "fsdp2" else {}
     return {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
+        "distributed_type": plain,
         "num_machines": 1,
         "machine_rank": 0,
         "num_processes": processes,
         "main_process_port": 0,
-        "mixed_precision": "no",
+        "mixed_precision": "no",  # The trainer's own arguments say bf16 on a GPU.
         "use_cpu": False,
+        **divided,
     }
 
 
 def child_environment(job: TrainJob) -> dict[str, str]:
-    """Return the child's environment: no secrets, no network, caches in the work folder."""
+    """Return the child's environment: its GPUs alone, no secrets, no network, caches in its folder.
+
+    Raises:
+        TrainingError: of kind `refused`, when its GPUs are not there.
+    """
     env = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    return env | {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_CACHE": str(job.folder(CACHE)),
-        "TQDM_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        # The launcher's own children have no -P: an unpacked data set may hold a json.py.
-        "PYTHONSAFEPATH": "1",
-        "PYTHONUNBUFFERED": "1",
-        # Spinning threads made training seven times slower on shared cores.
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-    }
+    return (
+        env
+        | dict(shown_gpus(job))
+        | {
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_DATASETS_CACHE": str(job.folder(CACHE)),
+            "TQDM_DISABLE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            # The launcher's own children have no -P: an unpacked data set may hold a json.py.
+            "PYTHONSAFEPATH": "1",
+            "PYTHONUNBUFFERED": "1",
+            # Spinning threads made training seven times slower on shared cores.
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        }
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 """TRL's trainer of a job: its arguments, its models, its data. All of it decides the weights."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainingArguments,
 )
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
 
-from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
+from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining, SFTTraining
 from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
+from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .packing import cut_rows, refuse_mixing
 from .prepared_rows import CACHE
+from .remainder_adamw import RemainderAdamW, split_weights
+from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
@@ -41,27 +45,53 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     trainer: Any
     if isinstance(s, DPOTraining):
         args = dpo_arguments(job, s)
-        refuse_world(job, args)
-        reference = other_reference(job)
+        refuse_world(job, args.world_size)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
-            model=load_model(job, job.model),
-            ref_model=load_model(job, reference) if reference else None,
+            model=load_trained(job),
+            ref_model=reference_model(job),
             args=args,
             train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
+            peft_config=peft_config(job.fit, "CAUSAL_LM"),
         )
+        trainer.ref_model = None  # What it says of the rows has been computed.
     else:
         args = sft_arguments(job)
-        refuse_world(job, args)
+        refuse_world(job, args.world_size)
         trainer = (SFTWithNextToken if job.supervised else WarmedSFTTrainer)(
-            model=load_model(job, job.model),
+            model=load_trained(job),
             args=args,
             train_dataset=load_data(job, thinking),
             processing_class=tokenizer,
+            peft_config=peft_config(job.fit, "CAUSAL_LM"),
         )
+        if packs(job):
+            trainer.train_dataset = cut_rows(trainer.train_dataset, s.max_length)
+            refuse_mixing(trainer)
     if job.supervised is not None:
         trainer.add(job, job.supervised, chat_of(job))
+    return fitted(job, trainer)
+
+
+def fitted(job: TrainJob, trainer: Any) -> Trainer:
+    """Return a trainer whose weights and optimizer are of the job's types."""
+    if job.fit.adapts:
+        widen_adapters(trainer.model)
+    elif job.fit.weights == "bfloat16":
+        args = trainer.args
+        betas = (args.adam_beta1, args.adam_beta2)
+        own = {"lr": args.learning_rate, "betas": betas, "eps": args.adam_epsilon}
+        trainer.optimizer_cls_and_kwargs = (RemainderAdamW, own)
     return trainer
+
+
+def reference_model(job: TrainJob) -> PreTrainedModel | None:
+    """Return DPO's reference; None where the trained model, not trained yet, can be asked."""
+    path = other_reference(job)
+    if path is None and not is_sharded():
+        return None
+    with loaded_in_each_process():
+        return load_reference(job, path or job.model)
 
 
 def other_reference(job: TrainJob) -> Path | None:
@@ -92,8 +122,12 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "max_length": s.max_length,
         "use_cpu": not cuda,
         "bf16": cuda,
-        "gradient_checkpointing": weight_bytes(job.model) > 2 * LARGE,
+        "gradient_checkpointing": recomputes(job),
+        "optim": "adamw_bnb_8bit" if job.fit.optimizer == "adamw_8bit" else "adamw_torch_fused",
+        "use_liger_kernel": job.fit.liger,
         "dataloader_pin_memory": cuda,
+        # Gradients of all passes of a step would else be kept whole until its last one.
+        "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": is_sharded()}},
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",  # `Journal` requests checkpoints and removes them
@@ -116,15 +150,21 @@ def dpo_arguments(job: TrainJob, s: DPOTraining) -> DPOConfig:
 
 def sft_arguments(job: TrainJob) -> SFTConfig:
     """Return SFT's arguments; the loss is on the completion only."""
-    return SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
+    common = common_arguments(job)
+    if packs(job):
+        common |= {"padding_free": True, "max_length": None}
+    return SFTConfig(completion_only_loss=True, packing=False, **common)
 
 
-def refuse_world(job: TrainJob, args: TrainingArguments) -> None:
+def packs(job: TrainJob) -> bool:
+    """Return whether rows are laid end to end, without padding."""
+    return isinstance(job.settings, SFTTraining) and job.settings.packing
+
+
+def refuse_world(job: TrainJob, processes: int) -> None:
     """Refuse a number of processes other than the job's: it would change the batch size."""
-    if args.world_size != job.processes:
-        message = (
-            f"the job asks for {job.processes} processes, the launcher started {args.world_size}"
-        )
+    if processes != job.processes:
+        message = f"the job asks for {job.processes} processes, the launcher started {processes}"
         raise TrainingError("refused", message)
 
 
@@ -133,11 +173,53 @@ def weight_bytes(model: Path) -> int:
     return sum(p.stat().st_size for p in weight_files(model))
 
 
-def load_model(job: TrainJob, path: Path) -> PreTrainedModel:
-    """Load a model in the type in which it is trained, without remote code or pickles."""
-    model = AutoModelForCausalLM.from_pretrained(
-        path, dtype=job.dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
-    )
+def recomputes(job: TrainJob) -> bool:
+    """Return whether activations are computed again in the backward pass."""
+    if job.fit.recompute == "auto":
+        return not recomputes_itself() and weight_bytes(job.model) > 2 * LARGE
+    return job.fit.recompute == "always"
+
+
+def loading(job: TrainJob) -> dict[str, Any]:
+    """Return how models are loaded, for `from_pretrained`: without remote code or pickles."""
+    arguments = {
+        "dtype": job.fit.weights,
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
+    if job.fit.attention != "auto":
+        arguments["attn_implementation"] = job.fit.attention
+    return arguments
+
+
+def trained_loading(job: TrainJob) -> dict[str, Any]:
+    """Return how the model to be trained is loaded: frozen, below adapters, or all of its bits."""
+    if job.fit.adapts:
+        # A seed for the adapters, which the trainer makes before it sets its own.
+        torch.manual_seed(job.seed % 2**32)
+        return loading(job) | frozen_arguments(job.fit)
+    return loading(job) | ({"dtype": "auto"} if job.fit.weights == "bfloat16" else {})
+
+
+def load_trained(job: TrainJob) -> PreTrainedModel:
+    """Load the model to be trained."""
+    model = load_model(job, job.model, trained_loading(job))
+    if job.fit.weights == "bfloat16":
+        split_weights(model)
+    return model
+
+
+def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
+    """Load DPO's reference, in the type of the frozen weights of the policy."""
+    return load_model(job, path, frozen_arguments(job.fit) if job.fit.adapts else {})
+
+
+def load_model(
+    job: TrainJob, path: Path, special: Mapping[str, Any] | None = None
+) -> PreTrainedModel:
+    """Load a model in the type of the job's weights, or as `special` says."""
+    model = AutoModelForCausalLM.from_pretrained(path, **loading(job) | dict(special or {}))
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model
 

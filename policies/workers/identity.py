@@ -36,6 +36,10 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
+DTYPES = ("dtype", "torch_dtype")
+"""The keys under which config.json names the type of the saved weights, the newer one first."""
+ASIDE = frozenset({"transformers_version", "_name_or_path", "use_cache", *DTYPES})
+"""What config.json tells of how a model was written and trained: no part of its architecture."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 """Pickles that a trainer leaves; they are no weights."""
@@ -116,6 +120,38 @@ def folder_digest(folder: Path) -> str:
     files = sorted({path for path in (*weights, *others) if path.is_file()})
     rows = [[path.name, _sha256(path)] for path in files]
     return digest({"files": rows, "stops": list(stop_token_ids(folder))})
+
+
+def same_form(one: Path, other: Path) -> bool:
+    """Whether two models differ in weights and their type alone: not in architecture or tokenizer.
+
+    Raises:
+        EngineError: if a config.json is not a JSON object.
+    """
+    alike = _architecture(one) == _architecture(other)
+    return alike and stop_token_ids(one) == stop_token_ids(other) and _tokens(one) == _tokens(other)
+
+
+def _architecture(folder: Path) -> dict[str, Any]:
+    """Return what config.json says of what a model computes."""
+    told = read_config(folder)
+    return {name: value for name, value in told.items() if name not in ASIDE}
+
+
+def saved_type(folder: Path) -> str:
+    """Return the type of a model's saved weights, as its config.json names it; "" if it does not.
+
+    Raises:
+        EngineError: if it is not a JSON object.
+    """
+    told = read_config(folder)
+    return str(next((told[name] for name in DTYPES if name in told), ""))
+
+
+def _tokens(folder: Path) -> list[bytes | None]:
+    """Return the files of a model's tokenizer and template."""
+    paths = (folder / name for name in TOKENIZER_FILES)
+    return [path.read_bytes() if path.is_file() else None for path in paths]
 
 
 def check_folder(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ Models run in worker processes. Endpoints and scripts hold no model in memory an
 process.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
+from .places import DeviceGroup, engine_groups, scorer_groups
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -32,10 +34,22 @@ def engine_kind(model: str, config: EngineConfig) -> str:
     )
 
 
-def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
+Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
+"""Fits an engine to the GPUs of one of its replicas."""
+
+
+def as_it_is(config: EngineConfig, _: DeviceGroup) -> EngineConfig:
+    """Fit an engine to its GPUs by its configuration alone."""
+    return config
+
+
+def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it_is) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
+    Of several replicas each has a worker, fitted to its GPUs, and a log of its own beside `log`.
+
     Raises:
+        ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model, or an address is not a URL.
     """
     kind = engine_kind(model, config)
@@ -49,9 +63,18 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
 
         return ScriptedEngine(config)
     check_folder(Path(model))
+    from .pool import EnginePool
     from .supervised import WorkerEngine
 
-    return WorkerEngine(kind, model, config, log=log)
+    groups = engine_groups(config)
+
+    def replica(number: int, model: str, config: EngineConfig) -> WorkerEngine:
+        own, group = _log_of(log, number, len(groups)), groups[number]
+        return WorkerEngine(kind, model, fit(config, group), log=own, devices=group)
+
+    if len(groups) == 1:
+        return replica(0, model, config)
+    return EnginePool(replica, model, config, len(groups))
 
 
 def open_scorer(
@@ -62,15 +85,23 @@ def open_scorer(
     `identity` is that of the function that is meant; default: as it is now.
 
     Raises:
+        ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
+    from .pool import ScorerPool
     from .supervised import WorkerScorer
 
     place = str(model)
-    if names_function(place):
-        return WorkerScorer(place, config, log=log, function=identity or scorer_digest(place))
-    check_folder(Path(model))
-    return WorkerScorer(model, config, log=log)
+    function = (identity or scorer_digest(place)) if names_function(place) else None
+    if function is None:
+        check_folder(Path(model))
+    groups = scorer_groups(config, function=function is not None)
+
+    def replica(number: int) -> WorkerScorer:
+        own = _log_of(log, number, len(groups))
+        return WorkerScorer(place, config, log=own, function=function, devices=groups[number])
+
+    return replica(0) if len(groups) == 1 else ScorerPool(replica, len(groups))
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
@@ -93,3 +124,8 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
     from .worker_embedder import WorkerEmbedder
 
     return WorkerEmbedder(Path(model), config, log=log)
+
+
+def _log_of(log: Path, number: int, count: int) -> Path:
+    """Return where a replica's worker prints to; the only one has the log to itself."""
+    return log if count == 1 else log.with_stem(f"{log.stem}-{number + 1}")

@@ -9,6 +9,7 @@ its log-probabilities or scores.
 """
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,15 +24,29 @@ from ..engines.engine import (
     Batch,
     BatchResult,
     EngineError,
+    MeasureResult,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
 )
-from ..engines.feed import arrived
+from ..engines.feed import arrived, is_cancelled
 from . import wire
+from .places import DeviceGroup
 from .poison import PoisonSearch, good_request
-from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, In, Out, WorkKind
-from .worker import Worker, WorkerDeathError, WorkerInfo
+from .work import (
+    GENERATE,
+    LOAD_S,
+    MEASURE,
+    OWN_SCORE,
+    RELOAD,
+    SCORE,
+    SLEEP,
+    WAKE,
+    In,
+    Out,
+    WorkKind,
+)
+from .worker import Worker, WorkerDeathError, WorkerInfo, child_worker
 
 logger = logging.getLogger("lpfloop.worker")
 
@@ -41,22 +56,26 @@ POLL_S = 0.02
 WAIT_S = 0.5
 """The longest wait for a frame, in seconds, before the stall limit is checked again."""
 
-LOAD_S = 3600.0
-"""Deadline for loading, in seconds: hundreds of gigabytes may come from a slow disk."""
-
 BACKOFF_S = 0.25
 LONGEST_BACKOFF_S = 8.0
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
 
+CLOSED = "the model was closed"
+
 SCORER_STALL_S = 900.0
 SCORER_RESTARTS = 3
+
+
+class GivenUpError(EngineError):
+    """A model whose workers die or hang again and again."""
 
 
 class Supervisor:
     """Holds one worker, counts its deaths in a row, and restarts it.
 
-    After it has given up, the next call counts from zero again.
+    After it has given up, the next call counts from zero again. One thread uses it, but any may
+    close it: what it does then ends with an error.
     """
 
     def __init__(self, start: Callable[[], Worker], *, restarts: int, stall_s: float) -> None:
@@ -65,6 +84,8 @@ class Supervisor:
         self._losses = 0
         self.stall_s = stall_s
         self.good: dict[str, Any] = {}
+        self._changing = threading.Lock()
+        self._closed = False
         self._worker: Worker | None = self._started()
 
     @property
@@ -90,8 +111,8 @@ class Supervisor:
         """
         while True:
             try:
-                self._worker = self._worker or self._started()
-                return self._worker, self._worker.ready(LOAD_S)
+                worker = self._present()
+                return worker, worker.ready(LOAD_S)
             except WorkerDeathError as death:
                 self.lost(death)
             except EngineError:
@@ -106,9 +127,11 @@ class Supervisor:
         """Count a death, and wait before the next worker is started.
 
         Raises:
-            EngineError: after too many deaths in a row.
+            EngineError: after too many deaths in a row, or once it is closed.
         """
         self._drop()
+        if self._closed:
+            raise EngineError(CLOSED)
         self._losses += 1
         if self._losses > self._restarts:
             raise self.surrender(death)
@@ -116,20 +139,39 @@ class Supervisor:
         logger.warning("%s; restart %d of %d", death, self._losses, self._restarts)
         time.sleep(pause)
 
-    def surrender(self, death: WorkerDeathError) -> EngineError:
+    def surrender(self, death: WorkerDeathError) -> GivenUpError:
         """Return the error for a worker that cannot be kept alive."""
         times, self._losses = self._losses, 0
-        return EngineError(f"{death} (given up: {times} deaths in a row without a result)")
+        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
 
     def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
         """Send items while the worker has room, and yield its results as they come."""
         return _SentStream(self, items, work).results()
 
+    def order(self, work: WorkKind[ScoreBatch, MeasureResult], key: str = "") -> None:
+        """Have the worker do what takes no requests, and wait until it is done.
+
+        Raises:
+            EngineError: if it cannot be done.
+        """
+        for _ in self.stream([ScoreBatch(key=key, requests=())], work):
+            pass
+
     def close(self) -> None:
         """End the worker."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        with self._changing:
+            self._closed = True
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _present(self) -> Worker:
+        """Return the worker, which is started if there is none."""
+        with self._changing:
+            if self._closed:
+                raise EngineError(CLOSED)
+            self._worker = self._worker or self._started()
+            return self._worker
 
     def _started(self) -> Worker:
         try:
@@ -138,9 +180,10 @@ class Supervisor:
             raise EngineError(f"no worker process can be started: {error}") from error
 
     def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        with self._changing:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
 
 
 class _SentStream(Generic[In, Out]):
@@ -161,7 +204,7 @@ class _SentStream(Generic[In, Out]):
     def results(self) -> Iterator[Out]:
         """Yield every item's result, in the order in which the worker finishes them."""
         try:
-            while self._more or self._flight:
+            while (self._more or self._flight) and not is_cancelled(self._source):
                 try:
                     found = self._go_on() if self._search is None else self._examine(self._search)
                 except WorkerDeathError as death:
@@ -208,7 +251,7 @@ class _SentStream(Generic[In, Out]):
         """Return the line to a worker; to a new one, send again what is in flight."""
         if self._line is None:
             worker, info = self._supervisor.ready()
-            self._line = _WorkerLine(worker, info.window, self._supervisor, self._work.task)
+            self._line = _WorkerLine(worker, info.window, self._supervisor, self._work)
             if self._search is None:
                 for item in self._flight.values():
                     self._line.send({"op": "item", **self._work.encode(item)})
@@ -252,13 +295,16 @@ class _SentStream(Generic[In, Out]):
 class _WorkerLine:
     """A stream to one worker, and the clock of its stalls."""
 
-    def __init__(self, worker: Worker, window: int, supervisor: Supervisor, task: str) -> None:
+    def __init__(
+        self, worker: Worker, window: int, supervisor: Supervisor, work: WorkKind[Any, Any]
+    ) -> None:
         self.worker = worker
         self.window = window
         self._supervisor = supervisor
+        self._work = work
         self._waiting = 0
         self._since = time.monotonic()
-        self._number = worker.begin(task, supervisor.stall_s)
+        self._number = worker.begin(work.task, supervisor.stall_s)
 
     def send(self, frame: wire.Frame) -> None:
         """Send an item; the clock starts if the worker was idle."""
@@ -276,7 +322,7 @@ class _WorkerLine:
         frame = self.worker.receive(timeout_s)
         now = time.monotonic()
         if frame is None:
-            stall_s = self._supervisor.stall_s
+            stall_s = max(self._supervisor.stall_s, self._work.patience_s)
             if now - self._since > stall_s:
                 raise self.worker.hung(f"no result for {stall_s:.0f} s")
             return None
@@ -294,16 +340,26 @@ class _WorkerLine:
 
 
 class WorkerEngine:
-    """An `Engine` whose model lives in a worker process."""
+    """An `Engine` whose model lives in a worker process, on `devices` if there are GPUs."""
 
-    def __init__(self, kind: str, model: str, config: EngineConfig, *, log: Path) -> None:
-        opening = _opening("engine", kind, model, config)
+    def __init__(
+        self,
+        kind: str,
+        model: str,
+        config: EngineConfig,
+        *,
+        log: Path,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+    ) -> None:
+        opening = self._opening = _opening("engine", kind, model, config)
         cache, threads = config.kv_cache_gib, config.cpu_threads
-        self._supervisor = Supervisor(
-            lambda: Worker(opening, log=log, kv_cache_gib=cache, cpu_threads=threads),
-            restarts=config.restarts,
-            stall_s=config.stall_s,
-        )
+
+        def start() -> Worker:
+            return child_worker(
+                opening, log=log, kv_cache_gib=cache, cpu_threads=threads, devices=devices
+            )
+
+        self._supervisor = Supervisor(start, restarts=config.restarts, stall_s=config.stall_s)
 
     @property
     def pid(self) -> int | None:
@@ -314,9 +370,13 @@ class WorkerEngine:
         """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
+    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+        """Send items to the worker while it has room, and yield its results as they come."""
+        return self._supervisor.stream(items, work)
+
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches` in the worker; yield each batch when it is whole."""
-        return self._supervisor.stream(batches, GENERATE)
+        return self.stream(batches, GENERATE)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in the worker."""
@@ -331,11 +391,25 @@ class WorkerEngine:
     def reload(self, folder: Path) -> None:
         """Replace the model's weights by those of another folder, of the same architecture.
 
-        A restarted worker loads the folder it was opened on: put new weights there.
+        From now on a restarted worker loads that folder, too.
+
+        Raises:
+            EngineError: if it cannot; close it then, as it may have some of them.
         """
-        batch = ScoreBatch(key=str(folder), requests=())
-        for _ in self._supervisor.stream([batch], RELOAD):
-            pass
+        self._opening["model"] = str(folder)
+        self._supervisor.order(RELOAD, str(folder))
+
+    def can_sleep(self) -> bool:
+        """Say whether to sleep frees anything, once the model is loaded."""
+        return self.ready().sleeps
+
+    def sleep(self) -> None:
+        """Move the model into the machine's memory; nothing may be in flight."""
+        self._supervisor.order(SLEEP)
+
+    def wake(self) -> None:
+        """Move the model back to its devices; a restarted worker's is there already."""
+        self._supervisor.order(WAKE)
 
     def configure(self, config: EngineConfig) -> None:
         """Use the new stall limit from now on."""
@@ -353,13 +427,21 @@ class WorkerScorer:
     """
 
     def __init__(
-        self, model: str | Path, config: RewardConfig, *, log: Path, function: str | None = None
+        self,
+        model: str | Path,
+        config: RewardConfig,
+        *,
+        log: Path,
+        function: str | None = None,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
     ) -> None:
-        kind = "transformers" if function is None else "function"
+        kind = config.runner if function is None else "function"
         opening = _opening("scorer", kind, str(model), config) | {"identity": function}
-        self._work = SCORE if function is None else OWN_SCORE
+        self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
-            lambda: Worker(opening, log=log), restarts=SCORER_RESTARTS, stall_s=SCORER_STALL_S
+            lambda: child_worker(opening, log=log, devices=devices),
+            restarts=SCORER_RESTARTS,
+            stall_s=SCORER_STALL_S,
         )
 
     @property
@@ -371,9 +453,25 @@ class WorkerScorer:
         """Wait until the model is loaded; return versions and window of its engine."""
         return self._supervisor.ready()[1]
 
+    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+        """Send items to the worker while it has room, and yield its results as they come."""
+        return self._supervisor.stream(items, work)
+
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch in the worker; yield each when it is whole."""
-        return self._supervisor.stream(batches, self._work)
+        return self.stream(batches, self.work)
+
+    def can_sleep(self) -> bool:
+        """Say whether to sleep frees anything, once the model is loaded."""
+        return self.ready().sleeps
+
+    def sleep(self) -> None:
+        """Move the model into the machine's memory; nothing may be in flight."""
+        self._supervisor.order(SLEEP)
+
+    def wake(self) -> None:
+        """Move the model back to its device; a restarted worker's is there already."""
+        self._supervisor.order(WAKE)
 
     def close(self) -> None:
         """End the worker."""

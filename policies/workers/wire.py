@@ -159,7 +159,7 @@ def score_result_frame(result: ScoreResult) -> Frame:
 
 
 def refused_frame(key: str, reason: str) -> Frame:
-    """Encode that a batch cannot be scored: another try would end the same."""
+    """Encode that a batch cannot be scored, or an order not be carried out, however often."""
     return {"key": key, "refused": reason}
 
 
@@ -196,6 +196,17 @@ def read_measure_result(frame: Frame) -> MeasureResult:
     rows: list[tuple[float, int] | None] = frame["logprobs"]
     logprobs = (None if r is None else AnswerLogprob(logprob=r[0], tokens=r[1]) for r in rows)
     return MeasureResult(key=frame["key"], logprobs=tuple(logprobs))
+
+
+def read_done(frame: Frame) -> MeasureResult:
+    """Decode that an order was carried out.
+
+    Raises:
+        EngineError: if it could not be.
+    """
+    if "refused" in frame:
+        raise EngineError(frame["refused"])
+    return MeasureResult(key=frame["key"], logprobs=())
 
 
 def _turns(places: dict[tuple[Message, ...], int]) -> list[list[list[str]]]:

@@ -18,6 +18,9 @@ from ..engines.engine import (
 )
 from . import wire
 
+LOAD_S = 3600.0
+"""Deadline for loading, in seconds: hundreds of gigabytes may come from a slow disk."""
+
 In = TypeVar("In", Batch, ScoreBatch)
 Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
 
@@ -28,7 +31,8 @@ class WorkKind(Generic[In, Out]):
 
     `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
     makes the answer of a request that cannot be answered, from its id and the reason; it is None
-    where a missing answer means that the engine is at fault.
+    where a missing answer means that the engine is at fault. `patience_s`: how long one piece of
+    work may take at least, whatever the worker's limit for a result is.
     """
 
     task: str
@@ -38,6 +42,7 @@ class WorkKind(Generic[In, Out]):
     whole: Callable[[str, tuple[Any, ...]], Out]
     worked: Callable[[Any], bool]
     refusal: Callable[[str, str], Any] | None
+    patience_s: float = 0.0
 
 
 def _failed(request_id: str, reason: str) -> Completion:
@@ -85,16 +90,14 @@ MEASURE: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
     refusal=None,
 )
 
-RELOAD: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
-    task="reload",
-    encode=wire.score_batch_frame,
-    decode=wire.read_measure_result,
-    answers=lambda result: result.logprobs,
-    whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
-    worked=lambda _said: True,
-    refusal=None,
-)
+RELOAD = replace(MEASURE, task="reload", decode=wire.read_done, patience_s=LOAD_S)
 """Replaces a loaded model's weights: a batch without requests, whose key is the folder."""
+
+SLEEP = replace(RELOAD, task="sleep")
+"""Moves a loaded model into the machine's memory: a batch without requests."""
+
+WAKE = replace(RELOAD, task="wake")
+"""Moves it back to its devices."""
 
 EMBED: WorkKind[ScoreBatch, EmbedResult] = WorkKind(
     task="embed",

@@ -1,33 +1,25 @@
-"""A child process that holds a model, and the transport to it; no policy.
+"""A process that holds a model, at the other end of a channel; no policy.
 
-The parent starts `worker_main` as a process in a session of its own, so that Ctrl-C
-reaches the daemon alone, and talks to it in frames (see `wire`). Whatever the child prints goes to
-a log file. The child ends when its input closes, so no child outlives its parent. A child that dies
-or hangs raises WorkerDeathError; `supervised` decides what to do about it.
-
-A worker is not safe for use by several threads at once.
+One that dies or hangs raises WorkerDeathError; `supervised` decides what to do about it. A worker
+is for one thread at a time, but any may kill and close it.
 """
 
+import logging
 import os
-import queue
-import select
-import signal
-import subprocess
-import sys
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
-from typing import cast
 
 from ..engines.engine import EngineError, UnloadableError
 from . import wire
+from .channel import Channel, ChannelEndedError, PipeChannel
+from .places import DeviceGroup
 
-READ_SIZE = 1 << 20
-CLOSE_S = 10.0
-LOG_TAIL = 65536
+logger = logging.getLogger("lpfloop.worker")
+
+OPENING_S = 10.0
+"""Seconds that a process may take to read what it is to load, once it has started."""
 
 ALLOWED = frozenset(
     {
@@ -65,8 +57,14 @@ Nor does a child of the worker import modules from the current folder.
 """
 
 
-def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dict[str, str]:
+def worker_environment(
+    kv_cache_gib: int,
+    cpu_threads: int | None = None,
+    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+) -> dict[str, str]:
     """Return a worker's environment: what libraries need, without secrets.
+
+    It sees the GPUs of `devices` alone; by default all that this process sees.
 
     Several threads split a matrix product in a way that depends on the number of requests in
     flight, which changes the last bits of log-probabilities; one thread does not.
@@ -79,17 +77,22 @@ def worker_environment(kv_cache_gib: int, cpu_threads: int | None = None) -> dic
     }
     threads = {"OMP_NUM_THREADS": str(cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     cache = {"VLLM_CPU_KVCACHE_SPACE": str(kv_cache_gib)}
-    return {**DEFAULTS, **kept, **FIXED, **cache, **(threads if cpu_threads else {})}
+    own = {**cache, **(threads if cpu_threads else {}), **devices.environment}
+    return {**DEFAULTS, **kept, **FIXED, **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What a ready worker reports; `window` is how many requests to send ahead."""
+    """What a ready worker reports.
+
+    `window` is how many requests to send ahead; `sleeps`: its model can leave its devices.
+    """
 
     engine: str
     device: str
     versions: dict[str, str]
     window: int
+    sleeps: bool
 
 
 class WorkerDeathError(EngineError):
@@ -104,54 +107,28 @@ class WorkerDeathError(EngineError):
 
 
 class Worker:
-    """A child process that starts to load its model at once; the first use waits for it."""
+    """A process that starts to load its model at once; the first use waits for it."""
 
-    def __init__(
-        self,
-        opening: wire.Frame,
-        *,
-        log: Path,
-        kv_cache_gib: int = 1,
-        cpu_threads: int | None = None,
-    ) -> None:
-        self._log = log
-        self._frames: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+    def __init__(self, opening: wire.Frame, channel: Channel) -> None:
+        self._channel = channel
         self._streams = 0
         self._info: WorkerInfo | None = None
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            self._log_start = output.tell()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__package__}.worker_main"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                bufsize=0,
-                env=worker_environment(kv_cache_gib, cpu_threads),
-                start_new_session=True,
-            )
-        self._input = cast("FileIO", self._process.stdin)
-        self._output = cast("FileIO", self._process.stdout)
-        os.set_blocking(self._input.fileno(), False)
         self._started = time.monotonic()
-        self._reader = threading.Thread(target=self._read, name="worker-reader", daemon=True)
-        self._reader.start()
-        self._gone = False
-        # `ready` reports a child that died at once.
+        # `ready` reports one that died at once.
         with suppress(WorkerDeathError):
-            self.send(opening, CLOSE_S)
+            self.send(opening, OPENING_S)
 
     @property
-    def pid(self) -> int:
-        """The child's process id."""
-        return self._process.pid
+    def pid(self) -> int | None:
+        """The worker's process id, if it runs on this machine."""
+        return self._channel.pid
 
     def ready(self, limit_s: float) -> WorkerInfo:
         """Wait until the model is loaded, at most `limit_s` seconds from the start.
 
         Raises:
-            UnloadableError: when the child reports that it cannot be loaded.
-            WorkerDeathError: when the child dies or takes too long.
+            UnloadableError: when the worker reports that it cannot be loaded.
+            WorkerDeathError: when the worker dies or takes too long.
         """
         while self._info is None:
             left = self._started + limit_s - time.monotonic()
@@ -172,94 +149,64 @@ class Worker:
         return self._streams
 
     def send(self, frame: wire.Frame, limit_s: float) -> None:
-        """Send one frame; a busy child still reads, so this does not wait for its work.
+        """Send one frame; a busy worker still reads, so this does not wait for its work.
 
         Raises:
-            WorkerDeathError: when the child has died, or has read nothing for `limit_s` seconds.
+            WorkerDeathError: when the worker has died, or has read nothing for `limit_s` seconds.
         """
-        view = memoryview(wire.encode(frame))
-        writable = select.poll()
         try:
-            writable.register(self._input, select.POLLOUT)
-            while view:
-                # Writing to a full pipe returns None.
-                view = view[self._input.write(view) or 0 :]
-                if view and not writable.poll(limit_s * 1000):
-                    raise self.hung(f"nothing read for {limit_s:.0f} s")
-        except (BrokenPipeError, ValueError) as error:  # ValueError: closed on this side
-            raise self._death() from error
+            sent = self._channel.send(frame, limit_s)
+        except ChannelEndedError as error:
+            raise self._told("died", self._channel.end()) from error
+        if not sent:
+            raise self.hung(f"nothing read for {limit_s:.0f} s")
 
     def receive(self, timeout_s: float) -> wire.Frame | None:
         """Return the next frame, or None when none came within `timeout_s` seconds.
 
         Raises:
-            WorkerDeathError: when the child has died, or reports that it cannot go on.
+            WorkerDeathError: when the worker has died, or reports that it cannot go on.
         """
         try:
-            frame = self._frames.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        if frame is None:
-            self._frames.put(None)
-            # Put the end mark back: later calls must see it, too.
-            raise self._death()
-        if frame["op"] == "failed" and self._info is not None:
+            frame = self._channel.receive(timeout_s)
+        except ChannelEndedError as error:
+            raise self._told("died", self._channel.end()) from error
+        if frame is not None and frame["op"] == "failed" and self._info is not None:
             self.kill()
             raise self._told("gave up", frame["message"])
         return frame
 
     def hung(self, how: str) -> WorkerDeathError:
-        """Kill a child that hangs; return the error to raise."""
+        """Kill a worker that hangs; return the error to raise."""
         self.kill()
         return self._told("hangs", how)
 
     def kill(self) -> None:
-        """End the child and every process of its group at once."""
-        if self._gone:
-            return
-        # Once only: the id of a group that is gone may be reused. Some systems raise
-        # PermissionError if only the leader, already reaped, is left.
-        self._gone = True
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._input.close()
-        self._reader.join(CLOSE_S)
-        self._output.close()
+        """End the worker, and every process that it started, at once."""
+        self._channel.kill()
 
     def close(self) -> None:
-        """End the child; after a grace period, kill it."""
-        self._input.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
-        self.kill()
-
-    def _read(self) -> None:
-        """Read the child's frames from its pipe while it lives (the body of a thread)."""
-        decoder = wire.Decoder()
-        while data := self._output.read(READ_SIZE):
-            for frame in decoder.feed(data):
-                self._frames.put(frame)
-        self._frames.put(None)
-
-    def _death(self) -> WorkerDeathError:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
-        self.kill()
-        code = self._process.returncode
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return self._told("died", how)
+        """End the worker; after a grace period, kill it."""
+        self._channel.close()
 
     def _told(self, verb: str, how: str) -> WorkerDeathError:
-        return WorkerDeathError(
-            f"worker process {self.pid} {verb} ({how}); "
-            f"its log {self._log} ends: {self._last_line()}",
-            how,
-        )
+        channel = self._channel
+        return WorkerDeathError(f"{channel.name} {verb} ({how}); {channel.last_words()}", how)
 
-    def _last_line(self) -> str:
-        with self._log.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, end - LOG_TAIL))
-            lines = log.read().decode(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing written)")
+
+def child_worker(
+    opening: wire.Frame,
+    *,
+    log: Path,
+    kv_cache_gib: int = 1,
+    cpu_threads: int | None = None,
+    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+) -> Worker:
+    """Start a worker as a child process on this machine, which prints to `log`.
+
+    Raises:
+        OSError: if no process can be started.
+    """
+    logger.info("a worker process loads %s (%s)", opening["model"], opening["role"])
+    environment = worker_environment(kv_cache_gib, cpu_threads, devices)
+    return Worker(opening, PipeChannel(log=log, environment=environment))

@@ -8,7 +8,7 @@ from ...stores.records import Message
 from ..engines.engine import ScoreBatch, ScoreRequest
 from .supervised import Supervisor
 from .work import EMBED
-from .worker import Worker
+from .worker import child_worker
 
 STALL_S = 900.0
 RESTARTS = 3
@@ -26,7 +26,7 @@ class WorkerEmbedder:
         }
         self._size = config.batch_size
         self._supervisor = Supervisor(
-            lambda: Worker(opening, log=log), restarts=RESTARTS, stall_s=STALL_S
+            lambda: child_worker(opening, log=log), restarts=RESTARTS, stall_s=STALL_S
         )
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:

@@ -10,6 +10,7 @@ import queue
 import select
 import sys
 import threading
+import traceback
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
+from ..engines.vllm_scorer import VLLMScorer
 from . import wire
 
 WATCH_S = 2.0
@@ -41,8 +43,13 @@ UNLOADABLE = (
 )
 """What libraries raise about a setting or a file; some also raise it about what may pass."""
 
+ORDERS = ("reload", "sleep", "wake")
+"""Tasks that change a loaded model and ask nothing of it."""
+
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
-LocalModel = LocalEngine | RewardScorer | OwnScorer | TextEmbedder
+HeldModel = VLLMEngine | TransformersEngine | RewardScorer
+ConversationScorer = RewardScorer | VLLMScorer | OwnScorer
+LocalModel = LocalEngine | ConversationScorer | TextEmbedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +121,13 @@ def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
             raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
 
 
-def load_scorer(opening: wire.Frame) -> RewardScorer | OwnScorer:
+def load_scorer(opening: wire.Frame) -> ConversationScorer:
     """Load a reward model, or a reward function of the user's own, into this process."""
     config = RewardConfig.model_validate(opening["config"])
     if opening["kind"] == "function":
         return OwnScorer(opening["model"], config, opening["identity"])
+    if opening["kind"] == "vllm":
+        return VLLMScorer(Path(opening["model"]), config)
     return RewardScorer(Path(opening["model"]), config)
 
 
@@ -159,6 +168,7 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
             "device": model.device,
             "versions": _versions(),
             "window": model.window,
+            "sleeps": isinstance(model, HeldModel) and model.sleeps,
         },
     )
     while True:
@@ -172,14 +182,14 @@ def serve(output: BinaryIO, inbox: Inbox) -> None:
 
 
 def _results(model: LocalModel, stream: _ServedStream) -> Generator[wire.Frame, None, None]:
-    if isinstance(model, OwnScorer):
+    if stream.task in ORDERS:
+        yield from _obeyed(model, stream.task, stream.feed)
+    elif isinstance(model, OwnScorer):
         yield from _own_scores(model, stream.feed)
-    elif isinstance(model, RewardScorer):
+    elif isinstance(model, RewardScorer | VLLMScorer):
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))
-    elif stream.task == "reload":
-        yield from map(wire.measure_result_frame, _reloaded(model, stream.feed))
     elif stream.task == "measure":
         yield from map(wire.measure_result_frame, _measured(model, stream.feed))
     else:
@@ -202,12 +212,26 @@ def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[Mea
         yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
 
 
-def _reloaded(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+def _obeyed(model: LocalModel, order: str, batches: Iterable[ScoreBatch]) -> Iterator[wire.Frame]:
+    """Carry out orders; tell the parent why one cannot be, as a new process will not help it."""
     for batch in batches:
-        if isinstance(model, ScriptedEngine):
-            raise EngineError("a scripted engine has no weights that could be replaced")
-        model.reload(Path(batch.key))
-        yield MeasureResult(key=batch.key, logprobs=())
+        try:
+            _obey(model, order, Path(batch.key))
+            yield wire.measure_result_frame(MeasureResult(key=batch.key, logprobs=()))
+        except UNLOADABLE as error:
+            traceback.print_exc()
+            yield wire.refused_frame(batch.key, f"it cannot {order}: {error}")
+
+
+def _obey(model: LocalModel, order: str, folder: Path) -> None:
+    if order == "reload" and isinstance(model, VLLMEngine | TransformersEngine):
+        model.reload(folder)
+    elif order == "sleep" and isinstance(model, HeldModel):
+        model.sleep()
+    elif order == "wake" and isinstance(model, HeldModel):
+        model.wake()
+    else:
+        raise EngineError(f"{model.name} holds no such weights")
 
 
 def _versions() -> dict[str, str]:

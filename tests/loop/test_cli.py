@@ -68,6 +68,20 @@ def test_status_counts_what_an_iteration_made(lake):
     assert second["seconds"]["sample"] > 0
 
 
+def test_status_says_how_busy_each_role_was(lake):
+    found = as_json("status", "seen", "--lake", lake)
+    busy = found["busy"]
+    roles = {role["role"]: role for role in busy["roles"]}
+    assert {"policy", "critic"} <= set(roles)
+    made = found["iterations"][1]["counts"]["candidates"] + 12  # and those that are evaluated
+    assert roles["policy"]["calls"] >= made
+    assert roles["policy"]["seconds"] <= busy["wall_s"]
+    assert busy["bottleneck"] is None  # of a run of seconds nothing is known
+    told = invoke("status", "seen", "--lake", lake).stdout
+    assert "busy: " in told
+    assert "calls/s" in told
+
+
 def test_status_can_be_of_one_iteration(lake):
     found = as_json("status", "seen", "--lake", lake, "--iteration", "1")
     assert [row["iteration"] for row in found["iterations"]] == [1]

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from gpus import show_gpus
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
@@ -12,6 +13,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import doctor
 from lpfloop.loop.daemon import hardware as machine
 from lpfloop.loop.daemon.diagnosis import Diagnosis, Finding
+from lpfloop.policies import devices
 
 SCRIPTED = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
 
@@ -60,8 +62,8 @@ def test_a_dry_run_would_start(tmp_path) -> None:
 
 
 def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch) -> None:
-    there = machine.installed
-    monkeypatch.setattr(machine, "installed", lambda n: None if n == "trl" else there(n))
+    there = devices.installed
+    monkeypatch.setattr(devices, "installed", lambda n: None if n == "trl" else there(n))
     diagnosis = diagnose(tmp_path, *SCRIPTED)
     assert not diagnosis.ok
     assert about(diagnosis, "trl").remedy == "make setup"
@@ -69,8 +71,8 @@ def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch) -> N
 
 
 def test_without_training_the_trainer_may_be_missing(tmp_path, monkeypatch) -> None:
-    there = machine.installed
-    monkeypatch.setattr(machine, "installed", lambda n: None if n == "trl" else there(n))
+    there = devices.installed
+    monkeypatch.setattr(devices, "installed", lambda n: None if n == "trl" else there(n))
     assert diagnose(tmp_path, *SCRIPTED, "iterations=0").ok
 
 
@@ -93,19 +95,29 @@ def test_away_from_the_checkout_the_lock_is_named(tmp_path, monkeypatch) -> None
 
 @pytest.mark.parametrize(
     ("gpus", "command"),
-    [((), "make setup"), (("H200, 141 GiB",), "pip install 'vllm>=0.29'")],
+    [((), "make setup"), (("141 GiB",), "pip install 'vllm>=0.29'")],
 )
 def test_vllm_is_asked_for_by_the_device(tmp_path, monkeypatch, gpus, command) -> None:
-    monkeypatch.setattr(machine, "installed", lambda n: None if "vllm" in n else "1")
-    monkeypatch.setattr(machine, "gpus", lambda: gpus)
+    show_gpus(monkeypatch, tmp_path, *gpus)
+    monkeypatch.setattr(devices, "installed", lambda n: None if "vllm" in n else "1")
     diagnosis = diagnose(tmp_path, "policy.engine.kind=vllm")
     assert about(diagnosis, "policy engine").remedy == command
 
 
 def test_vllms_cpu_build_on_a_gpu_is_noted(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "installed", lambda n: None if n == "vllm" else "1")
-    monkeypatch.setattr(machine, "gpus", lambda: ("H200, 141 GiB",))
-    assert about(diagnose(tmp_path, *SCRIPTED), "GPU").status == "note"
+    show_gpus(monkeypatch, tmp_path, "141 GiB")
+    monkeypatch.setattr(devices, "installed", lambda n: None if n == "vllm" else "1")
+    found = about(diagnose(tmp_path, *SCRIPTED), "GPU")
+    assert found.status == "note"
+    assert "CPU build" in (found.remedy or "")
+
+
+def test_gpus_that_are_hidden_are_noted(tmp_path, monkeypatch) -> None:
+    show_gpus(monkeypatch, tmp_path, "24 GiB", "24 GiB")
+    assert about(diagnose(tmp_path, *SCRIPTED), "GPU").detail == "Toy, 24 GiB; Toy, 24 GiB"
+    monkeypatch.setenv(devices.VISIBLE, "1")
+    found = about(diagnose(tmp_path, *SCRIPTED), "GPU")
+    assert (found.status, "shows 1 of them" in found.detail) == ("note", True)
 
 
 @pytest.mark.parametrize(

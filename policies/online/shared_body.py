@@ -1,0 +1,152 @@
+# pyright: basic
+"""Policy, reference and value model over one frozen body, told apart by their adapters.
+
+The reference is the body as it is, the policy the body with one adapter, the value model the body
+with another one and a head of its own. So what trains beside the body is a hundredth of it. A value
+model cannot begin as a reward model here, whose backbone is another body.
+"""
+
+import copy
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from peft.utils.integrations import dequantize_module_weight
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from ...stores.keys import derive_seed
+from ..trainers.adapters import frozen_arguments, peft_config, save_config
+from ..trainers.trainer_job import TrainJob
+from ..trainers.trl_trainer import load_model
+from .networks import ValueModel, in_main_memory, trainable
+
+POLICY, VALUE = "policy", "value"
+BASE, ADAPTER = ".base_layer", ".lora_"
+"""What the names of a layer's own weights, and of its adapters', have in peft."""
+
+
+class SharedBody:
+    """Networks that are one model on the device, each of them for the length of a block.
+
+    A block of the reference may lie within another one: the body then is again what it was.
+    """
+
+    def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+        body = load_frozen(job, job.model, device)
+        self._width = body.config.get_text_config().hidden_size
+        self._model = adapted_body(body, job, (POLICY, VALUE) if valued else (POLICY,))
+        self._body: Any = trainable(self._model.get_base_model(), job, device)
+        self._reference = load_frozen(job, job.reference, device) if job.reference else None
+        self.trained = nn.ModuleDict({POLICY: self._adapter(POLICY)})
+        if valued:
+            self._value = ValueModel(self._body.base_model, self._width)
+            self._value.head.to(device)
+            self.trained[VALUE] = self._adapter(VALUE)
+            self.trained["head"] = self._value.head
+
+    @contextmanager
+    def policy(self) -> Generator[Any]:
+        """Let the body be the policy."""
+        with self._adapted(POLICY):
+            yield self._body
+
+    @contextmanager
+    def reference(self) -> Generator[Any]:
+        """Let the body be the reference policy, unless that is a model of its own."""
+        if self._reference is not None:
+            yield self._reference
+            return
+        with self._model.disable_adapter():
+            yield self._body
+
+    @contextmanager
+    def value(self) -> Generator[ValueModel]:
+        """Let the body be the value model's backbone."""
+        with self._adapted(VALUE):
+            yield self._value
+
+    @contextmanager
+    def _adapted(self, name: str) -> Generator[None]:
+        before: Any = self._model.active_adapter
+        self._model.set_adapter(name)
+        try:
+            yield
+        finally:
+            self._model.set_adapter(before)
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The policy's configuration: that of the merged weights."""
+        config = copy.deepcopy(self._body.config)
+        # The body may be quantised; what is made of it is not.
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        return config
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the policy's merged weights, each a copy: the body's own bits stay as they are."""
+        layers = {n: m for n, m in self._body.named_modules() if isinstance(m, LoraLayer)}
+        plain = {name.replace(BASE, ""): value for name, value in own_weights(self._body)}
+
+        def whole(name: str, value: Tensor) -> Tensor:
+            layer = layers.get(name.removesuffix(".weight"))
+            return value if layer is None else merged(layer, POLICY)
+
+        return in_main_memory(self._body, plain, whole)
+
+    def save(self, folder: Path) -> None:
+        """Save the policy's adapter, as peft names it, and the configuration of the body."""
+        self._model.save_pretrained(str(folder), selected_adapters=[POLICY])
+        for path in sorted((folder / POLICY).iterdir()):
+            path.rename(folder / path.name)
+        (folder / POLICY).rmdir()
+        save_config(self._model, folder)
+
+    def _adapter(self, name: str) -> nn.ParameterDict:
+        """Return an adapter's weights by name; a name within a module has no dot."""
+        return nn.ParameterDict(
+            {
+                path.replace(".", "/"): weight
+                for path, weight in self._body.named_parameters()
+                if path.endswith(f".{name}.weight") and ADAPTER in path
+            }
+        )
+
+
+def load_frozen(job: TrainJob, folder: Path, device: torch.device) -> Any:
+    """Load a model without gradients, in the type in which a body is held."""
+    model: Any = load_model(job, folder, frozen_arguments(job.fit))
+    return model.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def adapted_body(body: Any, job: TrainJob, names: Sequence[str]) -> PeftModel:
+    """Give a model adapters that change nothing yet; the job's seed decides their weights."""
+    config = peft_config(job.fit, "CAUSAL_LM")
+    assert config is not None  # noqa: S101 -- `make_networks`
+    first, *others = names
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(job.seed, "adapters"))
+        model: Any = get_peft_model(body, config, adapter_name=first)
+        for name in others:
+            model.add_adapter(name, config)
+    return model
+
+
+def own_weights(body: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights and lasting buffers of a body, without those of its adapters."""
+    kept = {name for name, _ in body.named_parameters(remove_duplicate=False)}
+    kept |= {name for name, _ in body.named_buffers(remove_duplicate=False)}
+    for name, value in body.state_dict().items():
+        if name in kept and ADAPTER not in name:
+            yield name, value
+
+
+def merged(layer: Any, adapter: str) -> Tensor:
+    """Return W + s·BA of a layer, summed in float32."""
+    base = dequantize_module_weight(layer.get_base_layer())
+    return base.detach().float() + layer.get_delta_weight(adapter).detach().float()

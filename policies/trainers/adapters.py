@@ -1,0 +1,131 @@
+# pyright: basic
+"""Low-rank adapters: put onto a frozen model, merged into it when they are trained.
+
+A low-rank layer computes W x + (alpha / r) B A x: W is frozen, A and B are trained in float32, and
+B begins at 0, so that the training begins with the model as it is. Merging adds (alpha / r) B A to
+W in float32, whatever W was trained over: four bits of it may have been seen (QLoRA), but all of
+them are published.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from peft import LoraConfig, PeftModel
+from peft.tuners.lora import LoraLayer
+from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
+
+from .training_fit import TrainingFit
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+SETS = ("modules_to_save", "target_modules")
+"""What peft keeps as sets, whose order differs from process to process."""
+
+
+def computing_type() -> torch.dtype:
+    """Return the type of a GPU's matrix products here; on a CPU float32."""
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
+def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> LoraConfig | None:
+    """Return how adapters are put onto a model; None where all weights are trained.
+
+    A reward model's head has nothing to adapt: peft trains the whole of it.
+    """
+    lora = fit.lora
+    if not fit.adapts:
+        return None
+    alpha: Any = lora.alpha  # peft computes with any number
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+        task_type=task,
+    )
+
+
+def frozen_arguments(fit: TrainingFit) -> dict[str, Any]:
+    """Return how the frozen weights below adapters are loaded, for `from_pretrained`."""
+    dtype = computing_type()
+    if fit.lora.quantise == "none":
+        return {"dtype": dtype}
+    quantisation = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=fit.lora.quantise,
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_use_double_quant=True,
+    )
+    return {
+        "dtype": dtype,
+        "quantization_config": quantisation,
+        "device_map": {"": torch.cuda.current_device()},
+    }
+
+
+def widen_adapters(model: Any) -> None:
+    """Let the adapters be float32: TRL makes those of a quantised model bfloat16."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def save_config(model: Any, saved: Path) -> None:
+    """Write the configuration of the model below the adapters beside them."""
+    config = model.get_base_model().config
+    config.save_pretrained(saved)
+
+
+def trained_config(saved: Path) -> Any:
+    """Return the configuration that `save_config` wrote, of weights that are not quantised."""
+    config: Any = AutoConfig.from_pretrained(saved)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    return config
+
+
+def merged(
+    base: PreTrainedModel, adapter: Path, published: torch.dtype
+) -> tuple[PreTrainedModel, float]:
+    """Return `base` with the adapters in a folder merged into it, in the type to be published.
+
+    With it comes the share of what they learned that rounding to that type left: the projection of
+    how the weights changed on how they were to change.
+    """
+    adapted = PeftModel.from_pretrained(base, adapter)
+    learned = left = 0.0
+    with torch.inference_mode():
+        for layer in adapted.modules():
+            if isinstance(layer, LoraLayer):
+                change, rounded = _merge_into(layer, published)
+                learned += float(change.square().sum(dtype=torch.float64))
+                left += float((change * rounded).sum(dtype=torch.float64))
+        # Without `merge`: peft would add in the type of the base.
+        whole: Any = adapted.unload()
+        return whole.to(published), left / learned if learned else 0.0
+
+
+def _merge_into(layer: Any, published: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add the product of a layer's adapters to its weights, in float32.
+
+    Return it, and by how much the weights changed in the type to be published.
+    """
+    weight: Any = layer.get_base_layer().weight
+    (name,) = layer.active_adapters
+    before, change = weight.data.float(), layer.get_delta_weight(name).float()
+    weight.data = (before + change).to(published)
+    return change, weight.data.float() - before
+
+
+def keep_adapter(saved: Path, base: str, folder: Path) -> None:
+    """Move the adapters into a folder of their own, the same bytes after the same training.
+
+    `base` names the model that they belong to.
+    """
+    folder.mkdir()
+    (saved / WEIGHTS).rename(folder / WEIGHTS)
+    told = json.loads((saved / CONFIG).read_text())
+    told |= {name: sorted(told[name]) for name in SETS if isinstance(told[name], list)}
+    told["base_model_name_or_path"] = base
+    (folder / CONFIG).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")

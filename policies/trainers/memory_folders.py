@@ -1,0 +1,125 @@
+"""Folders in main memory, for weights that a trainer hands to its sampler at every step.
+
+Each belongs to one work folder and to the process that holds its lock, which the kernel releases
+however that process dies. A folder that nobody holds is 16 GB of memory that nothing would ever
+give back: so whoever opens one, and each parent whose trainer has ended, removes those. Imports no
+model library.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a folder of our own within it, private
+MEMORY = Path("/proc/meminfo")
+AVAILABLE = "MemAvailable:"
+LOCK = "lock"
+TWICE = 2
+"""While new weights are written, the sampler may still hold the old ones."""
+
+
+@contextmanager
+def memory_folder(work: Path, size: int) -> Generator[Path | None]:
+    """Give an empty folder in memory for `size` bytes of weights of the training in `work`.
+
+    None if there is no room for them twice.
+    """
+    root = _root()
+    if root is None:
+        logger.info(
+            "the sampler's weights go over the disk: no private folder in %s", SHARED_MEMORY
+        )
+        yield None
+        return
+    discard_abandoned()
+    free = min(shutil.disk_usage(root).free, _available_bytes())
+    if free < TWICE * size:
+        logger.info(
+            "the sampler's weights go over the disk: %.1f GB, needed twice, do not fit into the "
+            "%.1f GB of memory that are free", size / 1e9, free / 1e9,
+        )  # fmt: skip
+        yield None
+        return
+    folder = folder_of(root, work)
+    with _locked(root):
+        folder.mkdir(mode=0o700)
+        own = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(own, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(own)
+
+
+def folder_of(root: Path, work: Path) -> Path:
+    """Return the folder in memory that belongs to a work folder."""
+    return root / hashlib.sha256(os.fsencode(work.resolve())).hexdigest()[:32]
+
+
+def discard_memory(work: Path) -> None:
+    """Remove the folder in memory of the training in `work`, which is about to end."""
+    root = _root()
+    if root is not None:
+        shutil.rmtree(folder_of(root, work), ignore_errors=True)
+
+
+def discard_abandoned() -> None:
+    """Remove the folders in memory whose processes have ended, however they did."""
+    root = _root()
+    if root is None:
+        return
+    with _locked(root):
+        for folder in _abandoned(root):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _abandoned(root: Path) -> Iterator[Path]:
+    for folder in sorted(p for p in root.iterdir() if p.is_dir()):
+        held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            yield folder
+        finally:
+            os.close(held)
+
+
+def _root() -> Path | None:
+    """Return this user's folder in memory; None if there is none that is theirs alone."""
+    root = SHARED_MEMORY / f"lpfloop-{os.getuid()}"
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        told = root.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(told.st_mode) and stat.S_IMODE(told.st_mode) == stat.S_IRWXU
+    return root if private and told.st_uid == os.getuid() else None
+
+
+@contextmanager
+def _locked(root: Path) -> Generator[None]:
+    """Let no other process make or remove folders meanwhile."""
+    held = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _available_bytes() -> int:
+    """Return how much memory could be used without swapping."""
+    lines = MEMORY.read_text().splitlines() if MEMORY.is_file() else []
+    told = next((line.split()[1] for line in lines if line.startswith(AVAILABLE)), "0")
+    return int(told) * 1024

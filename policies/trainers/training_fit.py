@@ -1,0 +1,72 @@
+"""How a training fits on its devices: adapters, types, kernels and how the model is divided.
+
+What of it can change the trained weights enters keys; the rest changes only memory and speed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from ...configs.section import Devices
+from ...configs.training import LoRAConfig, TrainingConfig
+from ...stores.keys import Json
+
+ADAPTER = "adapter"
+"""The folder, within that of a published model, of the adapters that were merged into it."""
+
+NO_LORA = LoRAConfig()
+
+COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})
+"""What changes only memory and speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFit:
+    """The settings of this name in `training`, for one job; the defaults are those of there.
+
+    `weights` is the type in which the weights are updated: float32 keeps the small steps of
+    preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
+    """
+
+    lora: LoRAConfig = NO_LORA
+    weights: Literal["float32", "bfloat16"] = "float32"
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    recompute: Literal["auto", "always", "never"] = "auto"
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"
+    liger: bool = False
+    publish: Literal["auto", "float32", "bfloat16"] = "auto"
+    sharding: Literal["none", "fsdp2"] = "none"
+    devices: Devices = "auto"
+
+    @property
+    def adapts(self) -> bool:
+        """Whether adapters are trained, not the model's own weights."""
+        return self.lora.r > 0
+
+
+PLAIN = TrainingFit()
+"""All weights in float32, by AdamW."""
+
+
+def fit_of(training: TrainingConfig) -> TrainingFit:
+    """Return how the trainings of a configuration fit; without a rank no adapter is described."""
+    fit = TrainingFit(**{field.name: getattr(training, field.name) for field in fields(PLAIN)})
+    return fit if fit.adapts else replace(fit, lora=NO_LORA)
+
+
+def fit_params(fit: TrainingFit) -> dict[str, Json]:
+    """Return what of it changes the trained weights, as part of a key; {} for the defaults."""
+    changed = {name: said for name, said in fit_fields(fit).items() if name not in COSMETIC}
+    return {"fit": changed} if changed else {}
+
+
+def fit_fields(fit: TrainingFit) -> dict[str, Any]:
+    """Return what differs from the defaults, as it is written to a file."""
+    values = asdict(fit) | {"lora": fit.lora.model_dump(mode="json")}
+    defaults = asdict(PLAIN) | {"lora": NO_LORA.model_dump(mode="json")}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def read_fit(said: Mapping[str, Any]) -> TrainingFit:
+    """Return what `fit_fields` wrote."""
+    return fit_of(TrainingConfig.model_validate(said))

@@ -1,0 +1,96 @@
+"""The sampler's weights in main memory: private, one for each work folder, and never left there."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lpfloop.policies.trainers import memory_folders
+from lpfloop.policies.trainers.memory_folders import (
+    SHARED_MEMORY,
+    discard_abandoned,
+    folder_of,
+    memory_folder,
+)
+
+pytestmark = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="there is no /dev/shm")
+
+ROOT = SHARED_MEMORY / f"lpfloop-{os.getuid()}"
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lpfloop.policies.trainers.memory_folders import memory_folder
+with memory_folder(Path(sys.argv[1]), 1000) as folder:
+    (folder / "model.safetensors").write_bytes(b"weights")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def held(work: Path) -> Generator[tuple[subprocess.Popen[str], Path]]:
+    """Start a process that holds the folder of `work`; give it and the folder."""
+    argv = [sys.executable, "-c", HOLDER, str(work)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        yield holder, Path(holder.stdout.readline().strip())
+        holder.kill()
+
+
+def test_a_folder_is_private_empty_and_gone_in_the_end(tmp_path) -> None:
+    with memory_folder(tmp_path, 1000) as folder:
+        assert folder is not None
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+        (folder / "x").write_bytes(b"x")
+        discard_abandoned()
+        assert (folder / "x").exists(), "a folder that is held was taken for abandoned"
+    assert not folder.exists()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_start(tmp_path) -> None:
+    with held(tmp_path / "a") as (holder, folder):
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert (folder / "model.safetensors").exists()
+        with memory_folder(tmp_path / "b", 1000):
+            assert not folder.exists()
+
+
+def test_what_a_live_process_holds_is_left_alone(tmp_path) -> None:
+    with held(tmp_path / "a") as (_, folder):
+        with memory_folder(tmp_path / "b", 1000) as other:
+            assert other != folder
+        assert (folder / "model.safetensors").exists()
+    discard_abandoned()
+    assert not folder.exists()
+
+
+def test_a_killed_process_starts_anew_with_an_empty_folder(tmp_path) -> None:
+    with held(tmp_path) as (holder, folder):
+        holder.kill()
+        holder.wait()
+        with memory_folder(tmp_path, 1000) as again:
+            assert again == folder
+            assert not (again / "model.safetensors").exists()
+
+
+def test_weights_that_do_not_fit_twice_go_over_the_disk_and_that_is_said(tmp_path, caplog) -> None:
+    caplog.set_level("INFO")
+    with memory_folder(tmp_path, 2**60) as folder:
+        assert folder is None
+    assert "the sampler's weights go over the disk" in caplog.text
+    assert not folder_of(ROOT, tmp_path).exists()
+
+
+def test_a_folder_that_others_may_enter_is_not_used(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(memory_folders, "SHARED_MEMORY", tmp_path)
+    (tmp_path / ROOT.name).mkdir()
+    (tmp_path / ROOT.name).chmod(0o777)
+    with memory_folder(tmp_path / "work", 1000) as folder:
+        assert folder is None

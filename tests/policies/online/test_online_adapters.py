@@ -1,0 +1,110 @@
+"""PPO and Quark train adapters for real: merged when published, killed and resumed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from online_jobs import make_online_world, quark_job
+from rollouts import PPO, ppo_job, told_steps
+from trainings import sha256, starts
+
+from lpfloop.configs.training import LoRAConfig
+from lpfloop.policies.trainers.step_files import read_step
+from lpfloop.policies.trainers.train_model import TrainJob, TrainResult, train
+from lpfloop.policies.trainers.training_fit import TrainingFit
+from lpfloop.stores.records import Rollout
+from lpfloop.stores.schemas import from_table
+
+pytestmark = pytest.mark.model
+
+LORA = TrainingFit(lora=LoRAConfig(r=4, alpha=8))
+STEPS = 3
+SETTINGS = PPO.model_copy(update={"max_steps": STEPS, "learning_rate": 3e-3})
+
+
+def adapted(folder: Path, policy: Path, reward: Path) -> TrainJob:
+    """Return a job of PPO with adapters on the tiny policy."""
+    job = ppo_job(folder, policy=policy, reward=reward, settings=SETTINGS)
+    return replace(job, fit=LORA)
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, tiny_policy: Path, tiny_reward: Path
+) -> TrainResult:
+    """A training with adapters that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("adapters")
+    return train(adapted(folder, tiny_policy, tiny_reward), log=folder / "train.log")
+
+
+def test_the_first_step_begins_at_the_reference_with_a_ratio_of_1(whole: TrainResult) -> None:
+    rollouts = from_table(Rollout, read_step(whole.output.parent, 1)[Rollout])
+    assert [r.kl for r in rollouts] == [0.0] * 8
+    assert [r.value for r in rollouts] == [0.0] * 8
+    first, *_, last = told_steps(whole.output.parent)
+    assert first["loss/policy"] == pytest.approx(0.0, abs=0.05)
+    assert last["kl"] != 0
+
+
+def test_the_sampler_runs_what_the_adapters_make_of_the_body(whole: TrainResult) -> None:
+    assert max(told["logprob_gap"] for told in told_steps(whole.output.parent)) < 1e-5
+
+
+def test_the_model_is_published_merged_and_its_adapter_kept(whole, tiny_policy) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.no_grad():
+        merged = AutoModelForCausalLM.from_pretrained(whole.output)(ids).logits
+        base = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
+        before = base(ids).logits
+        adapter = PeftModel.from_pretrained(base, whole.output / "adapter")(ids).logits
+    assert torch.allclose(merged, adapter, atol=1e-4)
+    assert not torch.allclose(merged, before, atol=1e-3)
+
+
+@pytest.mark.crash
+def test_killed_and_resumed_it_ends_bit_equal(
+    whole, tmp_path, tiny_policy, tiny_reward, monkeypatch
+) -> None:
+    job = adapted(tmp_path, tiny_policy, tiny_reward)
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#3:kill")
+    resumed = train(job, log=tmp_path / "log", retries=1, checkpoint_minutes=0)
+    assert starts(job.output) == [0, 2]
+    for name in ("model.safetensors", "adapter/adapter_model.safetensors"):
+        assert sha256(resumed.output / name) == sha256(whole.output / name)
+    assert resumed.metrics == whole.metrics
+    # A checkpoint holds what is trained, not the body.
+    saved = job.folder("checkpoints") / "checkpoint-2" / "policy.safetensors"
+    assert saved.stat().st_size < (tiny_policy / "model.safetensors").stat().st_size / 5
+
+
+def test_quark_trains_adapters_over_one_body(tmp_path: Path) -> None:
+    world = make_online_world(tmp_path)
+    job = replace(quark_job(world, tmp_path / "work", max_steps=2), fit=LORA)
+    result = train(job, log=tmp_path / "log")
+    first, last = told_steps(job.output)
+    assert first["kl"] == 0
+    assert last["kl"] > 0
+    assert max(first["logprob_gap"], last["logprob_gap"]) < 2e-4
+    assert (result.output / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_bfloat16_weights_are_trained_and_sampled_from(tmp_path, tiny_policy, tiny_reward) -> None:
+    two = SETTINGS.model_copy(update={"max_steps": 2})
+    job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=two)
+    result = train(replace(job, fit=TrainingFit(weights="bfloat16")), log=tmp_path / "log")
+    assert result.steps == 2
+    assert all(told["logprob_gap"] < 0.05 for told in told_steps(job.output))
+
+
+@pytest.mark.slow
+def test_ppo_raises_its_reward_by_adapters_alone(tmp_path, tiny_policy, tiny_reward) -> None:
+    more = {"rollouts": 32, "batch_size": 16, "micro_batch_size": 16, "max_steps": 8}
+    settings = SETTINGS.model_copy(update={**more, "kl_coef": 0.02})
+    job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=settings)
+    train(replace(job, fit=TrainingFit(lora=LoRAConfig(r=8))), log=tmp_path / "log")
+    rewards = [told["reward"] for told in told_steps(job.output)]
+    assert sum(rewards[-3:]) / 3 > rewards[0] + 0.2

@@ -60,6 +60,7 @@ class Flow:
     _stage_of: dict[str, Ongoing] = field(default_factory=dict[str, Ongoing], init=False)
     _error: BaseException | None = field(default=None, init=False)
     _broken: bool = field(default=False, init=False)
+    _abandoned: bool = field(default=False, init=False)
     _paying: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
@@ -231,9 +232,10 @@ class Flow:
 
     def _left(self, stage: Ongoing) -> None:
         with self.changed:
-            self._ongoing.remove(stage)
+            if stage in self._ongoing:
+                self._ongoing.remove(stage)
             for key in stage.open:
-                del self._stage_of[key]
+                self._stage_of.pop(key, None)
             self.changed.notify_all()
 
     def _settled(self, keys: Sequence[str]) -> None:
@@ -260,10 +262,11 @@ class Flow:
             self._broken = True
             self.break_off()
             self._await_ends(None if patient else time.monotonic() + CLOSE_S)
-        left = self._elsewhere
-        for stage in left:
+        for stage in self._elsewhere:
             logger.warning("%s was left while it was being paid", stage.planned.stage)
-        self._error, self._broken = None, bool(left)
+            self._left(stage)
+            self._abandoned = True
+        self._error, self._broken = None, self._abandoned
         return error
 
     @property

@@ -1,9 +1,14 @@
 """Stages whose models are on separate places overlap, and nothing else about a run changes."""
 
+import functools
+import operator
+import random
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import overlapping
@@ -11,6 +16,8 @@ import pytest
 import stage_clock
 from crashing import RUN, quick_folder, small_config, stand_ins, whole, write_prompts
 from crashing import Silent as Silence
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from turns import rows, turn
 from waiting import wait_until
 
@@ -19,14 +26,17 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run import flow
 from lpfloop.loop.run.handles import JudgedRows
+from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.loop.run.unread_replies import UnreadRepliesError
 from lpfloop.loop.run.wall_time import WallTime
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.pair import pair
+from lpfloop.loop.stages.refine import best, refine
 from lpfloop.loop.stages.reward import reward
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import EngineError
+from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 
@@ -36,6 +46,8 @@ CLOCKED = (
     "policy.engine.script=stage_clock:policy",
     "critic.engine.script=stage_clock:critic",
 )
+SLOW = "policy.engine.script=overlapping:slow_policy"
+FAILING = "critic.engine.script=overlapping:failing_critic"
 
 
 @pytest.fixture
@@ -103,6 +115,60 @@ def test_rows_that_a_recipe_looks_at_are_there(lake):
         assert [len(chunk) for chunk in read] == [1] * CHUNKS
 
 
+Cook = Callable[[Iteration], None]
+
+
+def cooked(seed: int) -> Cook:
+    """A recipe of some verbs, each of which works on what one before it has made."""
+
+    def recipe(it: Iteration) -> None:
+        drawn = random.Random(seed)
+        answers = [sample(it, it.prompts(), n=2)]
+        said = [critique(it, answers[0])]
+        for number in range(drawn.randint(1, 4)):
+            match drawn.choice(("sample", "refine")):
+                case "sample":
+                    label = f"sample:{number}"
+                    made = sample(it, it.prompts(), n=1, label=label, purpose=label)
+                case "refine" if len(answers) == 1:
+                    promising = best(answers[0], by=reward(it, answers[0]))
+                    made = refine(it, promising, said[0], m=1)
+                case _:
+                    continue
+            answers.append(made)
+            said.append(critique(it, made))
+        candidates, critiques = (functools.reduce(operator.add, part) for part in (answers, said))
+        judged = JudgedRows(
+            candidates=candidates, critiques=critiques, rewards=reward(it, candidates)
+        )
+        pair(it, judged, rule="success_vs_failure", top_k=1)
+        it.run.flow.settle()
+
+    return recipe
+
+
+def digest_of(lake: Path, name: str, seed: int, *overrides: str, stops: Sequence[int] = ()) -> str:
+    """The digest of a run of some verbs, which is stopped after so many commits before it ends."""
+    small = ("prompts.chunk=1", "prompts.per_iteration=6", "pairs.balance_length=true")
+    wanted = job(lake, *small, SLOW, *overrides, prompts=12, name=name)
+    for after in stops:
+        with suppress(Stopped), turn(wanted, after) as it:
+            cooked(seed)(it)
+    with turn(wanted) as it:
+        cooked(seed)(it)
+        owed = [state for state in it.run.store.journal.stages() if state.done < state.planned]
+    assert owed == []
+    return run_digest(run_folder(lake, name))
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(1, 60), max_size=2))
+@settings(max_examples=5, deadline=None, derandomize=True)
+def test_overlap_and_stops_change_no_row(seed, stops):
+    with quick_folder(Path(tempfile.gettempdir())) as lake:
+        plain = digest_of(lake, "plain", seed, "overlap=false")
+        assert digest_of(lake, "overlapped", seed, stops=stops) == plain
+
+
 # failures
 
 
@@ -113,36 +179,22 @@ def nothing_begun() -> Iterator[None]:
     overlapping.released.set()
 
 
-SLOW = "policy.engine.script=overlapping:slow_policy"
-FAILING = "critic.engine.script=overlapping:failing_critic"
-
-
 def test_the_first_error_ends_the_run_and_loses_nothing_that_was_paid(lake):
-    straight = lake / "straight"
-    straight.mkdir()
-    settings = ("smoke.prompts=0", "prompts.chunk=1", "prompts.per_iteration=32")
-    fine = job(lake, *settings, prompts=64)
-    run_loop(Job(config=fine.config, lake=straight, name=RUN), Silence(), StopSignal())
-    broken = job(lake, *settings, SLOW, FAILING, prompts=64)
-    scripted = fine.config.policy.engine.script, fine.config.critic.engine.script
-    assert scripted == ("crashing:policy", "crashing:critic")
+    small = ("smoke.prompts=0", "prompts.chunk=1", "prompts.per_iteration=32")
+    broken = job(lake, *small, SLOW, FAILING, prompts=64)
     with pytest.raises(EngineError, match="the critic is gone"):
         run_loop(broken, Silence(), StopSignal())
     reader = Reader(run_folder(lake, RUN))
     (state,) = (s for s in reader.stages() if (s.iteration, s.stage) == (1, "sample"))
     assert 0 < state.done < state.planned, "the policy went on, or had not begun"
-    assert state.totals["calls"] == calls_for(state.done)
+    assert state.totals["calls"] == 2 * state.done
     assert reader.events("end")[-1] == "EngineError: the critic is gone"
     reader.close()
 
 
-def calls_for(units: int) -> int:
-    return 2 * units
-
-
 def test_replies_that_cannot_be_read_end_a_run_that_is_still_sampling(lake):
-    settings = ("smoke.prompts=0", "prompts.chunk=4", "prompts.per_iteration=400")
-    wanted = job(lake, *settings, SLOW, "critic.engine.script=scripts:mumbling_critic", prompts=600)
+    small = ("smoke.prompts=0", "prompts.chunk=4", "prompts.per_iteration=400")
+    wanted = job(lake, *small, SLOW, "critic.engine.script=scripts:mumbling_critic", prompts=600)
     with pytest.raises(UnreadRepliesError, match="critique:sample"):
         run_loop(wanted, Silence(), StopSignal())
     assert overlapping.calls.count("policy") < 2 * 400
@@ -165,7 +217,7 @@ def test_a_stop_waits_for_its_deadline_and_no_longer_for_a_stage_in_a_thread(lak
     friend.join()
     assert time.monotonic() - asked < 30
     overlapping.released.set()
-    run_loop(job(lake), Silence(), StopSignal())
+    run_loop(wanted, Silence(), StopSignal())
     assert whole(lake).owed == []
 
 
@@ -216,8 +268,8 @@ def test_the_hours_of_a_run_are_those_on_the_wall(lake):
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_two_stages_never_spend_more_together_than_a_budget_allows(lake, share):
-    settings = ("smoke.prompts=0", "prompts.chunk=4", "prompts.per_iteration=64")
-    free = job(lake, *settings, prompts=128, name="free")
+    small = ("smoke.prompts=0", "prompts.chunk=4", "prompts.per_iteration=64")
+    free = job(lake, *small, prompts=128, name="free")
     run_loop(free, Silence(), StopSignal())
     reader = Reader(run_folder(lake, "free"))
     most = int(share * reader.spent().tokens)

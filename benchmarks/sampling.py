@@ -60,10 +60,10 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Report nothing."""
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Report nothing."""
 
     def note(self, text: str) -> None:

@@ -17,6 +17,12 @@ SHOWN_VALUE = 60
 USUAL_DEPTH = 3
 SUGGESTED = 3
 
+GONE: Mapping[str, str] = {
+    "exclusive": "there is no such setting any more, and nothing takes its place: models that do "
+    "not fit onto their devices together take turns there by themselves; leave it out"
+}
+"""Keys that configurations had, and what took their place."""
+
 Path = tuple[str, ...]
 
 
@@ -68,6 +74,8 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     """Say that a key is unknown, and which one was probably meant."""
     known = [tuple(field.path.split(".")) for field in fields()]
     known += [("recipe", name) for name in settings]
+    if told := GONE.get(".".join(path)):
+        return f"{'.'.join(path)!r}: {told}"
     *section, leaf = path
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})

@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
-from .explain import explain
+from .explain import GONE, explain
 from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
@@ -226,7 +226,7 @@ def stored_config(
     Raises:
         ConfigError: as `load_config`.
     """
-    stored = {**UNSAID, **values}
+    stored = {**UNSAID, **{name: value for name, value in values.items() if name not in GONE}}
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)

@@ -255,8 +255,9 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
-    exclusive: bool = cosmetic(
-        default=False, description="keep one model on the device at a time (one GPU)"
+    overlap: bool = cosmetic(
+        default=True,
+        description="let stages overlap whose models are on separate devices or endpoints",
     )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"

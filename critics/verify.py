@@ -5,6 +5,7 @@ and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates t
 task. Ratings are those of the user's own verifier, where one is configured.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -63,7 +64,8 @@ class Verdict:
 class Verifier:
     """Verifies answers in batches; math beyond plain numbers goes to a pool of processes.
 
-    Close it after use, or use it as a context manager. The pool starts when it is first needed.
+    Close it after use, or use it as a context manager. The pool starts when it is first needed, and
+    works for one thread at a time.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Verifier:
         it raises ends the verification.
         """
         self.own = own
+        self._mutex = threading.Lock()
         self._pool = MathPool(workers, limit_s, on_outcome=self._count)
         self._on_timeout = on_timeout
         self._timeouts = self._verified = 0
@@ -132,9 +135,11 @@ class Verifier:
         Raises:
             MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
         """
+        with self._mutex:
+            outcomes = self._compare(items)
         return [
             _verdict(prompt, answer, outcome)
-            for (prompt, answer), outcome in zip(items, self._compare(items), strict=True)
+            for (prompt, answer), outcome in zip(items, outcomes, strict=True)
         ]
 
     def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[str | None]:

@@ -76,12 +76,17 @@ def _weight(item: Finished | None) -> int:
 
 
 class Committer:
-    """A queue of finished units, and the thread that makes them durable."""
+    """A queue of finished units, and the thread that makes them durable.
 
-    def __init__(self, journal: Journal) -> None:
+    `on_settled` is told of those that have become durable, in that thread.
+    """
+
+    def __init__(self, journal: Journal, on_settled: Callable[[Sequence[str]], None]) -> None:
         self._journal = journal
+        self._on_settled = on_settled
         self._queue: queue.Queue[Finished | None] = _Backlog(QUEUED)
-        self._settled: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._pending = set[str]()
+        self._changed = threading.Condition()
         self._closing = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
@@ -94,8 +99,14 @@ class Committer:
             Exception: the error that kept earlier units from becoming durable.
         """
         self._raise_failure()
-        while not self._taken(finished):
-            pass
+        with self._changed:
+            self._pending.add(finished.unit)
+        try:
+            while not self._taken(finished):
+                pass
+        except BaseException:
+            self._over([finished])
+            raise
 
     def _taken(self, finished: Finished) -> bool:
         """Try for one turn to queue a unit; short turns let signals be handled in between."""
@@ -105,24 +116,22 @@ class Committer:
             return False
         return True
 
-    def settled(self) -> list[str]:
-        """Return the units that became durable since the last call."""
-        found = list[str]()
-        while not self._settled.empty():
-            found.append(self._settled.get())
-        return found
-
     def flush(self) -> None:
-        """Wait until everything handed over is durable.
+        """Wait until everything handed over so far is durable.
 
         Raises:
             Exception: the error that kept units from becoming durable.
         """
-        with self._queue.all_tasks_done:
-            while self._queue.unfinished_tasks:
+        with self._changed:
+            wanted = frozenset(self._pending)
+            while not wanted.isdisjoint(self._pending):
                 # In turns: a signal that arrives just before a wait is handled only after it.
-                self._queue.all_tasks_done.wait(TURN_S)
+                self._changed.wait(TURN_S)
         self._raise_failure()
+
+    def give_up(self) -> None:
+        """Wait for no room on the disk any more."""
+        self._closing.set()
 
     def close(self) -> None:
         """Make durable what was handed over, unless the disk is full, and end the thread."""
@@ -142,8 +151,13 @@ class Committer:
             units = [finished for finished in group if finished is not None]
             if units and self._failure is None:
                 self._settle(units)
-            for _ in group:
-                self._queue.task_done()
+            self._over(units)
+
+    def _over(self, units: Sequence[Finished]) -> None:
+        """Let nobody wait for these units any more."""
+        with self._changed:
+            self._pending.difference_update(finished.unit for finished in units)
+            self._changed.notify_all()
 
     def _next_group(self) -> list[Finished | None]:
         group = [self._queue.get()]
@@ -158,16 +172,14 @@ class Committer:
         """Make a group durable; an error is raised where the next unit is handed over."""
         try:
             when_there_is_room(lambda: self._commit(units), self._closing)
+            self._on_settled([finished.unit for finished in units])
         except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
             self._failure = failure
-            return
-        for finished in units:
-            # Packing holds this lock, too, while it removes files: equal rows share one file, so a
-            # part sealed here could be the very file that is removed there.
-            self._settled.put(finished.unit)
 
     def _commit(self, units: Sequence[Finished]) -> None:
         reach("lake.commit.before")
+        # Packing holds this lock, too, while it removes files: equal rows share one file, so a part
+        # sealed here could be the very file that is removed there.
         with self._journal.publishing:
             self._journal.commit(seal(self._journal, units))
         reach("lake.commit.after")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .journal_held import FencedError
 from .journal_opening import open_journal_file
-from .journal_reader import JOURNAL, Cost, JournalError, Part
+from .journal_reader import JOURNAL, TWICE, Cost, JournalError, Part
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
 from .migrations import Migration, outdated
@@ -236,13 +236,18 @@ class Journal(Undoing):
                 (unit, cost.as_json(), replies),
             )
 
-    def add_seconds(self, iteration: int, stage: str, seconds: float) -> None:
-        """Add wall time (seconds) spent on a stage; it is telemetry."""
+    def add_seconds(
+        self, iteration: int, stage: str, seconds: float, *, twice: float = 0.0
+    ) -> None:
+        """Add wall time (seconds) spent on a stage, `twice` of it beside others: telemetry."""
         with self._transaction("add_seconds"):
             self._db.execute(
                 "UPDATE stages SET seconds = seconds + ? WHERE iteration = ? AND stage = ?",
                 (seconds, iteration, stage),
             )
+            if twice:
+                total = float(self.meta(TWICE) or 0) + twice
+                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (TWICE, str(total)))
 
     def record(self, kind: str, detail: Json) -> None:
         """Append an event; it is telemetry, not part of the digest."""

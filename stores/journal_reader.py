@@ -21,6 +21,10 @@ __all__ = [
 ]
 
 
+TWICE = "seconds_twice"
+"""The fact that says how much of the stages' time counts for more than one of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """A planned piece of work: one chunk of one stage."""
@@ -142,6 +146,11 @@ class Reader(Files):
             )
         ]
 
+    def seconds(self) -> float:
+        """Return the wall time of all stages; of those side by side each second counts once."""
+        ((total,),) = self._query("SELECT coalesce(sum(seconds), 0) FROM stages")
+        return max(0.0, float(total) - float(self.meta(TWICE) or 0))
+
     def served(self) -> list[Serving]:
         """Return what endpoints said they are, each thing once a stage, in the order of stages."""
         return [
@@ -190,9 +199,16 @@ class Reader(Files):
         """Return time, kind and detail of every event, oldest first."""
         return self._query("SELECT at, kind, detail FROM events ORDER BY rowid")
 
-    def events(self, kind: str) -> list[Json]:
-        """Return the details of the events of one kind, oldest first."""
-        rows = self._query("SELECT detail FROM events WHERE kind = ? ORDER BY rowid", (kind,))
+    def events(self, kind: str, *, after: str | None = None) -> list[Json]:
+        """Return the details of the events of one kind, oldest first.
+
+        With `after`, those that came after the last event of that kind.
+        """
+        rows = self._query(
+            "SELECT detail FROM events WHERE kind = ?1 AND rowid >"
+            " (SELECT coalesce(max(rowid), 0) FROM events WHERE kind = ?2) ORDER BY rowid",
+            (kind, after),
+        )
         return [json.loads(detail) for (detail,) in rows]
 
 

@@ -145,7 +145,10 @@ class RunReader:
 
 
 class RunWriter:
-    """The one process that adds rows to a run."""
+    """The one process that adds rows to a run; its methods may be called from several threads.
+
+    `on_settled` is told of units that have become durable, in a thread of the store.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -161,7 +164,8 @@ class RunWriter:
         self._giving_up = threading.Event()
         self._units = UnitRows(self.folder)
         self._objects = objects_of(self.folder)
-        self._committer = Committer(journal)
+        self.on_settled: Callable[[Sequence[str]], None] = lambda _: None
+        self._committer = Committer(journal, self._settled)
         self.packer = Packer(journal)
 
     def commit(
@@ -194,9 +198,10 @@ class RunWriter:
 
         self.when_there_is_room(replace)
 
-    def settled(self) -> list[str]:
-        """Return the units that became durable since the last call."""
-        return self._committer.settled()
+    def give_up(self) -> None:
+        """Let nothing wait for room on the disk any more: the run ends."""
+        self._giving_up.set()
+        self._committer.give_up()
 
     def flush(self) -> None:
         """Wait until every unit handed over is durable."""
@@ -288,6 +293,9 @@ class RunWriter:
                 self.back_up()
         finally:
             self.journal.close()
+
+    def _settled(self, units: Sequence[str]) -> None:
+        self.on_settled(units)
 
     def _part(self, row_type: type[Row], unit: str) -> Part:
         table = TABLES[row_type]

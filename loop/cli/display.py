@@ -26,6 +26,8 @@ from ..run.reporter import Advance
 LONGEST_STAGE = 80
 EVERY_S = 60.0
 """How often a plain log says how far a long stage is."""
+_Place = tuple[int, str]
+"""A stage, by its iteration and its name."""
 Column = tuple[str, str, float, int]
 """A metric, its heading, the factor to show it by, and its decimals."""
 VERIFIED: tuple[Column, ...] = (
@@ -47,7 +49,7 @@ ASSESSED: tuple[Column, ...] = (
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What the current stage has done in this process."""
+    """What a stage has done in this process."""
 
     title: str
     planned: int
@@ -106,27 +108,27 @@ class LiveReporter:
             TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
         )
-        self._tally: _Tally | None = None
-        self._task: TaskID | None = None
+        self._bars: dict[_Place, tuple[_Tally, TaskID]] = {}
         self._progress.start()
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Add a bar for the stage."""
         title = _title(iteration, stage)
-        self._tally = _Tally(title=title, planned=planned, done=done, before=done)
-        self._task = self._progress.add_task(
-            escape(title), total=planned, completed=done, summary=self._tally.summary
+        tally = _Tally(title=title, planned=planned, done=done, before=done)
+        task = self._progress.add_task(
+            escape(title), total=planned, completed=done, summary=tally.summary
         )
+        self._bars[iteration, stage] = (tally, task)
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Move the stage's bar by one unit."""
-        if self._tally is not None and self._task is not None:
-            self._tally.add(advance)
-            self._progress.update(self._task, advance=1, summary=self._tally.summary)
+        tally, task = self._bars[iteration, stage]
+        tally.add(advance)
+        self._progress.update(task, advance=1, summary=tally.summary)
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Finish the stage's bar."""
-        self._tally = self._task = None
+        del self._bars[iteration, stage]
 
     def note(self, text: str) -> None:
         """Print a sentence above the bars."""
@@ -143,31 +145,29 @@ class PlainReporter:
     def __init__(self, console: Console, *, every_s: float = EVERY_S) -> None:
         self._console = console
         self._every_s = every_s
-        self._tally: _Tally | None = None
-        self._over = threading.Event()
+        self._stages: dict[_Place, tuple[_Tally, threading.Event]] = {}
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Remember the stage, and say from time to time how far it is."""
         title = _title(iteration, stage)
-        self._tally = tally = _Tally(title=title, planned=planned, done=done, before=done)
-        self._over = over = threading.Event()
+        tally = _Tally(title=title, planned=planned, done=done, before=done)
+        over = threading.Event()
+        self._stages[iteration, stage] = (tally, over)
         threading.Thread(target=self._tell, args=(tally, over), daemon=True).start()
 
     def _tell(self, tally: _Tally, over: threading.Event) -> None:
         while not over.wait(self._every_s):
             self.note(tally.line(tally.outlook))
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Count a unit."""
-        if self._tally is not None:
-            self._tally.add(advance)
+        self._stages[iteration, stage][0].add(advance)
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Print what the stage did."""
-        self._over.set()
-        if self._tally is not None:
-            self.note(self._tally.line(""))
-        self._tally = None
+        tally, over = self._stages.pop((iteration, stage))
+        over.set()
+        self.note(tally.line(""))
 
     def note(self, text: str) -> None:
         """Print a sentence."""
@@ -175,7 +175,8 @@ class PlainReporter:
 
     def close(self) -> None:
         """Say nothing more."""
-        self._over.set()
+        for _, over in self._stages.values():
+            over.set()
 
 
 def duration(seconds: float | None) -> str:

@@ -20,7 +20,7 @@ class Watcher:
     reader: Reader
     reporter: Reporter
     _seen: dict[Place, Progress] = field(default_factory=dict[Place, Progress], init=False)
-    _shown: Place | None = field(default=None, init=False)
+    _shown: set[Place] = field(default_factory=set[Place], init=False)
     _paused: bool = field(default=False, init=False)
 
     def watch(self) -> str:
@@ -37,7 +37,8 @@ class Watcher:
             self._look()
             if going_on:
                 time.sleep(POLL_S)
-        self._end()
+        for place in sorted(self._shown):
+            self._end(place)
         return self._ending()
 
     def _stages(self) -> list[Progress]:
@@ -51,17 +52,18 @@ class Watcher:
             self._seen[place] = stage
             if before is not None and before.done == stage.done:
                 continue
-            if place != self._shown:
+            if place not in self._shown:
                 self._begin(stage, done=0 if before is None else before.done)
             self._advance(before, stage)
+            if not stage.owed:
+                self._end(place)
         paused = self.reader.meta(PAUSED) == "1"
         if paused != self._paused:
             self.reporter.note("the run is paused" if paused else "the run goes on")
         self._paused = paused
 
     def _begin(self, stage: Progress, *, done: int) -> None:
-        self._end()
-        self._shown = (stage.iteration, stage.stage)
+        self._shown.add((stage.iteration, stage.stage))
         self.reporter.begin(stage.iteration, stage.stage, planned=stage.planned, done=done)
 
     def _advance(self, before: Progress | None, now: Progress) -> None:
@@ -72,12 +74,12 @@ class Watcher:
         }
         units = now.done - (0 if before is None else before.done)
         for unit in range(units):
-            self.reporter.advance(Advance(**more) if unit + 1 == units else Advance())
+            advance = Advance(**more) if unit + 1 == units else Advance()
+            self.reporter.advance(now.iteration, now.stage, advance)
 
-    def _end(self) -> None:
-        if self._shown is not None:
-            self.reporter.end()
-        self._shown = None
+    def _end(self, place: Place) -> None:
+        self._shown.remove(place)
+        self.reporter.end(*place)
 
     def _ending(self) -> str:
         ends = self.reader.events("end")

@@ -32,7 +32,9 @@ from ..lake.imports.import_files import IMPORT
 from ..run.handles import Planned
 from ..run.models import NO_MODEL, is_endpoint, located
 from ..run.reporter import Advance, Reporter
-from ..run.run import Run, Stage, Verb, Work
+from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
+from ..run.stage_places import Places
 from ..run.stop import StopSignal
 from ..stages.ask_judge import RepliesOf
 from ..stages.critique import CRITIQUE, Judging
@@ -119,17 +121,19 @@ def _kept(run: Run, answers: AnswersFile) -> Planned:
         upstream=(answers.sha256, str(answers.task), answers.source),
         reads=lambda: [(answers.sha256, str(n)) for n in range(-(-answers.rows // size))],
     )
-    with run.stage(0, IMPORT, work) as stage:
+
+    def pay(stage: Stage) -> None:
         owed = {unit.chunk: unit for unit in stage.owed}
-        for chunk, unit in enumerate(answers.units(size) if owed else ()):
+        for chunk, unit in enumerate(answers.units(size)):
             if chunk in owed:
-                run.stop.admit()
+                stage.flow.admit()
                 tables: RowsByType = {
                     Prompt: [prompt for prompt, _ in unit],
                     Candidate: [candidate for _, candidate in unit],
                 }
                 stage.commit(owed[chunk], tables, Advance(rows=len(unit)))
-    return stage.planned
+
+    return run.pay(0, IMPORT, work, pay)
 
 
 def _critique(run: Run, answers: Planned) -> None:
@@ -164,6 +168,11 @@ class AnswersJudging:
     def attempts(self) -> int:
         """How many replies to a question are asked for at once."""
         return self.judging.attempts
+
+    @property
+    def where(self) -> Places:
+        """Where the critic is asked."""
+        return self.judging.where
 
     def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
         """Critique what the stage owes, and forget a unit's prompts when it is committed."""

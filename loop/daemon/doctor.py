@@ -261,7 +261,7 @@ def _memory(config: RunConfig) -> Iterator[Finding]:
             if tight
             else "ok",
             detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            remedy=stage.advice() if tight else None,
+            remedy=stage.advice() or None if tight else None,
         )
 
 

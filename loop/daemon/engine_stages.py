@@ -1,12 +1,15 @@
 """The stages of a run in which an engine samples or judges, or the reward model scores."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.engines import EngineConfig, VLLMConfig
 from ...configs.own_function import names_function
 from ...configs.schema import RunConfig
+from ...configs.section import Devices as Numbers
+from ...configs.section import Replicas
 from ...policies.memory.engine_memory import (
     REQUEST,
     Hosting,
@@ -20,10 +23,10 @@ from ...policies.memory.engine_memory import (
     vllm_parts,
 )
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
-from ...policies.memory.verdicts import GIB, Holding, StageMemory, fixed
+from ...policies.memory.verdicts import GIB, Holding, StageMemory, at_most, fixed
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
-from ..run.models import CRITIC, REWARD, located
+from ..run.models import REWARD, located
 from .hardware import Devices
 
 Shapes = Callable[[Path], ModelShape]
@@ -63,24 +66,19 @@ class EngineStages:
                     yield replace(found, sections=sections)
             except UnknownShapeError as error:
                 yield self.unknown(stage, str(error))
-        if reward := self._role(REWARD):
+        if reward := self._reward():
             try:
                 yield self._scoring(reward)
             except UnknownShapeError as error:
                 yield self.unknown("reward scores", str(error))
+        with suppress(UnknownShapeError):
+            yield from self._asleep()
 
     def unknown(self, stage: str, why: str) -> StageMemory:
         """Return a stage of which there is no arithmetic."""
         return StageMemory(
             stage=stage, device=self.have.name, has_bytes=self.have.memory, unknown=why
         )
-
-    def beside(self, *names: str) -> list[Holding]:
-        """Return what else is loaded on the device: nothing where models take turns."""
-        if self.config.exclusive:
-            return []
-        held = ((name, self._resident(name)) for name in names)
-        return [fixed(f"{name} beside it", size) for name, size in held if size]
 
     def shape(self, role: NeededRole) -> ModelShape:
         """Return the sizes of a role's model; a policy's as trained, where it is."""
@@ -114,13 +112,10 @@ class EngineStages:
             return ""
         return engine_kind(located(role.model), role.engine)
 
-    def _role(self, name: str) -> NeededRole | None:
-        """Return a role whose model is here, if the run has it."""
-        role = next((role for role in self.roles if role.name == name), None)
-        if role is None or names_function(role.model):
-            return None
-        here = name == REWARD or self.kind(role) in (VLLM, TRANSFORMERS)
-        return role if here else None
+    def _reward(self) -> NeededRole | None:
+        """Return the role of the reward model, if the run has one and it is no function."""
+        found = (role for role in self.roles if role.name == REWARD)
+        return next((role for role in found if not names_function(role.model)), None)
 
     def hosting(self, role: NeededRole, shape: ModelShape) -> Hosting:
         """Return how an engine runs a role's model."""
@@ -146,38 +141,30 @@ class EngineStages:
         shape = self.shape(role)
         hosting = self.hosting(role, shape)
         engine = role.engine or EngineConfig()
-        shared = role.name == CRITIC or (CRITIC in stage and not self.trained)
-        beside = self.beside(REWARD) if shared else self.beside(CRITIC, REWARD)
         if self.kind(role) == TRANSFORMERS:
             rows = self.config.prompts.chunk
             answer = self.config.policy.sampling.max_tokens
             parts = transformers_parts(
                 shape, hosting, rows=rows, answer=answer, on_gpu=self.have.on_gpu
             )
-            yield replace(self._on_device(stage, [*parts, *beside]), context=hosting.context)
+            found = self._on_device(stage, parts, engine.devices, engine.replicas)
+            yield replace(found, context=hosting.context)
         elif self.have.on_gpu:
-            yield self._vllm(stage, shape, hosting, engine, beside)
+            yield self._vllm(stage, shape, hosting, engine)
         else:
-            yield from self._vllm_on_cpu(stage, shape, hosting, engine, beside)
+            yield from self._vllm_on_cpu(stage, shape, hosting, engine)
 
     def _vllm(
-        self,
-        stage: str,
-        shape: ModelShape,
-        hosting: Hosting,
-        engine: EngineConfig,
-        beside: Sequence[Holding],
+        self, stage: str, shape: ModelShape, hosting: Hosting, engine: EngineConfig
     ) -> StageMemory:
-        card = self.have.memory
+        have = self.have.of(engine.devices)
+        card = have.memory
         share = round(card * engine.memory_utilization)
-        # vLLM does not start unless its whole share is free.
-        if sum(part.most_bytes for part in beside) + share > card:
-            return self._on_device(stage, [fixed("vLLM's share", share), *beside])
         parts = vllm_parts(shape, hosting, card)
         room = share - sum(part.most_bytes for part in parts if part.name != REQUEST)
         return StageMemory(
             stage=stage,
-            device=f"vLLM's share of {self.have.name}",
+            device=f"vLLM's share of {have.name}",
             has_bytes=share,
             parts=tuple(parts),
             fitting=longest_context(shape, hosting, room_bytes=room),
@@ -186,12 +173,7 @@ class EngineStages:
         )
 
     def _vllm_on_cpu(
-        self,
-        stage: str,
-        shape: ModelShape,
-        hosting: Hosting,
-        engine: EngineConfig,
-        beside: Sequence[Holding],
+        self, stage: str, shape: ModelShape, hosting: Hosting, engine: EngineConfig
     ) -> Iterator[StageMemory]:
         """Yield the cache, whose size is configured, and the memory of all."""
         cache = engine.kv_cache_gib * GIB
@@ -207,7 +189,7 @@ class EngineStages:
             context=hosting.context,
         )
         parts = [fixed("weights", hosting.weight_bytes(shape)), fixed("cache", cache)]
-        yield self._on_device(stage, [*parts, *beside])
+        yield self._on_device(stage, parts, engine.devices, engine.replicas)
 
     def _scoring(self, role: NeededRole) -> StageMemory:
         shape, reward = self.shape(role), self.config.reward
@@ -219,29 +201,63 @@ class EngineStages:
             length=min(reward.max_length, shape.context or reward.max_length),
             on_gpu=on_gpu,
         )
-        found = self._on_device("reward scores", [*parts, *self.beside("policy", CRITIC)])
+        found = self._on_device("reward scores", parts, reward.devices, reward.replicas)
         return replace(found, sections=(REWARD,))
 
-    def _on_device(self, stage: str, parts: Sequence[Holding]) -> StageMemory:
+    def _asleep(self) -> Iterator[StageMemory]:
+        """Yield what models that share GPUs take of the machine's memory while others use these."""
+        if not self.have.on_gpu:
+            return
+        held = [*self._held()]
+        every = [numbers for _, numbers, _ in held]
+        if self.trained:
+            every.append(self._numbers(self.config.training.devices))
+        sleepers = [
+            at_most(name, size)
+            for name, numbers, size in held
+            if sum(bool(numbers & others) for others in every) > 1
+        ]
+        if sleepers:
+            yield StageMemory(
+                stage="models asleep",
+                device="this machine's memory",
+                has_bytes=self.have.ram,
+                parts=tuple(sleepers),
+                told="what does not fit is closed, and loaded anew",
+            )
+
+    def _held(self) -> Iterator[tuple[str, frozenset[int], int]]:
+        """Yield each model that runs here: who it is, its GPUs, the bytes of all its copies."""
+        for role, others in self._engines():
+            engine = role.engine or EngineConfig()
+            shape = self.shape(role)
+            numbers = self._numbers(engine.devices)
+            copies = len(numbers) // engine.tensor_parallel
+            count = copies if engine.replicas == "auto" else engine.replicas
+            size = self.hosting(role, shape).weight_bytes(shape) * engine.tensor_parallel
+            yield ", ".join((role.name, *others)), numbers, max(1, count) * size
+        if reward := self._reward():
+            shape = self.shape(reward)
+            numbers = self._numbers(self.config.reward.devices)
+            replicas = self.config.reward.replicas
+            count = len(numbers) if replicas == "auto" else replicas
+            yield REWARD, numbers, round(count * shape.parameters * self.reward_number(shape))
+
+    def _numbers(self, named: Numbers) -> frozenset[int]:
+        return frozenset(range(len(self.have.cards)) if named == "auto" else named)
+
+    def _on_device(
+        self, stage: str, parts: Sequence[Holding], named: Numbers, replicas: Replicas
+    ) -> StageMemory:
+        """Return a stage on each of its devices; without a GPU all copies share the memory."""
+        have = self.have.of(named)
+        copies = 1 if have.on_gpu or replicas == "auto" else replicas
         return StageMemory(
             stage=stage,
-            device=self.have.name,
-            has_bytes=self.have.memory,
+            device=have.name,
+            has_bytes=have.memory // copies,
             parts=tuple(parts),
         )
-
-    def _resident(self, name: str) -> int:
-        """Return what a loaded model keeps while another works; 0 where it is not here."""
-        role = self._role(name)
-        if role is None:
-            return 0
-        shape = self.shape(role)
-        if role.engine is None:
-            return round(shape.parameters * self.reward_number(shape))
-        if self.kind(role) == VLLM and self.have.on_gpu:
-            return round(self.have.memory * role.engine.memory_utilization)
-        cache = role.engine.kv_cache_gib * GIB if self.kind(role) == VLLM else 0
-        return self.hosting(role, shape).weight_bytes(shape) + cache
 
 
 def _at_once(shape: ModelShape, hosting: Hosting, share: int, card: int) -> str:

@@ -6,6 +6,7 @@ ones that stand here; nothing of it has been run on a GPU.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from ...configs.load import load_config
@@ -49,6 +50,8 @@ RECIPES = {"reward": "reward-model"}
 """The recipe of a method, where it is not the method's name."""
 
 SAMPLED = "sample (vLLM)"
+HEAD = "| method | weights |"
+"""How the table's first line begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class FittingRow:
 def table_lines() -> list[str]:
     """Return the table in Markdown."""
     names = list(PUBLISHED)
-    head = f"| {' | '.join(('method', 'weights', *names))} |"
+    head = f"{HEAD} {' | '.join(names)} |"
     rule = f"| --- | --- |{' ---: |' * len(names)}"
     return [head, rule, *(row.as_text() for row in rows())]
 
@@ -115,3 +118,11 @@ def _stages(config: RunConfig, shape: ModelShape, have: Devices) -> Iterator[Sta
         return shape
 
     return stages_of(config, have=have, shapes=sizes)
+
+
+def in_page(page: str, lines: Sequence[str]) -> str:
+    """Return a page with these lines in the place of its table."""
+    old = page.splitlines()
+    first = next(i for i, line in enumerate(old) if line.startswith(HEAD))
+    rest = dropwhile(lambda line: line.startswith("|"), old[first:])
+    return "\n".join([*old[:first], *lines, *rest]) + "\n"

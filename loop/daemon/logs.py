@@ -108,33 +108,33 @@ class LogReporter:
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER}.run")
-        self._stage: dict[str, object] = {}
-        self._sum = Advance()
+        self._sums: dict[tuple[int, str], Advance] = {}
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Log that a stage begins."""
-        self._stage = {"iteration": iteration, "stage": stage}
-        self._sum = Advance()
-        self._log("stage begins", planned=planned, done=done)
+        self._sums[iteration, stage] = Advance()
+        self._log("stage begins", iteration=iteration, stage=stage, planned=planned, done=done)
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Count what a unit adds."""
-        self._sum += advance
+        self._sums[iteration, stage] += advance
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Log what the stage has made in this process."""
-        self._log("stage ends", **self._sum.numbers)
-        self._stage = {}
+        made = self._sums.pop((iteration, stage)).numbers
+        self._log("stage ends", iteration=iteration, stage=stage, **made)
 
     def note(self, text: str) -> None:
-        """Log one sentence."""
-        self._log(text)
+        """Log one sentence; if one stage is being paid, it is about that."""
+        places = list(self._sums)
+        iteration, stage = places[0] if len(places) == 1 else (None, None)
+        self._log(text, **({} if stage is None else {"iteration": iteration, "stage": stage}))
 
     def close(self) -> None:
         """Nothing to close: the log belongs to `logging_to`."""
 
     def _log(self, message: str, **fields: object) -> None:
-        self._logger.info("%s", message, extra={FIELDS: {**self._stage, **fields}})
+        self._logger.info("%s", message, extra={FIELDS: fields})
 
 
 class Tee:
@@ -148,15 +148,15 @@ class Tee:
         for reporter in self._reporters:
             reporter.begin(iteration, stage, planned=planned, done=done)
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Pass on that a unit is committed."""
         for reporter in self._reporters:
-            reporter.advance(advance)
+            reporter.advance(iteration, stage, advance)
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Pass on that the stage is over."""
         for reporter in self._reporters:
-            reporter.end()
+            reporter.end(iteration, stage)
 
     def note(self, text: str) -> None:
         """Pass on one sentence."""

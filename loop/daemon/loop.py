@@ -123,7 +123,8 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
     try:
         while True:
             try:
-                work()
+                with run.flow:
+                    work()
                 break
             except OwedAgainError as damage:
                 logger.warning("%s; it is made again", damage)
@@ -172,6 +173,7 @@ def turn(
             it = iteration(run, number, checkpoint)
             evaluate(it, held_out)
             probe(it)
+        run.flow.settle()
         note_duplicates(run, number)
         tell_trackers(run, number)
         # On resuming, a later iteration's training may wait there for its turn.

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ...configs.engines import EngineConfig
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
+from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
 from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
@@ -22,6 +23,7 @@ from ..recipes.smoke_needs import trainings
 from ..run.models import is_rewarded
 from .engine_stages import EngineStages, Shapes, engine_section
 from .hardware import Devices, devices
+from .training_check import excluded
 from .training_stages import TrainingStages
 
 LEAST_HELP = 0.02
@@ -35,6 +37,9 @@ MOST_NAMED = 4
 
 RANK = 16
 """The rank of the adapters that are proposed."""
+
+TRAINED = ("train by", "measure the canary")
+"""How the stages begin that a training's processes are in."""
 
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
@@ -77,6 +82,21 @@ def memory_of(
 def stages_of(config: RunConfig, *, have: Devices, shapes: Shapes) -> Iterator[StageMemory]:
     """Yield what each stage of a run needs, without what would help."""
     yield from _stages(config, needed_roles(config), have, shapes)
+
+
+def training_bytes(
+    config: RunConfig, roles: Sequence[NeededRole], have: Devices | None = None
+) -> int:
+    """Return what a run's trainings need of a device at the most; all of it where unknown.
+
+    Raises:
+        ConfigError: if the recipe, or a pool, cannot be used.
+        EngineError: when nothing installed can run a model.
+    """
+    machine = have or devices()
+    stages = _stages(config, roles, machine, shape_of)
+    needs = (s for s in stages if s.stage.startswith(TRAINED))
+    return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
@@ -142,6 +162,8 @@ def _reliefs(
         changed = config
         for path, value in settings.items():
             changed = _with(changed, path, value)
+        if not _can_be(changed.training):
+            continue
         now = stages(changed).get(stage.stage, stage)
         # What counts is by how much the stage is nearer to what the device has.
         before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
@@ -150,6 +172,15 @@ def _reliefs(
             saved_bytes=before - after,
             verdict=now.verdict,
         )
+
+
+def _can_be(training: TrainingConfig) -> bool:
+    """Whether these settings of a training go together."""
+    try:
+        TrainingConfig.model_validate(training.model_dump())
+    except ValidationError:
+        return False
+    return not any(excluded(training))
 
 
 def _helpful(stage: StageMemory, reliefs: Iterable[Relief]) -> tuple[Relief, ...]:
@@ -168,8 +199,6 @@ def reliefs_of(
     stage: StageMemory, config: RunConfig, have: Devices
 ) -> Iterator[Mapping[str, object]]:
     """Give the settings that could make a stage smaller: values by their paths, set together."""
-    if not config.exclusive:
-        yield {"exclusive": True}
     for leaf, value in _changes(stage, config, have):
         yield {f"{section}.{leaf}": value for section in stage.sections}
     if stage.sections and stage.sections[0].startswith("training."):
@@ -182,12 +211,15 @@ def _fits_of(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]
     """Give how a training could fit otherwise: with adapters, divided, in smaller numbers."""
     training = config.training
     whole = training.lora.r == 0
-    adapted: dict[str, object] = {"training.lora.r": RANK} if whole else {}
+    halved = training.weights == "bfloat16"
+    plain: dict[str, object] = {"training.weights": "float32"} if halved else {}
+    adapted: dict[str, object] = {"training.lora.r": RANK, **plain} if whole else {}
     quantised: dict[str, object] = {**adapted, "training.lora.quantise": "nf4"}
     divided: dict[str, object] = {"training.sharding": "fsdp2", "training.processes": "auto"}
+    divided |= plain | _unlike_sharding(training)
     yield {"training.recompute": "always"}
+    yield {"training.weights": "bfloat16"}
     if whole:
-        yield {"training.weights": "bfloat16"}
         yield adapted
     if have.on_gpu:
         yield {"training.optimizer": "adamw_8bit"}
@@ -195,6 +227,16 @@ def _fits_of(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]
     if len(have.of(training.devices).cards) > 1 and training.accelerate_config is None:
         yield divided
         yield {**adapted, **divided}
+
+
+def _unlike_sharding(training: TrainingConfig) -> dict[str, object]:
+    """Return what must be set back for a training to be divided by FSDP2."""
+    quantised: dict[str, object] = {"training.lora.quantise": "none"}
+    narrow: dict[str, object] = {"training.optimizer": "adamw"}
+    return {
+        **(quantised if training.lora.quantise != "none" else {}),
+        **(narrow if training.optimizer != "adamw" else {}),
+    }
 
 
 def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[tuple[str, object]]:

@@ -46,7 +46,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
-from .memory_check import require_memory
+from .memory_check import require_memory, training_bytes
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
 from .tell_trackers import require_trackers
@@ -108,6 +108,7 @@ def parts_of(job: Job) -> RunParts:
             asked=[role.name for role in asked],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
+            training_bytes=training_bytes(job.config, asked),
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()
@@ -188,7 +189,7 @@ def opened(
                 config=lambda: run.config,
                 configure=run.configure,
             )
-            with ControlServer(folder, operator):
+            with ControlServer(folder, operator), run.flow:
                 on_open(folder)
                 yield run
     finally:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.schema import RunConfig
-from ...policies.trainers.preflight import BYTES, STATES, parameters
+from ...policies.trainers.preflight import model_bytes, training_bytes
 from ...policies.trainers.step_files import planned_steps
-from ...policies.trainers.trainer_checkpoints import KEPT
 from ...policies.trainers.trainer_job import TrainJob
+from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
@@ -268,15 +268,13 @@ def _disk(
     """Return what a run keeps, and what its largest training needs at its peak."""
     letters = LETTERS_A_TOKEN * sum(stage.tokens for stage in stages)
     rows = sum(stage.calls + stage.scored + stage.rows for stage in stages)
-    model = 0
-    if not is_endpoint(config.policy.model):
-        model = parameters(Path(located(config.policy.model))) * BYTES["float32"]
     trained = sum(stage.stage in TRAININGS for stage in stages)
-    steps = max((stage.steps for stage in stages), default=0)
-    largest = 2 * model if any(job.method == "ppo" for job in jobs) else model
-    checkpoints = min(max(0, steps - 1), KEPT + 1)
-    return PlannedDisk(
-        rows=round(PACKED * letters) + ROW_BYTES * rows,
-        models=trained * model,
-        training=(model + STATES * largest * checkpoints) if trained else 0,
-    )
+    models = training = 0
+    if trained and not is_endpoint(config.policy.model):
+        policy, fit = Path(located(config.policy.model)), fit_of(config.training)
+        steps = max(stage.steps for stage in stages)
+        value = policy if any(job.method == "ppo" for job in jobs) else None
+        models = trained * model_bytes(fit, policy)
+        training = training_bytes(fit, policy, steps, value=value)
+    text = round(PACKED * letters)
+    return PlannedDisk(rows=text + ROW_BYTES * rows, models=models, training=training)

@@ -1,6 +1,7 @@
 """A run's progress by stage and its spending, for `status` and `watch`."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from ...configs.schema import BudgetConfig
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of
+from .control import START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +48,23 @@ STAGE = "stage"
 def progress(reader: Reader, *, running: bool) -> list[Progress]:
     """Return the progress of each planned stage, in the order of planning.
 
-    `running` says whether a process works on the run: then its present stage's time counts too.
+    `running` says whether a process works on the run: then the time of its present stages counts,
+    too.
     """
-    begun = reader.events(STAGE)
-    now = cast("dict[str, Any]", begun[-1]) if begun and running else {}
-    place = (now.get("iteration"), now.get("stage"))
-    more = max(time.time() - float(now.get("at", 0)), 0.0)
-    return [
-        _progress(state, more if (state.iteration, state.stage) == place else 0.0)
-        for state in reader.stages()
-    ]
+    begun = _present(reader) if running else {}
+    return [_progress(state, _gone(begun, state)) for state in reader.stages()]
+
+
+def _present(reader: Reader) -> dict[tuple[int, str], float]:
+    """Return when the present process began each of its stages, several of which may go on."""
+    events = cast("list[dict[str, Any]]", reader.events(STAGE, after=START))
+    return {(event["iteration"], event["stage"]): float(event["at"]) for event in events}
+
+
+def _gone(begun: Mapping[tuple[int, str], float], state: StageState) -> float:
+    """Return the seconds since a stage was begun, if it was and is not over."""
+    at = begun.get((state.iteration, state.stage))
+    return 0.0 if at is None else max(time.time() - at, 0.0)
 
 
 def _progress(state: StageState, more: float) -> Progress:
@@ -87,7 +96,7 @@ def _progress(state: StageState, more: float) -> Progress:
 def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
     """Return what a run has spent and may spend, by the names of the budget's fields."""
     spent: Cost = reader.spent()
-    hours = sum(stage.seconds for stage in reader.stages()) / 3600
+    hours = reader.seconds() / 3600
     used: dict[str, float] = {
         "tokens": spent.tokens,
         "judge_calls": spent.judge_calls,

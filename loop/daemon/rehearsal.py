@@ -39,8 +39,10 @@ from ..run.models import JUDGES, REWARD, Models, Served, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
-from ..run.run import Run, Stage, Work
+from ..run.run import Run, Work
 from ..run.run_grader import grader_of
+from ..run.stage import Stage
+from ..run.stage_places import MAIN_THREAD, Places
 from ..run.stop import StopSignal
 from ..stages.supervised_set import STAGE as SUPERVISED
 from ..stages.supervised_set import read_supervised, source_of
@@ -95,10 +97,10 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Say nothing."""
 
-    def advance(self, advance: object) -> None:
+    def advance(self, iteration: int, stage: str, advance: object) -> None:
         """Say nothing."""
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Say nothing."""
 
     def note(self, text: str) -> None:
@@ -125,24 +127,30 @@ class RehearsedRun(Run):
         """The stages so far."""
         return self._done
 
-    @contextmanager
-    def stage(
-        self, iteration: int, label: str, work: Work, *, judge: bool = False
-    ) -> Generator[Stage]:
+    def pay(
+        self,
+        iteration: int,
+        label: str,
+        work: Work,
+        pay: Callable[[Stage], None],
+        *,
+        places: Places = MAIN_THREAD,
+        judge: bool = False,
+    ) -> Planned:
         """Plan and pay a stage as any run does, and note it."""
         notes = StageNotes(iteration=iteration, stage=label, judge=judge)
         self.notes.stages.append(notes)
-        with super().stage(iteration, label, work, judge=judge) as stage:
-            group = self._group_of(iteration, label, work)
-            self._groups[stage.planned.identity] = group
-            yield stage
+        group = self._group_of(iteration, label, work)
+        planned = super().pay(iteration, label, work, pay, places=places, judge=judge)
+        self._groups[planned.identity] = group
         if notes.job is not None and notes.job.online is not None:
             group = self._sample_online(notes, group)
-        notes.units = stage.planned.chunks
+        notes.units = planned.chunks
         by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
         self._done.append(
-            RehearsedStage(notes=notes, group=group, by_chunk=by_chunk, planned=stage.planned)
+            RehearsedStage(notes=notes, group=group, by_chunk=by_chunk, planned=planned)
         )
+        return planned
 
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
@@ -251,7 +259,10 @@ def _with_probes(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStag
 
 
 def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
-    """Return the configuration of a rehearsal: its prompts, few steps, no limits."""
+    """Return the configuration of a rehearsal: its prompts, few steps, no limits.
+
+    Its stages are paid one by one, in one thread.
+    """
     prompts, training = config.prompts, config.training
     assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
@@ -260,6 +271,7 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
         update={
             "iterations": min(config.iterations, ITERATIONS),
             "budget": BudgetConfig(),
+            "overlap": False,
             "assessment": assessment,
             "prompts": prompts.model_copy(
                 update={

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.training import TrainingConfig
 from ...policies.devices import installed
 from ...policies.memory.sharding import sharding_of
 from ...policies.trainers.preflight import refuse_missing_layers
@@ -22,7 +23,7 @@ def require_fit(config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting.
     """
-    for reason in (*_excluded(config), *_not_here(config)):
+    for reason in (*excluded(config.training), *_not_here(config)):
         raise ConfigError(reason)
 
 
@@ -40,9 +41,8 @@ def require_layers(config: RunConfig, location: str) -> None:
         raise ConfigError(str(error)) from error
 
 
-def _excluded(config: RunConfig) -> Iterator[str]:
-    """Give what is wrong with the settings themselves."""
-    training = config.training
+def excluded(training: TrainingConfig) -> Iterator[str]:
+    """Yield what is wrong with the settings themselves, wherever they run."""
     lora = training.lora
     if not lora.r and lora != type(lora)():
         yield (
@@ -62,10 +62,10 @@ def _excluded(config: RunConfig) -> Iterator[str]:
             "training.optimizer out"
         )
     processes = training.processes if isinstance(training.processes, int) else 1
-    if training.sharding != "none" or sharding_of(training.accelerate_config, processes).divided:
+    if sharding_of(training.accelerate_config, processes).divided:
         yield (
-            "training.weights=bfloat16 is for whole models, and this training divides one over "
-            "devices: leave training.weights out (under FSDP2 its computations are bfloat16)"
+            f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
+            "divides them over processes: leave training.weights out"
         )
 
 

@@ -21,7 +21,7 @@ from ...policies.trainers.trainer_job import ONLINE, Method, Settings
 from ...policies.trainers.training_fit import fit_of
 from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
-from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
+from ..run.models import is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
 
 
@@ -155,11 +155,10 @@ class TrainingStages:
 
     def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
         """Return a stage on the first device; without a GPU all processes share the memory."""
-        have = self.engines.have
-        beside = self.engines.beside(CRITIC, REWARD)
+        have = self.engines.have.of(self.engines.config.training.devices)
         return StageMemory(
             stage=stage,
             device=have.name,
             has_bytes=have.memory // (1 if have.on_gpu else processes),
-            parts=tuple(part for part in (*parts, *beside) if part.most_bytes),
+            parts=tuple(part for part in parts if part.most_bytes),
         )

@@ -219,7 +219,6 @@ def _result(
     for metric, prompt_id, value in behind.iter_rows():
         scores.setdefault(metric, {})[prompt_id] = value
     began = method == INITIAL
-    seconds = sum(stage.seconds for stage in run.journal.stages())
     return Result(
         method=method,
         runs=(name,),
@@ -229,5 +228,5 @@ def _result(
         numbers={r["metric"]: Measure(value=r["value"], stderr=r["stderr"]) for r in rows},
         scores=scores,
         tokens=0 if began else run.journal.spent().tokens,
-        hours=0.0 if began else seconds / 3600,
+        hours=0.0 if began else run.journal.seconds() / 3600,
     )

@@ -33,6 +33,11 @@ def answers(
     drawing = CandidateDrawing(
         run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )
-    with it.run.stage(it.number, label, owed) as stage:
-        drawing.pay(stage, work)
-    return Rows(row_type=Candidate, stages=(stage.planned,))
+    planned = it.run.pay(
+        it.number,
+        label,
+        owed,
+        lambda stage: drawing.pay(stage, work),
+        places=it.run.places.of(it.policy),
+    )
+    return Rows(row_type=Candidate, stages=(planned,))

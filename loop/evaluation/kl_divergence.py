@@ -18,6 +18,7 @@ from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import Advance
 from ..run.run import Verb
+from ..run.stage import Stage
 from .draw_answers import answers
 
 MEASURE_LOGPROB = Verb("logprob")
@@ -50,10 +51,10 @@ def _measured(
     """Score each sample by a model's log-probability; with `own`, by how far it is below `own`."""
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
     owed = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
-    with it.run.stage(it.number, f"{metric}:{benchmark}", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: answers without a score are counted, too.
-        for unit in stage.owed:
-            it.run.stop.admit()
+        for unit in stage.units():
             whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]
             # The probability of an answer after a thought is not that of the answer alone.
             values = _logprobs(it, served, [c for c in whole if c.reasoning is None])
@@ -75,7 +76,10 @@ def _measured(
             ]
             unscored = len(whole) - len(scores)
             stage.commit(unit, {Score: scores}, Advance(rows=len(scores), unscored=unscored))
-    return Rows(row_type=Score, stages=(stage.planned,))
+
+    label, places = f"{metric}:{benchmark}", it.run.places.of(served)
+    planned = it.run.pay(it.number, label, owed, pay, places=places)
+    return Rows(row_type=Score, stages=(planned,))
 
 
 def _logprobs(it: Iteration, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:

@@ -22,6 +22,7 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     verbs = asking(recipe)
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
+        _require_scored_here(config)
     if train_quark in verbs:
         _require_known_tokens(config)
     if train in verbs:
@@ -38,6 +39,15 @@ def _require_whole(config: RunConfig) -> None:
                 "probabilities of all tokens, so its answers must be drawn from all of them; "
                 f"leave {name} out"
             )
+
+
+def _require_scored_here(config: RunConfig) -> None:
+    """Refuse vLLM for a reward model that scores inside the trainer, which shares its device."""
+    if config.reward.runner != "transformers":
+        raise ConfigError(
+            f"reward.runner is {config.reward.runner}: {config.recipe.name} scores answers inside "
+            "the trainer, where transformers runs the reward model; leave it out"
+        )
 
 
 def _require_known_tokens(config: RunConfig) -> None:

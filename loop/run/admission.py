@@ -1,13 +1,21 @@
-"""Which unit begins next: none while the run is paused, stopping, or out of budget."""
+"""Which unit begins next: none while the run is paused, stopping, or out of budget.
 
-from collections.abc import Callable, Iterable
+Of the next few units, those go first whose rows to read are committed.
+"""
+
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import Generic, TypeVar
 
 from ...stores.journal_reader import Cost, Unit
 from .budget import Budget
-from .stop import StopSignal
+from .stage import Stage
+
+LOOKAHEAD = 64
+"""Units that are looked at for one that need not wait."""
 
 B = TypeVar("B")
 
@@ -39,15 +47,14 @@ class Admission(Generic[B]):
 
     def __init__(
         self,
-        stop: StopSignal,
+        stage: Stage,
         budget: Budget,
-        units: Iterable[Unit],
         prepare: Callable[[Unit], B | None],
         demand: Callable[[B], Demand],
     ) -> None:
-        self._stop = stop
+        self._stage = stage
         self._budget = budget
-        self._units = iter(units)
+        self._units = deque(stage.owed)
         self._prepare = prepare
         self._demand = demand
         self._next: tuple[Unit, B] | None = None
@@ -55,13 +62,14 @@ class Admission(Generic[B]):
 
     def look(self) -> Next:
         """Say whether `take` would give a unit."""
-        if self._ended or self._stop.requested:
+        flow = self._stage.flow
+        if self._ended or flow.ended:
             return Next.NONE
-        if self._stop.paused:
+        if flow.stop.paused:
             return Next.WAIT
         self._prepare_next()
         if self._next is None:
-            return self._end()
+            return Next.WAIT if self._units else self._end()
         return self._afford(self._next[1]) if self._budget.limited else Next.READY
 
     def take(self) -> B:
@@ -90,11 +98,16 @@ class Admission(Generic[B]):
         return Next.NONE
 
     def _prepare_next(self) -> None:
-        """Prepare the next unit, unless one waits already."""
-        while self._next is None:
-            unit = next(self._units, None)
-            if unit is None:
-                return
+        """Prepare the next unit, unless one waits already, or all have something to wait for."""
+        while self._next is None and (unit := self._readable()) is not None:
             asked = self._prepare(unit)
             if asked is not None:
                 self._next = (unit, asked)
+
+    def _readable(self) -> Unit | None:
+        """Take the first unit that need not wait for what it reads."""
+        for place, unit in enumerate(islice(self._units, LOOKAHEAD)):
+            if not self._stage.waits(unit):
+                del self._units[place]
+                return unit
+        return None

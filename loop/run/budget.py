@@ -29,7 +29,8 @@ class BudgetReachedError(Stopped):
 class Budget:
     """What a run has spent, what may be spent by what is under way, and what is still expected.
 
-    `experience` is what requests have cost so far, by their kind.
+    `experience` is what requests have cost so far, by their kind. `deciding` is held from the look
+    at what fits until that is reserved: several stages spend at one time.
     """
 
     def __init__(self, store: RunWriter, config: Callable[[], RunConfig]) -> None:
@@ -37,11 +38,12 @@ class Budget:
         self._journal = journal = store.journal
         self._config = config
         self._mutex = threading.Lock()
+        self.deciding = threading.RLock()
         self._under_way: dict[str, dict[str, Cost]] = {}
         self._open: dict[str, Cost] = {}
         self._spent = journal.spent()
         self._kept = journal.kept()
-        self._seconds = sum(stage.seconds for stage in journal.stages())
+        self._seconds = journal.seconds()
         self.experience = defaultdict[Hashable, CostExperience](CostExperience)
         self.reached: BudgetReachedError | None = None
 
@@ -49,6 +51,11 @@ class Budget:
     def spending(self) -> bool:
         """Whether units are open, whose end may leave more than was expected of them."""
         return bool(self._open)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something is under way whose cost may be less than was reserved for it."""
+        return any(most != Cost() for most in self._reserved())
 
     @property
     def limited(self) -> bool:
@@ -109,7 +116,8 @@ class Budget:
 
     def add_seconds(self, seconds: float) -> None:
         """Count wall time."""
-        self._seconds += seconds
+        with self._mutex:
+            self._seconds += seconds
 
     def require_time_and_room(self) -> None:
         """Stop the run if its hours or its disk are used up.

@@ -4,7 +4,7 @@ A stage reads rows chunk by chunk of prompts, or all at once; what it computes, 
 its `Work`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -74,19 +74,22 @@ class Iteration:
         return Rows(row_type=row_type, stages=(planned,))
 
     def chunk(self, rows: Rows[T], chunk: int) -> list[T]:
-        """Return the rows of a chunk, stage by stage."""
+        """Return the rows of a chunk, stage by stage, as soon as they are committed."""
         store = self.run.store
-        return [
-            row
-            for stage in rows.stages
-            for row in store.rows(rows.row_type, stage.key(store.journal, chunk))
-        ]
+        return [row for key in self._keys(rows, chunk) for row in store.rows(rows.row_type, key)]
 
     def frame(self, rows: Rows[T], chunk: int) -> pl.DataFrame:
-        """Return the chunk's rows in columns, those that pairing reads."""
+        """Return the chunk's rows in columns, those that pairing reads, when they are committed."""
         store = self.run.store
         columns = READ[TABLES[rows.row_type]]
         return pl.concat(
-            as_frame(store.table(rows.row_type, stage.key(store.journal, chunk))).select(columns)
-            for stage in rows.stages
+            as_frame(store.table(rows.row_type, key)).select(columns)
+            for key in self._keys(rows, chunk)
         )
+
+    def _keys(self, rows: Rows[T], chunk: int) -> Iterator[str]:
+        """Give the keys of a chunk's units, each when its rows are there."""
+        for stage in rows.stages:
+            key = stage.key(self.run.store.journal, chunk)
+            self.run.flow.await_unit(key)
+            yield key

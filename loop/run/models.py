@@ -1,62 +1,44 @@
 """The models of a run, each in a process of its own that is started when it is first needed.
 
-The policy's engine is replaced when the checkpoint changes: a new process on the new weights cannot
- hold anything of the old ones. Policy and critic share one engine while they are the same
-weights under the same settings, as M_0 and the feedback model are in the first iteration. So do
-annotators and the models of a pool, whose engine gives way to the next one as the policy's does.
+When the checkpoint changes, the live engine of the policy before loads the new weights and proves
+them by the canary. Where it cannot, they get a new process: another architecture, a canary that
+does not agree, or an M_0 that is a judge, too. Policy and critic share one engine while they are
+the same weights under the same settings, as M_0 and the feedback model are in the first iteration.
+So do annotators and the models of a pool. Who gives way to whom on the devices is in `turns`.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
-from ...configs.load import semantic
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
-from ...policies.engines.chat_template import require_template, template_text
-from ...policies.engines.engine import Engine, EngineError, Scorer
+from ...policies.engines.chat_template import template_text
+from ...policies.engines.engine import Engine, EngineError, ReloadableEngine, Scorer
 from ...policies.workers.identity import (
-    check_folder,
-    endpoint_digest,
-    model_digest,
     refuse_quantised,
     scorer_digest,
-    served_name,
 )
 from ...policies.workers.open import engine_kind, open_engine, open_scorer
-from ...stores.keys import Json, digest
-from .hub_names import folder_of, without_commit
+from ...stores.keys import Json
+from .loaded_models import LoadedModels
 from .model_pool import PoolModel
+from .served import TINY_MODELS, Served, engine_name, identified, is_endpoint, is_like, located
+from .tenants import Premises
+from .turns import Tenant
 
-TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
 JUDGES = (QUALITY, GRADING, CRITIC)
 """The roles of which a run has one model each; what the later ones say of an engine counts."""
 
-ASKED = {
-    "chat_template_kwargs",
-    "think_tags",
-    "extra_body",
-    "reasoning_effort",
-    "reasoning_tokens",
-}
-"""Settings of an engine that change what it answers, and are left out where they are not set."""
+__all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "located"]
 
 logger = logging.getLogger("lpfloop.models")
-
-
-def located(model: str, part: str = "policy") -> str:
-    """Return the folder or URL that a configured model name means: of a hub name, its cache's."""
-    return str(TINY_MODELS / part) if model == "tiny" else folder_of(model)
-
-
-def is_endpoint(model: str) -> bool:
-    """Whether the model is served elsewhere, so that its weights are not at hand."""
-    return model.startswith(("http://", "https://"))
 
 
 def is_rewarded(config: RunConfig) -> bool:
@@ -64,50 +46,12 @@ def is_rewarded(config: RunConfig) -> bool:
     return isinstance(config.recipe, Rewarded) and config.reward.model != NO_MODEL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A model and how it is run; equal values can share one engine.
-
-    `name` is what it is called where it is priced and noted: as its endpoint serves it, else as it
-    is configured.
-    `canary` is where the trainer left the numbers by which an engine proves that it runs these
-    weights; None for weights that were not trained here. `control` stands before what the user says
-    when this is sampled: the condition under which it learned to answer well.
-    """
-
-    name: str
-    identity: str
-    location: str
-    engine: EngineConfig
-    canary: Path | None = None
-    control: str = ""
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether an endpoint serves it, which may ask for money."""
-        return engine_kind(self.location, self.engine) == "openai"
-
-    @property
-    def params(self) -> Json:
-        """What of this can change a completion."""
-        control = {"control": self.control} if self.control else {}
-        form = self.engine.model_dump(include=ASKED, mode="json")
-        vllm: Json = semantic(self.engine.vllm)
-        return {
-            **control,
-            **form,
-            **({"vllm": vllm} if vllm else {}),
-            "model": self.identity,
-            "kind": engine_kind(self.location, self.engine),
-            "dtype": self.engine.dtype,
-            "max_model_len": self.engine.max_model_len,
-            "script": self.engine.script,
-        }
-
-
 @dataclass(kw_only=True)
 class Models:
-    """Opens engines on demand, keeps those still of use, closes them all at the end."""
+    """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
+
+    `training_bytes` is what the run's trainings need of a device at the most.
+    """
 
     config: RunConfig
     logs: Path
@@ -116,9 +60,15 @@ class Models:
     judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
-    _engines: dict[str, Engine] = field(default_factory=dict[str, Engine], init=False)
-    _scorer: Scorer | None = field(default=None, init=False)
-    _scorer_of: str | None = field(default=None, init=False)
+    training_bytes: int = 0
+    premises: Premises = field(default_factory=Premises.here)
+    _loaded: LoadedModels = field(init=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _policies: dict[str, Served] = field(default_factory=dict[str, Served], init=False)
+    _tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant], init=False)
+
+    def __post_init__(self) -> None:
+        self._loaded = LoadedModels(free_ram=self.premises.free_ram)
 
     @classmethod
     def of(
@@ -129,6 +79,7 @@ class Models:
         asked: Collection[str],
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
+        training_bytes: int = 0,
     ) -> "Models":
         """Identify the configured models that are asked; nothing is loaded yet.
 
@@ -144,11 +95,12 @@ class Models:
         return cls(
             config=config,
             logs=logs,
-            initial=_served(config.policy.model, config.policy.engine),
+            initial=identified(config.policy.model, config.policy.engine),
             reward_id=reward,
             judging={name: _judge(config, name) for name in JUDGES if name in asked},
             annotators={role: _annotator(config, role) for role in roles},
             completers={model.name: _completer(model) for model in completers},
+            training_bytes=training_bytes,
         )
 
     def require_trainable(self) -> None:
@@ -203,102 +155,110 @@ class Models:
         return self.judging[role]
 
     def engine(self, served: Served) -> Engine:
-        """Return a running engine of `served`; engines that no stage will use again are closed.
+        """Return an engine of `served` that is loaded, awake, and of no other weights.
 
         Raises:
             StaleWeightsError: if it does not run the weights that were published.
         """
-        name = _name(served)
-        if name not in self._engines:
-            # What is served elsewhere needs no room here.
-            if not is_endpoint(served.location):
-                self.make_room()
-            log = self.logs / f"engine-{name[:12]}.log"
-            self._engines[name] = _proved(
-                open_engine(served.location, served.engine, log=log), served
+        name = engine_name(served)
+        with self._lock:
+            tenant = self._tenant(
+                name, lambda: self.premises.engine(name, served.location, served.engine)
             )
-        return self._engines[name]
+            if name not in self._loaded:
+                self._hand_over(served, tenant)
+            engine = self._loaded.bring(tenant, lambda: self._opened(name, served))
+            if served.canary is not None or served == self.initial:
+                self._policies[name] = served
+        return engine
 
     def scorer(self, folder: Path | None = None) -> Scorer:
-        """Return the running reward model: the one in `folder`, or the configured one."""
+        """Return the reward model, loaded and awake: the one in `folder`, or the configured one."""
         wanted = str(folder or located(self.config.reward.model, "reward"))
-        if self._scorer is not None and self._scorer_of != wanted:
-            self._close_scorer()
-        if self._scorer is None:
-            if self.config.exclusive:
-                self._close_all_but(set())
-            self._scorer = open_scorer(
-                wanted,
-                self.config.reward,
-                log=self.logs / "reward.log",
-                identity=None if folder else self.reward_id,
+        name = f"{REWARD} {wanted}"
+        config, log = self.config.reward, self.logs / "reward.log"
+        identity = None if folder else self.reward_id
+        with self._lock:
+            # Each training makes another, and nobody asks the one before again.
+            for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
+                self._loaded.close(other)
+            return self._loaded.bring(
+                self._tenant(name, lambda: self.premises.scorer(name, wanted, config)),
+                lambda: open_scorer(wanted, config, log=log, identity=identity),
             )
-            self._scorer_of = wanted
-        return self._scorer
 
     def configure(self, config: RunConfig) -> None:
         """Take over live settings of the engines, from their next request on."""
         self.config = config
-        settings = {_name(served): served.engine for served in self.completers.values()}
-        settings[_name(self.initial)] = config.policy.engine
+        settings = {engine_name(served): served.engine for served in self.completers.values()}
+        settings[engine_name(self.initial)] = config.policy.engine
         for role, served in self.annotators.items():
-            settings[_name(served)] = config.annotation.model_of(role).engine
+            settings[engine_name(served)] = config.annotation.model_of(role).engine
         for role, served in self.judging.items():
-            settings[_name(served)] = place_of(config, role)[1]
-        for name, engine in self._engines.items():
-            engine.configure(settings.get(name, config.policy.engine))
+            settings[engine_name(served)] = place_of(config, role)[1]
+        for name, model in self._loaded.items():
+            if isinstance(model, Engine):
+                model.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
-        """Close what would stand in the way of another model on the same device."""
-        self._close_all_but(set() if self.config.exclusive else self._kept())
-        if self.config.exclusive:
-            self._close_scorer()
+        """Put aside what is in the way of a training."""
+        training = self.premises.training(self.config.training.devices, self.training_bytes)
+        with self._lock:
+            self._loaded.make_room(training)
 
     def close(self) -> None:
-        """Close every engine."""
-        self._close_all_but(set())
-        self._close_scorer()
+        """Close every model, also while another thread waits for one of them."""
+        self._loaded.close_all()
 
-    def _kept(self) -> set[str]:
-        """Return the engine that stays open beside another one: the critic's, if there is one."""
-        return {_name(self.feedback)} if CRITIC in self.judging else set()
+    def _tenant(self, name: str, found: Callable[[], Tenant]) -> Tenant:
+        """Return what a model takes, looked up once: it reads the headers of its files."""
+        if name not in self._tenants:
+            self._tenants[name] = found()
+        return self._tenants[name]
 
-    def _close_all_but(self, kept: set[str]) -> None:
-        for name in [name for name in self._engines if name not in kept]:
-            self._engines.pop(name).close()
+    def _opened(self, name: str, served: Served) -> Engine:
+        log = self.logs / f"engine-{name[:12]}.log"
+        return _proved(open_engine(served.location, served.engine, log=log), served)
 
-    def _close_scorer(self) -> None:
-        if self._scorer is not None:
-            self._scorer.close()
-            self._scorer = None
+    def _hand_over(self, served: Served, tenant: Tenant) -> None:
+        """Let the engine of the policy that this one follows load its weights, if it can.
 
+        A checkpoint is never asked again once there is another, so its engine does not stay; M_0
+        may be asked for references.
+        """
+        before = self._predecessor(served)
+        if before is None:
+            return
+        old = engine_name(before)
+        engine = self._loaded.get(old)
+        rows = () if served.canary is None else read_canary(served.canary)
+        if isinstance(engine, ReloadableEngine) and rows and is_like(before, served):
 
-def _served(model: str, engine: EngineConfig) -> Served:
-    location = located(model)
-    name = served_name(location, engine)
-    if name is None and engine.besides:
-        raise ConfigError(
-            f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
-        )
-    if name is None and engine.kind != "scripted":
-        check_folder(Path(location))
-        require_template(Path(location), engine.template)
-    elif engine.template is not None:
-        raise EngineError(
-            f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"
-        )
-    return Served(
-        name=name or engine.model_name or without_commit(model),
-        identity=model_digest(location, engine) if name is None else endpoint_digest(name),
-        location=location,
-        engine=engine,
-    )
+            def reload() -> None:
+                engine.reload(Path(served.location))
+                prove(engine, rows)
+
+            self._loaded.replace(old, tenant, reload)
+            del self._policies[old]
+        elif before.canary is not None:
+            self._loaded.close(old)
+            del self._policies[old]
+
+    def _predecessor(self, served: Served) -> Served | None:
+        """Return the loaded policy whose engine a trained one can have."""
+        if served.canary is None:
+            return None
+        judges = {engine_name(judge) for judge in self.judges}
+        free = [p for name, p in self._policies.items() if name in self._loaded]
+        trained = [policy for policy in free if policy.canary is not None]
+        first = [p for p in free if p.canary is None and engine_name(p) not in judges]
+        return next(iter([*trained, *first]), None)
 
 
 def _judge(config: RunConfig, role: str) -> Served:
     """Return the model that plays one of the `JUDGES`."""
     model, engine = place_of(config, role)
-    return _served(model, engine)
+    return identified(model, engine)
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
@@ -312,7 +272,7 @@ def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
 def _annotator(config: RunConfig, role: Role) -> Served:
     """Return the model that annotators of a role are made of."""
     model = config.annotation.model_of(role)
-    return _served(model.model or NO_MODEL, model.engine)
+    return identified(model.model or NO_MODEL, model.engine)
 
 
 def _completer(pooled: PoolModel) -> Served:
@@ -320,7 +280,7 @@ def _completer(pooled: PoolModel) -> Served:
     if pooled.model is None:
         raise ConfigError(f"the pool does not say where the model {pooled.name} is")
     try:
-        return _served(pooled.model, pooled.engine)
+        return identified(pooled.model, pooled.engine)
     except EngineError as error:
         raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 
@@ -338,7 +298,3 @@ def _proved(engine: Engine, served: Served) -> Engine:
         engine.close()
         raise
     return engine
-
-
-def _name(served: Served) -> str:
-    return digest({"params": served.params, "engine": semantic(served.engine)})

@@ -6,7 +6,6 @@ for no other. Until then the answers to each slice are kept in the journal: whoe
 again, after a stop or a crash, pays only for what was in flight.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,11 @@ from .budget import cost_of
 from .inquiry import Inquiry, ModelLine
 from .remarks import Remarks
 from .reporter import Advance
-from .run import Run, Stage
+from .run import Run
+from .stage import Stage
 
 SLICE = 32
 """Requests that travel together: what a stall clock, a stop and a restarted worker can cost."""
-POLL_S = 0.05
 
 Place = tuple[int, ...]
 """Where an inquiry stands in its unit; the parts of one stand where it stood, in order."""
@@ -93,10 +92,11 @@ class _BatchSource(Generic[Q]):
 
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
         self._pump = pump
+        self._flow = stage.flow
         self._line = pump.line
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
-            pump.run.stop, self._budget, stage.owed, self._opened, self._demand
+            stage, self._budget, self._opened, self._demand
         )
         self._told = Remarks(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._waiting: deque[_Slice[Q]] = deque()
@@ -113,15 +113,28 @@ class _BatchSource(Generic[Q]):
 
     def ready(self) -> bool:
         """Whether `next` would answer, or end, without waiting for an answer."""
+        if self._flow.broken:
+            return True
         if self._waiting:
-            # What is under way may cost less than it can: then the whole slice will fit.
-            return not self._away or self._fitting() == len(self._waiting[0].requests)
+            # What is under way, here or in another stage, may cost less than it can: then the
+            # whole slice will fit.
+            whole = self._fitting() == len(self._waiting[0].requests)
+            return whole or not self._budget.in_flight
         following = self._admission.look()
         return following is Next.READY or (following is Next.NONE and not self._away)
 
     def __next__(self) -> Any:
-        while not self.ready():
-            time.sleep(POLL_S)
+        while True:
+            while not self.ready():
+                self._flow.wait()
+            with self._budget.deciding:
+                # Another stage may have spent something meanwhile.
+                if self.ready():
+                    return self._next()
+
+    def _next(self) -> Any:
+        if self._flow.broken:
+            raise StopIteration
         if not self._waiting and self._admission.look() is Next.READY:
             self._cut(opened := self._admission.take(), opened.unsettled)
         if not self._waiting:

@@ -49,17 +49,21 @@ def served_by(advance: Advance) -> list[dict[str, Json]]:
 
 
 class Reporter(Protocol):
-    """A display of the run; it never changes what the run does."""
+    """A display of the run; it never changes what the run does.
+
+    Several stages may be paid at one time. Each report of a stage waits for the one before it; what
+    `note` says may come at any time, from any thread.
+    """
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Start showing a stage of `planned` units, of which `done` were committed before."""
         ...
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Show that one more unit of the stage is committed."""
         ...
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         """Show that the stage is over."""
         ...
 

@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from ...stores.schemas import RowsByType
 from ..data.splits import PARTS
 from .budget import Budget, cost_of
 from .completers import Completers
+from .flow import Flow
 from .fork import Fork
 from .handles import Planned
 from .models import CRITIC, Models, Served
@@ -31,7 +31,10 @@ from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
 from .reporter import Advance, Reporter, served_by
+from .stage import Stage
+from .stage_places import MAIN_THREAD, Places, Whereabouts
 from .stop import StopSignal
+from .wall_time import WallTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,6 @@ class Work:
     params: Json
     upstream: tuple[str, ...]
     reads: Callable[[], Sequence[Sequence[str]]]
-
-
-@dataclass(kw_only=True)
-class Stage:
-    """A planned stage, and which of its units are owed."""
-
-    planned: Planned
-    owed: Sequence[Unit]
-    commit: Callable[[Unit, RowsByType, Advance], None]
 
 
 @dataclass(kw_only=True)
@@ -97,10 +91,13 @@ class Run:
     trainer: Trainer | None = None
     budget: Budget = field(init=False)
     prices: Prices = field(init=False)
+    flow: Flow = field(init=False)
+    wall_time: WallTime = field(default_factory=WallTime, init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.store, lambda: self.config)
+        self.flow = Flow(store=self.store, stop=self.stop, break_off=self.break_off)
         self.configure(self.config)
 
     @property
@@ -115,9 +112,20 @@ class Run:
         self.models.configure(config)
 
     @property
+    def places(self) -> Whereabouts:
+        """Where the models of the run are asked."""
+        return Whereabouts(config=self.config)
+
+    @property
     def rates(self) -> bool:
         """Whether there is somebody to rate answers: a critic, or the verifier in its place."""
         return self.config.critic.kind == "verifier" or CRITIC in self.models.judging
+
+    def break_off(self) -> None:
+        """End what engines do, and what waits for room on the disk if the run is stopped."""
+        self.models.close()
+        if self.stop.requested:
+            self.store.give_up()
 
     def guard(self, request: str) -> GuardKey:
         """Return the key by which a request to a judge is guarded, by its name."""
@@ -154,43 +162,42 @@ class Run:
             self._verified.add(model.reward_model_id)
         return self.store.folder / model.path
 
-    @contextmanager
-    def stage(
-        self, iteration: int, label: str, work: Work, *, judge: bool = False
-    ) -> Generator[Stage]:
-        """Plan a stage, show it, and account for its time; what is owed afterwards was stopped.
+    def pay(
+        self,
+        iteration: int,
+        label: str,
+        work: Work,
+        pay: Callable[[Stage], None],
+        *,
+        places: Places = MAIN_THREAD,
+        judge: bool = False,
+    ) -> Planned:
+        """Plan a stage, and have `pay` commit what it owes, as soon as the places are free.
 
-        `judge` says that its requests go to the feedback model (for the budget).
+        It is paid on return if the main thread is one of the places, else while the recipe goes
+        on. `judge` says that its requests go to the feedback model (for the budget).
 
         Raises:
             Stopped: if units are still owed because somebody asked for a stop, or a budget ended.
         """
+        self.flow.raise_error()
         reach("stage.begin")
         planned = self._plan(iteration, label, work)
         owed = self.store.journal.owed(iteration, label)
         if owed and self.fork is not None:
             owed = self.fork.adopt(self.store, owed)
         reach("stage.planned")
-        payment = Payment(run=self, judge=judge)
-        done = planned.chunks - len(owed)
-        if owed:
-            now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
-            self.store.when_there_is_room(lambda: self.store.journal.record("stage", now))
-        self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
-        started = time.monotonic()
-        try:
-            if owed:
-                self.stop.admit()
-                self.budget.require_time_and_room()
-            yield Stage(planned=planned, owed=owed, commit=payment.commit)
-        finally:
-            self._end(iteration, label, payment, time.monotonic() - started if owed else None)
-        if len(payment.paid) < len(owed):
-            self.stop.check()
-            self.budget.check()
-            missing = len(owed) - len(payment.paid)
-            raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
-        reach("stage.end")
+        payment = Payment(run=self, planned=planned, judge=judge)
+        stage = Stage(
+            planned=planned,
+            owed=owed,
+            commit=payment.commit,
+            flow=self.flow,
+            waits=self.flow.unread(work.upstream, work.reads),
+        )
+        needed = places if owed else MAIN_THREAD
+        self.flow.pay(planned, owed, needed, payment.show, lambda: self._paid(stage, payment, pay))
+        return planned
 
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
@@ -199,12 +206,38 @@ class Run:
 
         `make` gives the rows of a unit; what is counted are those of the first type.
         """
-        with self.stage(iteration, label, work) as stage:
-            for unit in stage.owed:
-                self.stop.admit()
+
+        def pay(stage: Stage) -> None:
+            for unit in stage.units():
                 tables = make(unit)
                 stage.commit(unit, tables, Advance(rows=len(next(iter(tables.values())))))
-        return stage.planned
+
+        return self.pay(iteration, label, work, pay)
+
+    def _paid(self, stage: Stage, payment: "Payment", pay: Callable[[Stage], None]) -> None:
+        """Show a stage, pay what it owes, and account for the time; what is left was stopped."""
+        planned, owed = stage.planned, stage.owed
+        iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(owed)
+        if owed:
+            now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
+            self.store.when_there_is_room(lambda: self.store.journal.record("stage", now))
+        self.flow.report(
+            lambda: self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
+        )
+        began = self.wall_time.begin() if owed else None
+        try:
+            if owed:
+                self.flow.admit()
+                self.budget.require_time_and_room()
+                pay(stage)
+        finally:
+            self._end(planned, began)
+        if payment.units < len(owed):
+            self.flow.check()
+            self.budget.check()
+            missing = len(owed) - payment.units
+            raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
+        reach("stage.end")
 
     def _plan(self, iteration: int, label: str, work: Work) -> Planned:
         """Write all units of a stage into the journal, unless they are there."""
@@ -232,20 +265,20 @@ class Run:
             }
         )
 
-    def _end(self, iteration: int, label: str, payment: "Payment", seconds: float | None) -> None:
+    def _end(self, planned: Planned, began: float | None) -> None:
         """Wait until what was finished is durable, and account for the time."""
         try:
             self.store.flush()
         finally:
-            payment.show_settled()
-            if seconds is not None:
-                self.budget.add_seconds(seconds)
-                self._note_seconds(iteration, label, seconds)
-            self.reporter.end()
+            if began is not None:
+                self._note_seconds(planned, *self.wall_time.end(began))
+            self.flow.report(lambda: self.reporter.end(planned.iteration, planned.stage))
 
-    def _note_seconds(self, iteration: int, label: str, seconds: float) -> None:
+    def _note_seconds(self, planned: Planned, seconds: float, twice: float) -> None:
+        self.budget.add_seconds(seconds - twice)
+
         def note() -> None:
-            self.store.journal.add_seconds(iteration, label, seconds)
+            self.store.journal.add_seconds(planned.iteration, planned.stage, seconds, twice=twice)
 
         if sys.exception() is None:
             self.store.when_there_is_room(note)
@@ -259,8 +292,9 @@ class Payment:
     """What a stage has paid: handed to the store, and shown once it is durable."""
 
     run: Run
+    planned: Planned
     judge: bool
-    paid: set[str] = field(default_factory=set[str])
+    units: int = 0
     _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
 
     def commit(self, unit: Unit, tables: RowsByType, done: Advance) -> None:
@@ -268,13 +302,12 @@ class Payment:
         reach("stage.unit")
         cost = cost_of(done, judge=self.judge)
         telemetry = {**done.numbers, "judge_calls": cost.judge_calls}
+        self._unshown[unit.key] = done
         self.run.store.commit(unit.key, tables, telemetry, served_by(done))
         self.run.budget.settle(unit.key, cost)
-        self.paid.add(unit.key)
-        self._unshown[unit.key] = done
-        self.show_settled()
+        self.units += 1
 
-    def show_settled(self) -> None:
-        """Tell the reporter what has become durable."""
-        for key in self.run.store.settled():
-            self.run.reporter.advance(self._unshown.pop(key))
+    def show(self, key: str) -> None:
+        """Tell the reporter that a unit has become durable."""
+        place = (self.planned.iteration, self.planned.stage)
+        self.run.reporter.advance(*place, self._unshown.pop(key))

@@ -37,6 +37,7 @@ class StopSignal:
         self.drain_s = drain_s
         self.lift_pause = lift_pause
         self._requested = False
+        self._asked_at = 0.0
         self._paused = False
         self._listening = False
         self._shelters = 0
@@ -56,8 +57,16 @@ class StopSignal:
         """Whether what can be interrupted, and go on later, is to end for now."""
         return self._requested or self._paused
 
+    @property
+    def left_s(self) -> float:
+        """How many seconds what is in flight may take from now on, if no unit may begin."""
+        gone = time.monotonic() - self._asked_at if self._requested else 0.0
+        return max(0.0, self.drain_s - gone)
+
     def request(self) -> None:
         """Ask for a clean stop: no new unit begins, and the time to drain runs."""
+        if not self._requested:
+            self._asked_at = time.monotonic()
         self._requested = True
         if self._listening:
             signal.setitimer(signal.ITIMER_REAL, max(self.drain_s, POLL_S), AGAIN_S)

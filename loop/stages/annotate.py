@@ -22,7 +22,9 @@ from ...stores.records import SCORED, Order, Preference
 from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
-from ..run.run import Run, Stage, Verb
+from ..run.run import Run, Verb
+from ..run.stage import Stage
+from ..run.stage_places import Places
 from .ask_judge import (
     JudgeInquiry,
     Posed,
@@ -92,6 +94,11 @@ class Annotating:
             "order": config.order,
             **guard_params(self.run),
         }
+
+    @property
+    def where(self) -> Places:
+        """Where the judge is asked."""
+        return self.run.places.of(self._served)
 
     def pay(self, stage: Stage, replies: RepliesOf[Preference]) -> None:
         """Compare what the stage owes."""

@@ -21,7 +21,8 @@ from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run
+from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
 
 S = TypeVar("S")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...configs.load import semantic
 from ...configs.recipes import Graded
 from ...configs.schema import SamplingConfig
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Prompt
 from ..run.completers import Completers
@@ -60,16 +61,21 @@ def _completed(
         sampling=sampling,
         model=model.name,
     )
-    with it.run.stage(it.number, f"{COMPLETE.name}:{model.name}", owed) as stage:
-        drawing.pay(
-            stage,
-            lambda unit: [
-                draw
-                for prompt in prompts.chunks[unit.chunk]
-                for draw in _draws(it, completers, model, prompt, n, unit.key)
-            ],
-        )
-    return stage.planned
+
+    def work(unit: Unit) -> list[Draw]:
+        return [
+            draw
+            for prompt in prompts.chunks[unit.chunk]
+            for draw in _draws(it, completers, model, prompt, n, unit.key)
+        ]
+
+    return it.run.pay(
+        it.number,
+        f"{COMPLETE.name}:{model.name}",
+        owed,
+        lambda stage: drawing.pay(stage, work),
+        places=it.run.places.of(served),
+    )
 
 
 def _params(

@@ -19,7 +19,9 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb
+from ..run.run import Run, Verb
+from ..run.stage import Stage
+from ..run.stage_places import MAIN_THREAD, Places
 from .ask_judge import (
     JudgeInquiry,
     Posed,
@@ -84,12 +86,21 @@ class Judging:
             judge |= judge_params(self.run, self.run.models.feedback, config)
         return judge
 
+    @property
+    def where(self) -> Places:
+        """Where the critic is asked; the verifier, and above all the user's own, runs here."""
+        kind = self.run.config.critic.kind
+        if kind == "verifier":
+            return MAIN_THREAD
+        asked = self.run.places.of(self.run.models.feedback)
+        verifies_here = kind == "both" and self.run.verifier.own is not None
+        return asked | MAIN_THREAD if verifies_here else asked
+
     def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
         """Critique what the stage owes; the verifier needs no replies."""
         config = self.run.config.critic
         if config.kind == "verifier":
-            for unit in stage.owed:
-                self.run.stop.admit()
+            for unit in stage.units():
                 candidates = self.candidates(unit.chunk)
                 verdicts = self._verdicts(candidates)
                 rows = [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]

@@ -22,7 +22,9 @@ from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.needs import Asks, Needs
-from ..run.run import Run, Stage, Verb
+from ..run.run import Run, Verb
+from ..run.stage import Stage
+from ..run.stage_places import Places
 from .ask_judge import (
     JudgeInquiry,
     Posed,
@@ -107,6 +109,11 @@ class Grading:
         """What a grade depends on besides what is graded together and the number of replies."""
         params = judge_params(self.run, self._judge, self.run.config.grading)
         return {"aspect": self.aspect, "grader": self.grader.digest(self.aspect), **params}
+
+    @property
+    def where(self) -> Places:
+        """Where the judge is asked."""
+        return self.run.places.of(self._judge)
 
     def pay(self, stage: Stage, replies: RepliesOf[Grade]) -> None:
         """Grade what the stage owes."""

@@ -31,6 +31,7 @@ from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..run.reporter import Advance
 from ..run.run import Verb, Work
+from ..run.stage import Stage
 from .balance_length import balanced
 
 TAKE_MIXED = Verb("mixed")
@@ -95,7 +96,8 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
-    with it.run.stage(it.number, "mixed", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what a chunk takes of the files depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.owed}
         taking = Taking(
@@ -103,13 +105,14 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
             known=frozenset(it.run.prompts),
             held_out=frozenset(held_out),
         )
-        chunks = in_chunks(files, it.number, pairs.chunks) if units else ()
-        for chunk, made in enumerate(chunks):
-            it.run.stop.admit()
+        for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
+            stage.flow.admit()
             tables = taking.take(made)
             if chunk in units:
                 stage.commit(units[chunk], tables, Advance(rows=len(tables[Pair])))
-    return pairs + balanced(it, Rows(row_type=Pair, stages=(stage.planned,)))
+
+    planned = it.run.pay(it.number, "mixed", owed, pay)
+    return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
 
 
 @dataclass(slots=True, kw_only=True)

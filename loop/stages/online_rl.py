@@ -31,7 +31,8 @@ from ..run.models import is_endpoint, located
 from ..run.needs import Asks, Needs
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Stage, Verb, Work
+from ..run.run import Verb, Work
+from ..run.stage import Stage
 from .online_steps import Steps, prompts_file, step_cost
 from .publish import Publishing, training_fit
 from .reference_reward import References, references
@@ -238,20 +239,29 @@ def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> R
 def _trained(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
-    with run.stage(it.number, training.method, training.steps()) as steps:
-        if steps.owed:
-            _pay_steps(training, steps)
-    with run.stage(it.number, "train", training.publication(steps.planned)) as stage:
+    # Its sampler and its reward model run beside the trainer, wherever there is room.
+    places = run.places.of_training("auto")
+    steps = run.pay(
+        it.number,
+        training.method,
+        training.steps(),
+        lambda stage: _pay_steps(training, stage),
+        places=places,
+    )
+
+    def publish(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             run.models.make_room()
-            job = training.job(steps.planned.identity)
+            job = training.job(steps.identity)
             identity, result = Publishing(run=run).publish(job)
             row = training.checkpoint(identity, result)
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
             run.reporter.note(_summary(training.method, result))
+
+    planned = run.pay(it.number, "train", training.publication(steps), publish, places=places)
     reach("checkpoint.committed")
-    (checkpoint,) = run.store.rows(Checkpoint, stage.planned.key(run.store.journal, 0))
+    (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 
 

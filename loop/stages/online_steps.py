@@ -23,7 +23,8 @@ from ...stores.records import Candidate, Prompt, Reward
 from ...stores.schemas import Row, to_table
 from ...stores.sealing import write_parts
 from ..run.reporter import Advance
-from ..run.run import Run, Stage
+from ..run.run import Run
+from ..run.stage import Stage
 
 
 @dataclass(kw_only=True)
@@ -48,9 +49,13 @@ class Steps:
         budget = self.run.budget
         if self._waiting:
             budget.require_time_and_room()
-            budget.refuse(self.most)
-            budget.check()
-            budget.reserve(self._waiting[0].key, self.most)
+            # What other stages have under way may cost less than it can.
+            while budget.in_flight and not budget.fits(self.most):
+                self.stage.flow.wait()
+            with budget.deciding:
+                budget.refuse(self.most)
+                budget.check()
+                budget.reserve(self._waiting[0].key, self.most)
 
     def told(self, progress: TrainerProgress) -> None:
         """Commit what is owed up to a step that the trainer tells of, and admit the next one."""

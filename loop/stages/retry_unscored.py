@@ -6,7 +6,6 @@ to it. So it is as if more replies had been allowed in the first place, and a un
 later comes out the same. What a model was trained on already stays as it is.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,9 @@ from ..data.receipts import keeps
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import Advance, served_by
-from ..run.run import Run, Stage, Work
+from ..run.run import Run, Work
+from ..run.stage import Stage
+from ..run.stage_places import Places
 from .ask_judge import Replies
 from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
 from .review_prompts import REVIEW, fate
@@ -43,6 +44,11 @@ class Judge(Protocol):
         """How many replies to a question are asked for at once."""
         ...
 
+    @property
+    def where(self) -> Places:
+        """Where it is paid."""
+        ...
+
     def pay(self, stage: Stage, replies: Callable[[Unit], Replies[Any]]) -> None:
         """Judge what the stage owes."""
         ...
@@ -54,13 +60,22 @@ def judged(run: Run, iteration: int, label: str, work: Work, judge: Judge) -> Pl
     Raises:
         Stopped: if a stop was asked for, or a budget ended, before all were asked.
     """
-    with run.stage(iteration, label, work, judge=True) as stage:
-        judge.pay(stage, replies_so_far(run.store.journal, judge.attempts))
+    replies = replies_so_far(run.store.journal, judge.attempts)
+    planned = run.pay(
+        iteration,
+        label,
+        work,
+        lambda stage: judge.pay(stage, replies),
+        places=judge.where,
+        judge=True,
+    )
     kind = kind_of(label)
     if kind is not None and (iteration, label) in run.retry:
+        # What is asked again takes other keys, which later stages read: nothing goes on meanwhile.
+        run.flow.settle()
         run.retry.remove((iteration, label))
-        Retrying(run=run, planned=stage.planned, kind=kind).pay(judge)
-    return stage.planned
+        Retrying(run=run, planned=planned, kind=kind).pay(judge)
+    return planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +183,21 @@ class Retrying:
         """
         run, units = self.run, self._units(judge.attempts)
         owed = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
-        stage = Stage(planned=self.planned, owed=owed, commit=self._committing(units))
+        commit = self._committing(units)
+        stage = Stage(planned=self.planned, owed=owed, commit=commit, flow=run.flow)
         where = (self.planned.iteration, self.planned.stage)
-        run.stop.admit()
+        run.flow.admit()
         run.budget.require_time_and_room()
-        run.reporter.begin(where[0], f"retry:{where[1]}", planned=len(owed), done=0)
-        started = time.monotonic()
+        shown = (where[0], f"retry:{where[1]}")
+        run.reporter.begin(*shown, planned=len(owed), done=0)
+        began = run.wall_time.begin()
         try:
             judge.pay(stage, lambda unit: units[unit.key].replies)
         finally:
-            seconds = time.monotonic() - started
+            seconds, _ = run.wall_time.end(began)
             run.budget.add_seconds(seconds)
             if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
-            run.reporter.end()
+            run.reporter.end(*shown)
         run.stop.check()
         run.budget.check()
 
@@ -220,7 +237,8 @@ class Retrying:
             # What judges among them is made anew, and may have as many replies.
             run.retry.update(place for place in forgotten if kind_of(place[1]))
             run.budget.settle(unit.key, cost)
-            run.reporter.advance(done)
+            place = (self.planned.iteration, f"retry:{self.planned.stage}")
+            run.reporter.advance(*place, done)
 
         return commit
 

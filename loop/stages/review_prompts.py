@@ -12,7 +12,9 @@ from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Prompt, PromptReview
 from ..data.receipts import KEPT
 from ..run.handles import Prompts
-from ..run.run import Run, Stage
+from ..run.run import Run
+from ..run.stage import Stage
+from ..run.stage_places import Places
 from .ask_judge import (
     JudgeInquiry,
     Posed,
@@ -47,6 +49,11 @@ class Reviewing:
         """What a review depends on besides its prompt."""
         params = judge_params(self.run, self.run.models.reviewer, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, "attempts": self.attempts, **params}
+
+    @property
+    def where(self) -> Places:
+        """Where the judge is asked."""
+        return self.run.places.of(self.run.models.reviewer)
 
     def pay(self, stage: Stage, replies: RepliesOf[PromptReview]) -> None:
         """Review what the stage owes."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...policies.engines.engine import ScoreRequest
@@ -15,11 +16,15 @@ from ..run.models import NO_MODEL
 from ..run.needs import Asks
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb
+from ..run.run import Run, Verb
+from ..run.stage import Stage
+from ..run.stage_places import MAIN_THREAD, Places
 
 REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
+RUN_BY = {"dtype", "runner"}
+"""Settings that can change the last bits of a score, and are left out where they are not set."""
 UNSCORED = "no_score"
 """The user's own reward function has none for an answer."""
 
@@ -30,9 +35,14 @@ def reward(
     """r(x, y): commit the scalar of a reward model, default the configured one, a candidate."""
     scoring = Scoring(run=it.run, iteration=it.number, model=by)
     owed = it.work(REWARD, scoring.identity, candidates)
-    with it.run.stage(it.number, f"reward:{candidates.label}", owed) as stage:
-        scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk))
-    return Rows(row_type=Reward, stages=(stage.planned,))
+    planned = it.run.pay(
+        it.number,
+        f"reward:{candidates.label}",
+        owed,
+        lambda stage: scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk)),
+        places=scoring.where,
+    )
+    return Rows(row_type=Reward, stages=(planned,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,7 @@ class Scoring:
             "batch_size": config.batch_size,
             "max_length": config.max_length,
             **({} if config.sees_end else {"sees_end": False}),
+            **config.model_dump(include=RUN_BY, mode="json"),
         }
 
     @property
@@ -85,10 +96,20 @@ class Scoring:
         """The reward model: the given one, or the configured one if there is one."""
         return self.model.reward_model_id if self.model else self.run.models.reward_id
 
+    @property
+    def where(self) -> Places:
+        """Where it is paid: without a reward model nothing is asked."""
+        if self.reward_id is None:
+            return MAIN_THREAD
+        return self.run.places.of_reward(self._folder)
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where a reward model that was trained here lies."""
+        return self.run.store.folder / self.model.path if self.model else None
+
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         """Score what the stage owes; `work` gives a unit's candidates when their turn has come."""
-        if not stage.owed:
-            return
         if self.reward_id is None:
             self._leave_unrewarded(stage, work)
             return
@@ -107,8 +128,7 @@ class Scoring:
         ).pay(stage)
 
     def _leave_unrewarded(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
-        for unit in stage.owed:
-            self.run.stop.admit()
+        for unit in stage.units():
             rows = [self._row(candidate, None) for candidate in work(unit)]
             stage.commit(unit, {Reward: rows}, Advance(rows=len(rows)))
 

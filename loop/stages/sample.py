@@ -18,7 +18,8 @@ from ..run.models import Served
 from ..run.needs import Asks
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb, Work
+from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
 
 SAMPLE = Verb("sample")
 CUT_IN_THOUGHT = (
@@ -85,9 +86,14 @@ def drawn(
     drawing = CandidateDrawing(
         run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )
-    with it.run.stage(it.number, label, owed) as stage:
-        drawing.pay(stage, lambda unit: work(unit.chunk, unit.key))
-    return Rows(row_type=Candidate, stages=(stage.planned,))
+    planned = it.run.pay(
+        it.number,
+        label,
+        owed,
+        lambda stage: drawing.pay(stage, lambda unit: work(unit.chunk, unit.key)),
+        places=it.run.places.of(it.policy),
+    )
+    return Rows(row_type=Candidate, stages=(planned,))
 
 
 def draws(

@@ -138,6 +138,7 @@ def reviewed(
         reads=chunks.each_key,
     )
     planned = judged(run, ITERATION, label, work, reviewing)
+    run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
 

@@ -71,6 +71,7 @@ def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> boo
     name = smoke_name(len(told))
     try:
         notes = list(_tried(it, needs, diverse(train, wanted.prompts), name))
+        it.run.flow.settle()
     except UnreadRepliesError:
         failed: Json = {"name": name, "passed": False}
         store.when_there_is_room(lambda: store.journal.record(SMOKE, failed))

@@ -27,11 +27,12 @@ from ...stores.records import Candidate, Demonstration, Pair, Prompt, Statistic
 from ...stores.schemas import to_table
 from ...stores.sealing import write_parts
 from ..data.training_rows import Origin, demonstration_rows, pair_rows, unrated
-from ..run.handles import Rows, chunked
+from ..run.handles import Planned, Rows, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import Advance
 from ..run.run import Verb
+from ..run.stage import Stage
 from .online_rl import OnlineTraining
 from .publish import Publishing, accelerate_config, step_statistics, training_fit
 from .thoughts import turn_form
@@ -71,15 +72,22 @@ def _pay(
         **fit_params(training_fit(it.run)),
     }
     owed = it.whole(STEP, params, answers)
-    with it.run.stage(it.number, f"step:{name}:{method}", owed) as stage:
-        work = it.run.store.folder / "work" / stage.planned.identity
-        for unit in stage.owed:
+
+    def pay(stage: Stage) -> None:
+        for unit in stage.units():
             it.run.models.make_room()
-            job = _job(it, method, twos, work)
+            job = _job(it, method, twos, _work_folder(it, stage.planned))
             result = _train(it, job)
             told = step_statistics(it.number, method, result)
             stage.commit(unit, {Statistic: told}, Advance(rows=1))
-    return work
+
+    places = it.run.places.of_training("auto")
+    planned = it.run.pay(it.number, f"step:{name}:{method}", owed, pay, places=places)
+    return _work_folder(it, planned)
+
+
+def _work_folder(it: Iteration, planned: Planned) -> Path:
+    return it.run.store.folder / "work" / planned.identity
 
 
 def distinct_twos(candidates: Sequence[Candidate], prompts: Mapping[str, Prompt]) -> list[Two]:

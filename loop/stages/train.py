@@ -23,7 +23,8 @@ from ..run.models import Served, is_endpoint
 from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
-from ..run.run import Run, Stage, Verb, Work
+from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
@@ -135,13 +136,17 @@ def train(
     owed = it.whole(TRAIN, training.identity(rows), rows)
     if beside is not None:
         owed = beside.read_by(owed)
-    with it.run.stage(it.number, "train", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             training.require_enough(rows)
             training.pay(stage, unit, rows)
+
+    places = it.run.places.of_training(it.run.config.training.devices)
+    planned = it.run.pay(it.number, "train", owed, pay, places=places)
     reach("checkpoint.committed")
-    key = stage.planned.key(it.run.store.journal, 0)
+    key = planned.key(it.run.store.journal, 0)
     (checkpoint,) = it.run.store.rows(Checkpoint, key)
     return checkpoint
 

@@ -20,6 +20,7 @@ from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
+from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
@@ -56,13 +57,17 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         **fit_params(training_fit(it.run)),
     }
     owed = it.whole(TRAIN_REWARD, params, pairs)
-    with it.run.stage(it.number, "train_reward", owed) as stage:
+
+    def pay(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
-        for unit in stage.owed:
+        for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
             row, told = _trained(it, unit, pairs)
             stage.commit(unit, {RewardModel: [row], Statistic: told}, Advance(rows=row.steps))
-    key = stage.planned.key(it.run.store.journal, 0)
+
+    places = it.run.places.of_training(config.training.devices)
+    planned = it.run.pay(it.number, "train_reward", owed, pay, places=places)
+    key = planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)
     return model
 

@@ -133,6 +133,7 @@ class UnloadableError(EngineError):
     """A model that cannot be loaded as configured, however often it is tried."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Draws completions."""
 

@@ -1,64 +1,71 @@
 """Reward scoring: a sequence classifier of one label reads a conversation and gives r(x, y).
 
-Runs inside a worker process. A batch is sorted by length and cut into the same groups every time,
-so a batch's scores are a function of the batch.
+Runs inside a worker process. On a CPU a batch is sorted by length and cut into the same groups
+every time, so that its scores are a function of the batch. On a GPU passes are bounded by tokens
+and take rows of several batches: the last bits of a score then depend on what else was there.
 """
 
 # pyright: basic
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ...configs.schema import RewardConfig
 from .chat import ChatTokenizer
 from .chat_template import load_tokenizer
-from .engine import EngineError, ScoreBatch, ScoreResult
+from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult
+from .passes import by_rows, by_tokens
+from .scoring import ScoringPasses, Tokens
 from .thinking import AS_RENDERED
 from .transformers_engine import load_model, move_away, pick_device
 
+GATHERED = 8
+"""Passes that rows are sorted into together, where passes are bounded by tokens."""
+
+AHEAD = 32
+"""Requests worth sending ahead then, as a multiple of `batch_size`: short rows share a pass."""
+
 
 class RewardScorer:
-    """A sequence classifier with one label, read at the conversation's last token."""
+    """A sequence classifier with one label, read at the conversation's last token.
+
+    `packs`: passes are bounded by tokens, default on a GPU; as many as `batch_size` conversations
+    of `max_length` have.
+    """
 
     name = "transformers"
 
-    def __init__(self, model: Path, config: RewardConfig) -> None:
+    def __init__(self, model: Path, config: RewardConfig, *, packs: bool | None = None) -> None:
         from transformers import AutoModelForSequenceClassification
 
         device = pick_device()
         self.device = str(device)
         self.sleeps = device.type != "cpu"
-        self._model = load_model(AutoModelForSequenceClassification, str(model), "auto", device)
-        labels = self._model.config.num_labels
-        if labels != 1:
-            raise EngineError(
-                f"{model}: a reward model has one label, this classifier has {labels}"
-            )
-        tokenizer = load_tokenizer(model)
-        self._chat = ChatTokenizer(tokenizer, model, AS_RENDERED)
-        self._pad = tokenizer.pad_token_id
-        own = getattr(self._model.config, "max_position_embeddings", None)
-        self._longest = config.max_length if own is None else min(config.max_length, own)
-        self._sees_end = config.sees_end
-        self._group = config.batch_size
-        self.window = 4 * config.batch_size
+        own_type = "float32" if device.type == "cpu" else "bfloat16"
+        dtype = own_type if config.dtype == "auto" else config.dtype
+        self._model = load_model(AutoModelForSequenceClassification, str(model), dtype, device)
+        keep_head_exact(self._model)
+        require_one_label(model, self._model.config)
+        reading = ConversationReader(model, config, self._model.config)
+        self._pad = reading.tokenizer.pad_token_id
+        packed = device.type != "cpu" if packs is None else packs
+        most = config.batch_size * reading.longest
+        self._scoring = ScoringPasses(
+            tokens=reading.tokens,
+            longest=reading.longest,
+            ahead=GATHERED * most if packed else 0,
+            passes=partial(by_tokens, most=most)
+            if packed
+            else partial(by_rows, most=config.batch_size),
+            forward=self._forward,
+        )
+        self.window = (AHEAD if packed else 4) * config.batch_size
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score batch after batch; a conversation that does not fit the context gets None."""
-        for batch in batches:
-            rows = [
-                self._chat.judged(request.messages, sees_end=self._sees_end)
-                for request in batch.requests
-            ]
-            scores: list[float | None] = [None] * len(rows)
-            fitting = [i for i, row in enumerate(rows) if 0 < len(row) <= self._longest]
-            fitting.sort(key=lambda i: (len(rows[i]), i))
-            for start in range(0, len(fitting), self._group):
-                group = fitting[start : start + self._group]
-                values = self._forward([rows[i] for i in group])
-                for i, value in zip(group, values, strict=True):
-                    scores[i] = value
-            yield ScoreResult(key=batch.key, scores=tuple(scores))
+        """Score every batch; a conversation that does not fit the context gets None."""
+        return self._scoring.score(batches)
 
     def sleep(self) -> None:
         """Move the weights into the machine's memory, and give the device's back."""
@@ -90,6 +97,46 @@ class RewardScorer:
         if not bool(torch.isfinite(values).all()):
             raise EngineError("the reward model gives scores that are not finite")
         return values.tolist()
+
+
+class ConversationReader:
+    """How a reward model reads conversations: its tokenizer, its template, the longest it takes."""
+
+    def __init__(self, model: Path, config: RewardConfig, own: Any) -> None:
+        self.tokenizer = load_tokenizer(model)
+        self._chat = ChatTokenizer(self.tokenizer, model, AS_RENDERED)
+        context = getattr(own, "max_position_embeddings", None)
+        self.longest = config.max_length if context is None else min(config.max_length, context)
+        self._sees_end = config.sees_end
+
+    def tokens(self, request: ScoreRequest) -> Tokens:
+        """Return the token ids of a conversation."""
+        return self._chat.judged(request.messages, sees_end=self._sees_end)
+
+
+def require_one_label(model: Path, config: Any) -> None:
+    """Refuse a classifier of several labels.
+
+    Raises:
+        EngineError: saying how many there are.
+    """
+    if config.num_labels != 1:
+        raise EngineError(
+            f"{model}: a reward model has one label, this classifier has {config.num_labels}"
+        )
+
+
+def keep_head_exact(model: Any) -> None:
+    """Let the score be computed in float32, whatever type the weights below have.
+
+    In bfloat16 two scores near 5 differ by 0.03 or not at all: the best of several would be a tie.
+    """
+    import torch
+
+    head = getattr(model, "score", None)
+    if isinstance(head, torch.nn.Linear) and head.weight.dtype != torch.float32:
+        head.float()
+        head.register_forward_pre_hook(lambda _head, given: (given[0].float(),))
 
 
 def padding(endings: set[int], own: int | None) -> int:

@@ -100,7 +100,10 @@ class StageMemory:
         )
 
     def advice(self) -> str:
-        """Return what would help: first what makes it fit, the least change before the others."""
+        """Return what would help, if it may not fit.
+
+        First what makes it fit, the least change before the others.
+        """
         helps = " or ".join(relief.as_text() for relief in self.reliefs)
         said = [f"what helps: {helps}"] if helps else []
         if self.verdict == "does not fit" and not any(map(self._is_enough, self.reliefs)):

@@ -126,21 +126,43 @@ def refuse_full_disk(job: TrainJob) -> None:
 
 def needed_bytes(job: TrainJob) -> int:
     """Return the peak bytes of a training's files: the model and its checkpoints."""
-    fit, weights = job.fit, parameters(job.model)
-    model = weights * published_bytes(fit)
-    trained = adapter_parameters(fit, job.model) if fit.adapts else weights
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
     s = job.settings
     if isinstance(s, PPOTraining | QuarkTraining):
-        steps, copies = planned_steps(rows, s), 2  # the model, and what the sampler reads
+        steps, read = planned_steps(rows, s), True
     else:
-        steps, copies = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), 1
-    if isinstance(s, PPOTraining):
-        trained += parameters(job.value_source)
+        steps, read = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), False
+    value = job.value_source if isinstance(s, PPOTraining) else None
+    return training_bytes(job.fit, job.model, steps, value=value, read=read)
+
+
+def training_bytes(
+    fit: TrainingFit, model: Path, steps: int, *, value: Path | None = None, read: bool = False
+) -> int:
+    """Return the peak bytes of the files of a training of `steps` steps.
+
+    `value` is the folder that a value model begins as; `read`: a sampler reads the weights from the
+    work folder.
+    """
+    trained = trained_parameters(fit, model)
+    if value is not None:
+        trained += trained if fit.adapts else parameters(value)
     # Each step but the last may end in one; a new one is complete before an old one is removed.
-    checkpoints = min(steps - 1, KEPT + 1)
-    adapters = FLOAT32 * trained if fit.adapts else 0
-    return copies * model + adapters + CHECKPOINTED[fit.optimizer] * trained * checkpoints
+    checkpoints = min(max(0, steps - 1), KEPT + 1)
+    copies = parameters(model) * published_bytes(fit) if read else 0
+    states = CHECKPOINTED[fit.optimizer] * trained * checkpoints
+    return model_bytes(fit, model) + copies + states
+
+
+def trained_parameters(fit: TrainingFit, model: Path) -> int:
+    """Return the number of weights that a training of a model changes: all, or its adapters'."""
+    return adapter_parameters(fit, model) if fit.adapts else parameters(model)
+
+
+def model_bytes(fit: TrainingFit, model: Path) -> int:
+    """Return the bytes of a published model, its adapters beside it."""
+    adapters = FLOAT32 * adapter_parameters(fit, model) if fit.adapts else 0
+    return parameters(model) * published_bytes(fit) + adapters
 
 
 def published_bytes(fit: TrainingFit) -> int:

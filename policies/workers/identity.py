@@ -36,6 +36,8 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
+WRITTEN_BY = frozenset({"transformers_version", "_name_or_path"})
+"""What config.json tells of the library that wrote it, and of where it read the model."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 """Pickles that a trainer leaves; they are no weights."""
@@ -116,6 +118,28 @@ def folder_digest(folder: Path) -> str:
     files = sorted({path for path in (*weights, *others) if path.is_file()})
     rows = [[path.name, _sha256(path)] for path in files]
     return digest({"files": rows, "stops": list(stop_token_ids(folder))})
+
+
+def same_form(one: Path, other: Path) -> bool:
+    """Whether two models differ in their weights alone: not in architecture or tokenizer.
+
+    Raises:
+        EngineError: if a config.json is not a JSON object.
+    """
+    alike = _architecture(one) == _architecture(other)
+    return alike and stop_token_ids(one) == stop_token_ids(other) and _tokens(one) == _tokens(other)
+
+
+def _architecture(folder: Path) -> dict[str, Any]:
+    """Return what config.json says of a model, but for who wrote it."""
+    told = read_config(folder)
+    return {name: value for name, value in told.items() if name not in WRITTEN_BY}
+
+
+def _tokens(folder: Path) -> list[bytes | None]:
+    """Return the files of a model's tokenizer and template."""
+    paths = (folder / name for name in TOKENIZER_FILES)
+    return [path.read_bytes() if path.is_file() else None for path in paths]
 
 
 def check_folder(folder: Path) -> list[Path]:

@@ -167,7 +167,7 @@ class _Left:
 
 
 @dataclass(kw_only=True)
-class _Share(Generic[R, In]):
+class _Portion(Generic[R, In]):
     """What one replica has of a stream."""
 
     seat: Seat[R]
@@ -181,7 +181,7 @@ class _Share(Generic[R, In]):
         return sum(len(item.requests) for item in self.away.values())
 
 
-_Event = tuple[_Share[R, In], _Loaded | _Came[Any] | _Left]
+_Event = tuple[_Portion[R, In], _Loaded | _Came[Any] | _Left]
 
 
 class SharedStream(Generic[R, In, Out]):
@@ -202,7 +202,7 @@ class SharedStream(Generic[R, In, Out]):
         self._begun = time.monotonic()
         self._gathered = 0.0
         self._returned: deque[In] = deque()
-        self._shares: dict[int, _Share[R, In]] = {}
+        self._shares: dict[int, _Portion[R, In]] = {}
         self._events: queue.SimpleQueue[_Event[R, In]] = queue.SimpleQueue()
 
     def results(self) -> Iterator[Out]:
@@ -230,12 +230,12 @@ class SharedStream(Generic[R, In, Out]):
         return any(share.away for share in self._shares.values())
 
     def _join(self, seat: Seat[R]) -> None:
-        share = _Share[R, In](seat=seat, feed=Feed(), away={})
+        share = _Portion[R, In](seat=seat, feed=Feed(), away={})
         self._shares[seat.number] = share
         served = seat.do(partial(self._serve, share))
         served.add_done_callback(lambda done: self._events.put((share, _Left(done.exception()))))
 
-    def _serve(self, share: _Share[R, In]) -> None:
+    def _serve(self, share: _Portion[R, In]) -> None:
         """Work on one replica's share, in the replica's thread."""
         replica = share.seat.replica
         self._events.put((share, _Loaded(replica.ready().window)))
@@ -247,7 +247,7 @@ class SharedStream(Generic[R, In, Out]):
         loading = any(not share.window for share in self._shares.values())
         return loading and time.monotonic() < self._gathered
 
-    def _hungry(self) -> "_Share[R, In] | None":
+    def _hungry(self) -> "_Portion[R, In] | None":
         """Return the replica with the least to do, if one has room."""
         open_ = [share for share in self._shares.values() if share.outstanding < share.window]
         return min(open_, key=lambda share: share.outstanding, default=None)
@@ -283,7 +283,7 @@ class SharedStream(Generic[R, In, Out]):
         except queue.Empty:
             return None
 
-    def _heard(self, share: _Share[R, In], event: _Loaded | _Came[Any] | _Left) -> Iterator[Out]:
+    def _heard(self, share: _Portion[R, In], event: _Loaded | _Came[Any] | _Left) -> Iterator[Out]:
         match event:
             case _Loaded(window):
                 share.window = window
@@ -296,7 +296,7 @@ class SharedStream(Generic[R, In, Out]):
             case _Left(error):
                 self._lost(share, error)
 
-    def _lost(self, share: _Share[R, In], error: BaseException | None) -> None:
+    def _lost(self, share: _Portion[R, In], error: BaseException | None) -> None:
         """Take back what a replica had that gave up, and let its successor join."""
         if not isinstance(error, GivenUpError | UnloadableError):
             raise error or EngineError(CLOSED)

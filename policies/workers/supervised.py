@@ -435,7 +435,7 @@ class WorkerScorer:
         function: str | None = None,
         devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
     ) -> None:
-        kind = "transformers" if function is None else "function"
+        kind = config.runner if function is None else "function"
         opening = _opening("scorer", kind, str(model), config) | {"identity": function}
         self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(

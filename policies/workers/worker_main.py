@@ -30,6 +30,7 @@ from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
+from ..engines.vllm_scorer import VLLMScorer
 from . import wire
 
 WATCH_S = 2.0
@@ -47,7 +48,8 @@ ORDERS = ("reload", "sleep", "wake")
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 HeldModel = VLLMEngine | TransformersEngine | RewardScorer
-LocalModel = LocalEngine | RewardScorer | OwnScorer | TextEmbedder
+ConversationScorer = RewardScorer | VLLMScorer | OwnScorer
+LocalModel = LocalEngine | ConversationScorer | TextEmbedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +121,13 @@ def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
             raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
 
 
-def load_scorer(opening: wire.Frame) -> RewardScorer | OwnScorer:
+def load_scorer(opening: wire.Frame) -> ConversationScorer:
     """Load a reward model, or a reward function of the user's own, into this process."""
     config = RewardConfig.model_validate(opening["config"])
     if opening["kind"] == "function":
         return OwnScorer(opening["model"], config, opening["identity"])
+    if opening["kind"] == "vllm":
+        return VLLMScorer(Path(opening["model"]), config)
     return RewardScorer(Path(opening["model"]), config)
 
 
@@ -182,7 +186,7 @@ def _results(model: LocalModel, stream: _ServedStream) -> Generator[wire.Frame, 
         yield from _obeyed(model, stream.task, stream.feed)
     elif isinstance(model, OwnScorer):
         yield from _own_scores(model, stream.feed)
-    elif isinstance(model, RewardScorer):
+    elif isinstance(model, RewardScorer | VLLMScorer):
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))

@@ -149,14 +149,18 @@ def test_stages_and_notes_are_logged_beside_the_display(folder):
     tee = Tee([seen, LogReporter()])
     with logging_to(folder):
         tee.begin(1, "sample", planned=4, done=1)
-        tee.advance(Advance(rows=2, tokens=30))
-        tee.advance(Advance(rows=1, tokens=12, unscored=1))
-        tee.end()
+        tee.begin(1, "critique", planned=4, done=0)
+        tee.advance(1, "sample", Advance(rows=2, tokens=30))
+        tee.advance(1, "critique", Advance(rows=5))
+        tee.advance(1, "sample", Advance(rows=1, tokens=12, unscored=1))
+        tee.end(1, "sample")
+        tee.end(1, "critique")
         tee.note("trained")
     assert seen.notes == ("trained",)
-    begin, end = (line["fields"] for line in written(folder)[::2][:2])
+    begin, _, end, other = (line["fields"] for line in written(folder)[:8:2])
     assert begin == {"iteration": 1, "stage": "sample", "planned": 4, "done": 1}
     assert {"stage": "sample", "rows": 3, "tokens": 42, "unscored": 1}.items() <= end.items()
+    assert {"stage": "critique", "rows": 5, "tokens": 0}.items() <= other.items()
     assert written(folder)[-1]["message"] == "trained"
 
 

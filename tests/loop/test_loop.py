@@ -51,13 +51,13 @@ class Watcher:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         self.stage = stage
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         self.commits += 1
         self.rows[self.stage] += advance.rows
         if self._stop is not None and self.commits == self._after:
             self._stop.request()
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         pass
 
     def note(self, text: str) -> None:

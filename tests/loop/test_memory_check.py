@@ -15,6 +15,7 @@ from lpfloop.loop.daemon import hardware
 from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import memory_of, require_memory
 from lpfloop.loop.daemon.memory_section import memory_section
+from lpfloop.loop.daemon.training_check import excluded
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.policies import devices
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
@@ -97,23 +98,82 @@ def test_only_settings_that_exist_are_named_as_a_help(model: str, variant: str) 
     judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
     judges.append("annotation.pool=alpacafarm-hosted")
     given = () if variant == "rlrf" else judges
-    found = arithmetic(config(*given, "exclusive=false", variant=variant, model=model), gpus(2, 24))
+    found = arithmetic(config(*given, variant=variant, model=model), gpus(2, 24))
     named = [text for s in found.stages for relief in s.reliefs for text in relief.settings]
     assert named
     for setting in named:
         assert setting.split("=")[0] in known, setting
 
 
-def test_models_that_do_not_take_turns_share_the_device() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        (),
+        ("training.weights=bfloat16",),
+        ("training.lora.r=64",),
+        ("training.optimizer=adamw_8bit",),
+        ("training.sharding=fsdp2", "training.processes=auto"),
+    ],
+)
+def test_only_settings_that_can_be_together_are_named_as_a_help(given: tuple[str, ...]) -> None:
+    found = stage(arithmetic(config(*given, model="13b"), gpus(2, 16)), "train by dpo")
+    assert found.reliefs
+    for relief in found.reliefs:
+        changed = config(*given, *relief.settings, model="13b")
+        assert list(excluded(changed.training)) == []
+        after = stage(arithmetic(changed, gpus(2, 16)), "train by dpo")
+        assert found.most_bytes - after.most_bytes == relief.saved_bytes
+
+
+def test_models_on_one_gpu_take_turns_and_sleep_in_the_machines_memory() -> None:
     both = ("critic.model=7b", "critic.engine.kind=vllm", "critic.engine.max_model_len=2048")
-    alone = arithmetic(config(*both), gpus(1, 80))
-    assert stage(alone, "policy, critic answers").verdict == "fits"
-    together = arithmetic(config(*both, "exclusive=false"), gpus(1, 80)).stages[0]
-    assert together.verdict == "does not fit"
-    assert "exclusive=true" in together.advice()
-    halves = [f"{who}.engine.memory_utilization=0.4" for who in ("policy", "critic")]
-    shared = arithmetic(config(*both, "exclusive=false", *halves), gpus(1, 80))
-    assert stage(shared, "policy, critic answers").verdict == "fits"
+    other = (*both, "critic.engine.memory_utilization=0.8")
+    found = arithmetic(config(*other), gpus(1, 80))
+    assert stage(found, "policy answers").verdict == "fits"
+    assert stage(found, "critic answers").verdict == "fits"
+    asleep = stage(found, "models asleep")
+    assert [part.name for part in asleep.parts] == ["policy", "critic"]
+    assert asleep.most_bytes == pytest.approx(2 * 2 * 6.74e9, rel=0.01)
+    assert asleep.verdict == "fits"
+    # What the memory cannot hold is loaded anew: nothing is refused.
+    little = Devices(cards=(80 * GIB,), ram=16 * GIB)
+    assert stage(arithmetic(config(*other), little), "models asleep").verdict == "may not fit"
+
+
+def test_models_on_gpus_of_their_own_do_not_sleep() -> None:
+    apart = (
+        *("critic.model=7b", "critic.engine.kind=vllm", "critic.engine.max_model_len=2048"),
+        *("policy.engine.devices=[0]", "critic.engine.devices=[1]", "training.devices=[2]"),
+    )
+    found = arithmetic(config(*apart), gpus(3, 80))
+    assert not [s for s in found.stages if s.stage == "models asleep"]
+
+
+def test_a_stage_has_the_memory_of_its_own_devices() -> None:
+    have = Devices(cards=(24 * GIB, 80 * GIB, 80 * GIB), ram=512 * GIB)
+    mixed = config("policy.engine.devices=[1, 2]", "training.devices=[0]", "training.lora.r=16")
+    found = arithmetic(mixed, have)
+    share = stage(found, "policy answers").has_bytes
+    assert share == pytest.approx(0.9 * 80 * GIB)
+    assert stage(found, "train by dpo").has_bytes == 24 * GIB
+
+
+def test_a_copy_over_two_gpus_holds_half_on_each() -> None:
+    parts = []
+    for count in (1, 2):
+        spanned = config(f"policy.engine.tensor_parallel={count}")
+        found = stage(arithmetic(spanned, gpus(2, 80)), "policy answers")
+        parts.append(next(p.most_bytes for p in found.parts if p.name == "weights"))
+    assert parts[0] == 2 * parts[1]
+
+
+def test_the_reward_models_type_is_that_of_its_setting() -> None:
+    weights = []
+    for dtype in ("auto", "float32"):
+        scored = config("reward.model=reward", f"reward.dtype={dtype}")
+        found = stage(arithmetic(scored, gpus(1, 80)), "reward scores")
+        weights.append(next(p.most_bytes for p in found.parts if p.name == "weights"))
+    assert weights[1] == 2 * weights[0]
 
 
 def test_without_a_gpu_the_cache_and_the_machines_memory_are_compared() -> None:

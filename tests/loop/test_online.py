@@ -246,7 +246,7 @@ class StopsAfterAStep(Silent):
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         self._stage = stage
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         if self._stage == "ppo":
             self.stop.request()
 

@@ -9,7 +9,7 @@ from lpfloop.loop.run.models import Models
 def models(tmp_path, critic: str, *more: str) -> Models:
     settings = [
         *("policy.engine.kind=scripted", "policy.engine.script=scripts:policy"),
-        *(f"critic.model={critic}", "exclusive=true", *more),
+        *(f"critic.model={critic}", *more),
     ]
     return Models.of(load_config("tiny", None, settings, {}), tmp_path, asked=["critic"])
 

@@ -49,10 +49,10 @@ class Notes:
     def begin(self, iteration, stage, *, planned, done):
         pass
 
-    def advance(self, advance):
+    def advance(self, iteration, stage, advance):
         pass
 
-    def end(self):
+    def end(self, iteration, stage):
         pass
 
     def note(self, text):

@@ -66,6 +66,26 @@ def test_the_time_of_the_running_stage_counts_before_it_is_over(journal):
     assert stage(journal, "critique", running=True).seconds == 0
 
 
+def test_stages_that_go_on_at_one_time_each_have_their_time(journal):
+    now = time.time()
+    journal.record("stage", {"iteration": 1, "stage": "sample", "at": now - 1000})
+    journal.record("stage", {"iteration": 1, "stage": "critique", "at": now - 500})
+    assert stage(journal, "sample", running=True).seconds >= 1004
+    assert stage(journal, "critique", running=True).seconds >= 500
+
+
+def test_what_a_process_began_that_is_gone_does_not_go_on(journal):
+    journal.record("stage", {"iteration": 1, "stage": "sample", "at": time.time() - 1000})
+    journal.record("start", {"pid": 1})
+    assert stage(journal, "sample", running=True).seconds == 4
+
+
+def test_hours_of_stages_side_by_side_count_once(journal):
+    journal.add_seconds(1, "critique", 6.0, twice=3.0)
+    assert spend(journal, BudgetConfig())["hours"]["used"] == round(7 / 3600, 4)
+    assert stage(journal, "critique").seconds == 6
+
+
 def test_a_clock_that_was_set_back_takes_no_time_away(journal):
     journal.record("stage", {"iteration": 1, "stage": "sample", "at": time.time() + 1000})
     assert stage(journal, "sample", running=True).seconds == 4

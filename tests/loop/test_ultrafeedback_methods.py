@@ -50,10 +50,10 @@ class Listener:
         if done < planned:
             self.begun.append(stage)
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         pass
 
     def note(self, text: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.loop.stages.reward import RUN_BY
 from lpfloop.policies.engines.engine import (
     EngineError,
     ScoreBatch,
@@ -15,6 +16,7 @@ from lpfloop.policies.engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
+from lpfloop.policies.engines.reward_scorer import RewardScorer
 from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 
@@ -92,3 +94,61 @@ def test_a_policy_is_no_reward_model(tiny_reward: Path, tmp_path: Path) -> None:
     scorer.close()
     with pytest.raises(EngineError, match="no such model folder"):
         open_scorer(tmp_path / "none", RewardConfig(), log=tmp_path / "log")
+
+
+MIXED = tuple(f"{'7 - 2 = 5. ' * (n * 5 % 7)}The answer is {n}." for n in range(30))
+
+
+@pytest.fixture(scope="module")
+def by_rows(tiny_reward: Path) -> dict[str, ScoreResult]:
+    config = RewardConfig(batch_size=4, max_length=MAX_LENGTH)
+    return score(RewardScorer(tiny_reward, config), batch("a", MIXED), batch("b", MIXED[:3]))
+
+
+def test_passes_bounded_by_tokens_give_the_same_scores(tiny_reward: Path, by_rows) -> None:
+    config = RewardConfig(batch_size=4, max_length=MAX_LENGTH)
+    packed = RewardScorer(tiny_reward, config, packs=True)
+    found = score(packed, batch("a", MIXED), batch("b", MIXED[:3]))
+    for key, result in by_rows.items():
+        assert found[key].scores == pytest.approx(result.scores, abs=1e-5)
+
+
+def test_in_bfloat16_scores_keep_their_digits(tiny_reward: Path, by_rows) -> None:
+    import torch
+
+    config = RewardConfig(batch_size=4, max_length=MAX_LENGTH, dtype="bfloat16")
+    found = score(RewardScorer(tiny_reward, config), batch("a", MIXED))["a"].scores
+    assert found == pytest.approx(by_rows["a"].scores, abs=0.2)
+    told = torch.tensor(found)
+    assert (told != told.bfloat16().float()).float().mean() > 0.9
+
+
+@pytest.mark.slow
+def test_vllms_pooling_runner_agrees(tiny_reward: Path, tmp_path: Path, by_rows) -> None:
+    config = RewardConfig(max_length=MAX_LENGTH, runner="vllm")
+    scorer = open_scorer(tiny_reward, config, log=tmp_path / "log")
+    overlong = "apples and pears " * MAX_LENGTH
+    found = score(scorer, batch("a", MIXED), batch("b", MIXED[:3]), batch("c", (overlong,)))
+    scorer.close()
+    for key, result in by_rows.items():
+        assert found[key].scores == pytest.approx(result.scores, abs=1e-5)
+    assert found["c"].scores == (None,)
+
+
+def test_what_vllm_does_not_serve_is_refused_with_the_reason(tiny_reward, tmp_path) -> None:
+    folder = tmp_path / "unserved"
+    shutil.copytree(tiny_reward, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["ProphetNetForSequenceClassification"]
+    (folder / "config.json").write_text(json.dumps(config))
+    scorer = open_scorer(folder, RewardConfig(runner="vllm"), log=tmp_path / "log")
+    with pytest.raises(EngineError, match=r"does not serve ProphetNet.*set reward.runner"):
+        score(scorer, batch("a"))
+    scorer.close()
+
+
+def test_a_score_depends_on_type_and_runner_where_they_are_set() -> None:
+    plain = RewardConfig().model_dump(include=RUN_BY)
+    assert plain == {}
+    assert RewardConfig(dtype="bfloat16").model_dump(include=RUN_BY) == {"dtype": "bfloat16"}
+    assert RewardConfig(runner="vllm").model_dump(include=RUN_BY) == {"runner": "vllm"}

@@ -16,9 +16,11 @@ import pytest
 from trainings import DIE, SFT, plain_job, safetensors, scripted, stand_in
 from waiting import ended, wait_until
 
+from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.preflight import needed_bytes, parameters
 from lpfloop.policies.trainers.train_model import TrainerProgress, TrainingError, prepare, train
 from lpfloop.policies.trainers.trainer_process import LOCK, LONGEST_LOOK_S, Silence, alone
+from lpfloop.policies.trainers.training_fit import TrainingFit
 
 pytestmark = pytest.mark.crash
 
@@ -244,15 +246,29 @@ def test_a_model_that_is_no_safetensors_file_is_refused(tmp_path: Path):
 
 def test_the_room_that_a_training_needs(tmp_path: Path):
     job = plain_job(tmp_path)
-    (job.model / "model.safetensors").write_bytes(safetensors({"a": [10, 20], "b": [3]}))
+    layer = "model.layers.0.mlp.up_proj.weight"
+    (job.model / "model.safetensors").write_bytes(safetensors({layer: [10, 20], "b": [3]}))
     assert parameters(job.model) == 203
+    adapters = 2 * (10 + 20)
+    fits = {
+        "narrow": TrainingFit(weights="bfloat16"),
+        "bytes": TrainingFit(optimizer="adamw_8bit"),
+        "adapted": TrainingFit(lora=LoRAConfig(r=2)),
+        "halved": TrainingFit(lora=LoRAConfig(r=2), publish="bfloat16"),
+    }
     # Each epoch is one step. After each but the last a checkpoint may be made, and three are there
     # at a time.
     for epochs, checkpoints in ((1.0, 0), (2.0, 1), (4.0, 3), (40.0, 3)):
         settings = job.settings.model_copy(update={"epochs": epochs})
         trained = replace(job, settings=settings)
         assert needed_bytes(trained) == 4 * 203 * (1 + 3 * checkpoints)
-        assert needed_bytes(replace(trained, dtype="bfloat16")) == 2 * 203 * (1 + 3 * checkpoints)
+        needed = {name: needed_bytes(replace(trained, fit=fit)) for name, fit in fits.items()}
+        assert needed == {
+            "narrow": 4 * 203 * (1 + 3 * checkpoints),
+            "bytes": 4 * 203 + (4 + 1 + 1) * 203 * checkpoints,
+            "adapted": 4 * 203 + 4 * adapters * (1 + 3 * checkpoints),
+            "halved": 2 * 203 + 4 * adapters * (1 + 3 * checkpoints),
+        }
 
 
 def test_a_full_disk_is_told_before_anything_is_loaded(

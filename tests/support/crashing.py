@@ -150,10 +150,10 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         pass
 
-    def advance(self, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, iteration: int, stage: str) -> None:
         pass
 
     def note(self, text: str) -> None:

@@ -33,12 +33,12 @@ class Silence:
     def begin(self, iteration, stage, *, planned, done):
         pass
 
-    def advance(self, advance):
+    def advance(self, iteration, stage, advance):
         self._left -= 1
         if self._left == 0:
             self._stop.request()
 
-    def end(self):
+    def end(self, iteration, stage):
         pass
 
     def note(self, text):

@@ -98,3 +98,13 @@ def test_bfloat16_weights_are_trained_and_sampled_from(tmp_path, tiny_policy, ti
     result = train(replace(job, fit=TrainingFit(weights="bfloat16")), log=tmp_path / "log")
     assert result.steps == 2
     assert all(told["logprob_gap"] < 0.05 for told in told_steps(job.output))
+
+
+@pytest.mark.slow
+def test_ppo_raises_its_reward_by_adapters_alone(tmp_path, tiny_policy, tiny_reward) -> None:
+    more = {"rollouts": 32, "batch_size": 16, "micro_batch_size": 16, "max_steps": 8}
+    settings = SETTINGS.model_copy(update={**more, "kl_coef": 0.02})
+    job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=settings)
+    train(replace(job, fit=TrainingFit(lora=LoRAConfig(r=8))), log=tmp_path / "log")
+    rewards = [told["reward"] for told in told_steps(job.output)]
+    assert sum(rewards[-3:]) / 3 > rewards[0] + 0.2

@@ -1,0 +1,125 @@
+"""A model and how it is run: what a folder, a hub name or a URL in the configuration means."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...configs.load import semantic
+from ...configs.schema import ConfigError, EngineConfig
+from ...policies.engines.chat_template import require_template
+from ...policies.engines.engine import EngineError
+from ...policies.workers.identity import (
+    check_folder,
+    endpoint_digest,
+    model_digest,
+    same_form,
+    served_name,
+)
+from ...policies.workers.open import engine_kind
+from ...stores.keys import Json, digest
+from .hub_names import folder_of, without_commit
+
+TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
+
+ASKED = {
+    "chat_template_kwargs",
+    "think_tags",
+    "extra_body",
+    "reasoning_effort",
+    "reasoning_tokens",
+}
+"""Settings of an engine that change what it answers, and are left out where they are not set."""
+
+PLACE = {"devices", "replicas", "tensor_parallel", "memory_utilization", "base_urls"}
+"""Settings of an engine that say where it runs, and what it takes there."""
+
+
+def located(model: str, part: str = "policy") -> str:
+    """Return the folder or URL that a configured model name means: of a hub name, its cache's."""
+    return str(TINY_MODELS / part) if model == "tiny" else folder_of(model)
+
+
+def is_endpoint(model: str) -> bool:
+    """Whether the model is served elsewhere, so that its weights are not at hand."""
+    return model.startswith(("http://", "https://"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model and how it is run; equal values can share one engine.
+
+    `name` is what it is called where it is priced and noted: as its endpoint serves it, else as it
+    is configured.
+    `canary` is where the trainer left the numbers by which an engine proves that it runs these
+    weights; None for weights that were not trained here. `control` stands before what the user says
+    when this is sampled: the condition under which it learned to answer well.
+    """
+
+    name: str
+    identity: str
+    location: str
+    engine: EngineConfig
+    canary: Path | None = None
+    control: str = ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether an endpoint serves it, which may ask for money."""
+        return engine_kind(self.location, self.engine) == "openai"
+
+    @property
+    def params(self) -> Json:
+        """What of this can change a completion."""
+        control = {"control": self.control} if self.control else {}
+        form = self.engine.model_dump(include=ASKED, mode="json")
+        vllm: Json = semantic(self.engine.vllm)
+        return {
+            **control,
+            **form,
+            **({"vllm": vllm} if vllm else {}),
+            "model": self.identity,
+            "kind": engine_kind(self.location, self.engine),
+            "dtype": self.engine.dtype,
+            "max_model_len": self.engine.max_model_len,
+            "script": self.engine.script,
+        }
+
+
+def identified(model: str, engine: EngineConfig) -> Served:
+    """Return a configured model, once its place is known to hold one; nothing is loaded.
+
+    Raises:
+        ConfigError: for settings that it cannot follow.
+        EngineError: for a folder that holds no model, or an endpoint that does not answer.
+    """
+    location = located(model)
+    name = served_name(location, engine)
+    if name is None and engine.besides:
+        raise ConfigError(
+            f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
+    if name is None and engine.kind != "scripted":
+        check_folder(Path(location))
+        require_template(Path(location), engine.template)
+    elif engine.template is not None:
+        raise EngineError(
+            f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"
+        )
+    return Served(
+        name=name or engine.model_name or without_commit(model),
+        identity=model_digest(location, engine) if name is None else endpoint_digest(name),
+        location=location,
+        engine=engine,
+    )
+
+
+def engine_name(served: Served) -> str:
+    """Return the name of an engine: those that ask the same weights in one place have one."""
+    asked = replace(served, control="").params
+    place: Json = served.engine.model_dump(mode="json", include=PLACE)
+    return digest({"params": asked, "engine": semantic(served.engine), "place": place})
+
+
+def is_like(one: Served, other: Served) -> bool:
+    """Whether an engine of one model becomes one of the other by its weights alone."""
+    same = semantic(one.engine) == semantic(other.engine)
+    return same and same_form(Path(one.location), Path(other.location))

@@ -1,0 +1,41 @@
+"""A stage while it is paid: what it owes, and when its units may begin."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...stores.journal_reader import Unit
+from ...stores.schemas import RowsByType
+from .flow import Flow
+from .handles import Planned
+from .reporter import Advance
+
+
+def _nothing_unread(_: Unit) -> bool:
+    return False
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """A planned stage, and which of its units are owed.
+
+    `waits` says whether a unit reads what is not committed yet.
+    """
+
+    planned: Planned
+    owed: Sequence[Unit]
+    commit: Callable[[Unit, RowsByType, Advance], None]
+    flow: Flow
+    waits: Callable[[Unit], bool] = _nothing_unread
+
+    def units(self) -> Iterator[Unit]:
+        """Give the owed units in order, each when it may begin.
+
+        Raises:
+            Stopped: if a stop was asked for, or another stage has failed.
+        """
+        for unit in self.owed:
+            self.flow.admit()
+            while self.waits(unit):
+                self.flow.wait()
+                self.flow.admit()
+            yield unit

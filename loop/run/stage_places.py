@@ -1,0 +1,62 @@
+"""Where stages are paid: two that need a place in common take turns, all others overlap.
+
+A place is a GPU, the URL of an endpoint, or the CPU, which all models of a machine without GPUs
+share. What asks no model is computed in the main thread of the loop's own process.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.own_function import names_function
+from ...configs.schema import RunConfig
+from ...configs.section import Devices
+from ...policies.workers.open import engine_kind
+from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from .models import Served, located
+
+Places = frozenset[str]
+
+HERE = "the main thread"
+MAIN_THREAD: Places = frozenset((HERE,))
+CPU = "the CPU"
+ALONE = "the devices"
+"""What all models that run here have in common where one at a time may be on the devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """The places of a run's models; without `overlap` all of them are asked in the main thread."""
+
+    config: RunConfig
+
+    def of(self, served: Served) -> Places:
+        """Return the places of a model that is asked for texts or probabilities."""
+        engine = served.engine
+        if not self.config.overlap:
+            return MAIN_THREAD
+        kind = engine_kind(served.location, engine)
+        if kind == "openai":
+            return frozenset(url.rstrip("/") for url in engine.base_urls or (served.location,))
+        if kind == "scripted" and engine.devices == "auto":
+            return frozenset((f"script {served.identity}",))
+        return self._local(engine_groups(engine))
+
+    def of_reward(self, folder: Path | None) -> Places:
+        """Return the places of a reward model: the one in `folder`, or the configured one."""
+        location = str(folder or located(self.config.reward.model, "reward"))
+        if not self.config.overlap:
+            return MAIN_THREAD
+        if names_function(location):
+            return frozenset((f"function {location}",))
+        return self._local(scorer_groups(self.config.reward))
+
+    def of_training(self, devices: Devices) -> Places:
+        """Return the places of a training, which the main thread watches over."""
+        if not self.config.overlap:
+            return MAIN_THREAD
+        return MAIN_THREAD | self._local(device_groups("training", devices, "auto"))
+
+    def _local(self, groups: tuple[DeviceGroup, ...]) -> Places:
+        numbers = [number for group in groups for number in group.numbers]
+        found = {f"GPU {number}" for number in numbers} or {CPU}
+        return frozenset({ALONE, *found} if self.config.exclusive else found)

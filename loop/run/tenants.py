@@ -1,0 +1,132 @@
+"""What models and trainings take of this machine's devices, by arithmetic: see `turns`."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ...configs.engines import EngineConfig
+from ...configs.own_function import names_function
+from ...configs.schema import RewardConfig
+from ...configs.section import Devices
+from ...policies.devices import visible_gpus
+from ...policies.engines.weight_files import weight_files
+from ...policies.memory.engine_memory import (
+    CUDA_BYTES,
+    GRAPHS_BYTES,
+    PROCESS_BYTES,
+    number_bytes,
+    quantised_bytes,
+)
+from ...policies.memory.shapes import UnknownShapeError, shape_of
+from ...policies.memory.verdicts import GIB
+from ...policies.workers.open import engine_kind
+from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from .turns import MACHINE, Tenant
+
+LEFT_FREE = 0.1
+"""The share of the machine's memory that no model is to fill: other programs live there, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Premises:
+    """The devices that models share: the bytes of each GPU by its number, and the machine's."""
+
+    cards: Mapping[int, int]
+    ram: int
+
+    @classmethod
+    def here(cls) -> "Premises":
+        """Return this machine's; a GPU whose memory is not told counts as a whole one."""
+        cards = {number: gpu.memory or 0 for number, gpu in enumerate(visible_gpus())}
+        return cls(cards=cards, ram=psutil.virtual_memory().total)
+
+    def free_ram(self) -> int:
+        """Return the bytes of the machine's memory that models may still take."""
+        return max(0, psutil.virtual_memory().available - round(LEFT_FREE * self.ram))
+
+    def engine(self, name: str, location: str, config: EngineConfig) -> Tenant:
+        """Return what the engine of a model takes; one served elsewhere takes nothing."""
+        kind = engine_kind(location, config)
+        if kind not in ("vllm", "transformers"):
+            return Tenant(name=name)
+        groups = engine_groups(config)
+        weights = self._weights(Path(location), config, by_vllm=kind == "vllm")
+        if not self.cards:
+            cache = config.kv_cache_gib * GIB if kind == "vllm" else 0
+            return self._on_cpu(name, len(groups) * (weights + cache + PROCESS_BYTES))
+        graphs = 0 if kind != "vllm" or config.vllm.enforce_eager else GRAPHS_BYTES
+        return self._on_cards(
+            name,
+            groups,
+            share=config.memory_utilization if kind == "vllm" else None,
+            trace=CUDA_BYTES + graphs,
+            weights=len(groups) * weights,
+        )
+
+    def scorer(self, name: str, location: str, config: RewardConfig) -> Tenant:
+        """Return what a reward model, or a function of the user's own, takes."""
+        own = names_function(location)
+        weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
+        groups = scorer_groups(config)
+        if not self.cards:
+            return self._on_cpu(name, len(groups) * (weights + PROCESS_BYTES))
+        return self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)
+
+    def training(self, devices: Devices, size: int) -> Tenant:
+        """Return what a training takes whose processes need `size` bytes of a device each."""
+        name = "training"
+        if not self.cards:
+            return self._on_cpu(name, size)
+        groups = device_groups(name, devices, "auto")
+        there = _numbers(groups)
+        return Tenant(name=name, devices=there, share=self._part(size, there), alone=True)
+
+    def _on_cpu(self, name: str, size: int) -> Tenant:
+        most = (1 - LEFT_FREE) * self.ram
+        return Tenant(name=name, devices=frozenset((MACHINE,)), share=min(1.0, size / most))
+
+    def _on_cards(
+        self,
+        name: str,
+        groups: Collection[DeviceGroup],
+        *,
+        share: float | None,
+        trace: int,
+        weights: int,
+    ) -> Tenant:
+        """Return what takes a share of its cards, or all of them where there is none."""
+        there = _numbers(groups)
+        needed = self._part(trace + weights, there) if share is None else share
+        return Tenant(
+            name=name,
+            devices=there,
+            share=needed,
+            alone=share is None,
+            trace=self._part(trace, there),
+            ram=weights,
+            can_sleep=True,
+        )
+
+    def _part(self, size: int, devices: frozenset[int]) -> float:
+        """Return which part of the smallest of the devices so many bytes are."""
+        smallest = min((self.cards.get(device, 0) for device in devices), default=0)
+        return min(1.0, size / smallest) if smallest else 0.0
+
+    def _weights(self, folder: Path, config: EngineConfig, *, by_vllm: bool) -> int:
+        """Return the bytes of a model's weights once loaded, or else of its files."""
+        on_gpu = bool(self.cards)
+        try:
+            shape = shape_of(folder)
+        except UnknownShapeError:
+            return sum(file.stat().st_size for file in weight_files(folder))
+        if shape.quantised:
+            return shape.file_bytes
+        number = number_bytes(config.dtype, shape, on_gpu=on_gpu, halved=by_vllm)
+        named = config.vllm.quantization if by_vllm else None
+        return round(shape.parameters * quantised_bytes(named or "", number))
+
+
+def _numbers(groups: Collection[DeviceGroup]) -> frozenset[int]:
+    return frozenset(number for group in groups for number in group.numbers)

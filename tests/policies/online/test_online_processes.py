@@ -1,0 +1,97 @@
+"""PPO in two processes gives what one gives; if one of them dies, the training ends."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rollouts import PPO, ppo_job, told_steps
+from trainings import starts
+
+from lpfloop.configs.training import LoRAConfig
+from lpfloop.policies.trainers.memory_folders import SHARED_MEMORY, folder_of
+from lpfloop.policies.trainers.train_model import (
+    TrainerProgress,
+    TrainingError,
+    TrainJob,
+    TrainResult,
+    train,
+)
+from lpfloop.policies.trainers.training_fit import TrainingFit
+
+pytestmark = pytest.mark.model
+
+TWO = PPO.model_copy(update={"max_steps": 2, "inner_epochs": 1, "whiten_advantages": "batch"})
+
+
+def made(folder: Path, policy: Path, reward: Path, *, fit: TrainingFit, processes: int) -> TrainJob:
+    """Return a job of two steps of PPO for a number of processes."""
+    job = ppo_job(folder, policy=policy, reward=reward, settings=TWO)
+    return replace(job, processes=processes, fit=fit)
+
+
+def same_weights(one: TrainResult, other: TrainResult) -> None:
+    """Compare two trained models."""
+    from safetensors.torch import load_file
+
+    first, second = (load_file(r.output / "model.safetensors") for r in (one, other))
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.sub(second[name]).abs().max() < 2e-5, name
+
+
+def test_two_processes_give_what_one_gives(tmp_path, tiny_policy, tiny_reward) -> None:
+    results: list[TrainResult] = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        job = made(folder, tiny_policy, tiny_reward, fit=TrainingFit(), processes=processes)
+        results.append(train(job, log=folder / "log"))
+    one, two = (told_steps(result.output.parent) for result in results)
+    for alone, together in zip(one, two, strict=True):
+        assert together == pytest.approx(alone, rel=1e-3, abs=1e-4)
+    # Before its first update the policy is the one that drew the answers: every ratio is 1.
+    assert two[0]["kl"] == pytest.approx(0, abs=1e-5)
+    assert two[0]["clipped/policy"] < two[0]["length"]
+    same_weights(*results)
+
+
+def trainers(job: TrainJob) -> Iterator[tuple[int, str]]:
+    """Yield pid and rank of each of a job's training processes."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_text().split("\0")
+            environment = (folder / "environ").read_text().split("\0")
+        except (OSError, ValueError):
+            continue
+        ranks = [each.removeprefix("RANK=") for each in environment if each.startswith("RANK=")]
+        if ranks and str(job.folder("job.json")) in command:
+            yield int(folder.name), ranks[0]
+
+
+@pytest.mark.crash
+def test_if_one_process_is_killed_all_end_and_the_training_goes_on_from_its_checkpoint(
+    tmp_path, tiny_policy, tiny_reward
+) -> None:
+    fit = TrainingFit(lora=LoRAConfig(r=4))
+    job = made(tmp_path, tiny_policy, tiny_reward, fit=fit, processes=2)
+    killed: list[float] = []
+
+    def kill(progress: TrainerProgress) -> None:
+        """Kill the second process once, when a checkpoint is there."""
+        if progress.step == 1 and not killed:
+            (second,) = [pid for pid, rank in trainers(job) if rank == "1"]
+            os.kill(second, signal.SIGKILL)
+            killed.append(time.monotonic())
+
+    with pytest.raises(TrainingError):
+        train(job, log=tmp_path / "log", checkpoint_minutes=0, on_progress=kill)
+    assert time.monotonic() - killed[0] < 60
+    assert not list(trainers(job))
+    left = folder_of(SHARED_MEMORY / f"lpfloop-{os.getuid()}", job.output)
+    assert not left.exists(), "the killed trainer's weights are still in memory"
+    result = train(job, log=tmp_path / "log")
+    assert result.steps == 2
+    assert starts(job.output)[0] == 0

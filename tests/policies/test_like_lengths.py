@@ -1,4 +1,4 @@
-"""Rows of like length in a pass, in the same optimizer steps; and a reference that is asked once."""
+"""Rows of like length in a pass, in the same optimizer steps; a reference that is asked once."""
 
 import json
 from dataclasses import replace

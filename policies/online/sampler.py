@@ -11,12 +11,17 @@ from typing import Protocol, cast
 
 from ...configs.engines import EngineConfig, SamplingConfig
 from ..engines.canary import AGREEMENT, StaleWeightsError
-from ..engines.engine import Batch, Completion, EngineError, Request, Sampling
+from ..engines.engine import (
+    Batch,
+    Completion,
+    EngineError,
+    ReloadableEngine,
+    Request,
+    Sampling,
+)
 from ..trainers.step_files import RolloutDraw
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import engine_groups
-from ..workers.pool import EnginePool
-from ..workers.supervised import WorkerEngine
 
 NEVER = -100.0
 """What is added to the logit of a token that is not to be drawn."""
@@ -58,7 +63,7 @@ class RolloutSampler:
         self._alive = alive
         opened = open_engine(str(folder), config, log=log, fit=fit)
         # What runs a folder's weights here can be given others.
-        self._engine = cast("WorkerEngine | EnginePool", opened)
+        self._engine = cast("ReloadableEngine", opened)
         self._replicas = len(engine_groups(config))
 
     def reload(self) -> None:

@@ -19,8 +19,6 @@ Places = frozenset[str]
 HERE = "the main thread"
 MAIN_THREAD: Places = frozenset((HERE,))
 CPU = "the CPU"
-ALONE = "the devices"
-"""What all models that run here have in common where one at a time may be on the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +44,11 @@ class Whereabouts:
         location = str(folder or located(self.config.reward.model, "reward"))
         if not self.config.overlap:
             return MAIN_THREAD
-        if names_function(location):
-            return frozenset((f"function {location}",))
-        return self._local(scorer_groups(self.config.reward))
+        if not names_function(location):
+            return self._local(scorer_groups(self.config.reward))
+        # It may hold a model on a GPU, but on a CPU it is nobody's rival.
+        groups = scorer_groups(self.config.reward, function=True)
+        return frozenset((f"function {location}",)) | (self._local(groups) - {CPU})
 
     def of_training(self, devices: Devices) -> Places:
         """Return the places of a training, which the main thread watches over."""
@@ -59,4 +59,4 @@ class Whereabouts:
     def _local(self, groups: tuple[DeviceGroup, ...]) -> Places:
         numbers = [number for group in groups for number in group.numbers]
         found = {f"GPU {number}" for number in numbers} or {CPU}
-        return frozenset({ALONE, *found} if self.config.exclusive else found)
+        return frozenset(found)

@@ -255,16 +255,22 @@ class Flow:
             raise RuntimeError("nothing has ended the stages that are being paid")
         if isinstance(error, Exception):
             self._await_ends(time.monotonic() + self.stop.left_s)
-        if self._ongoing:
+        if self._elsewhere:
             self._broken = True
             self.break_off()
             self._await_ends(None if patient else time.monotonic() + CLOSE_S)
-        for stage in self._ongoing:
+        left = self._elsewhere
+        for stage in left:
             logger.warning("%s was left while it was being paid", stage.planned.stage)
-        self._error, self._broken = None, bool(self._ongoing)
+        self._error, self._broken = None, bool(left)
         return error
+
+    @property
+    def _elsewhere(self) -> list[Ongoing]:
+        """The stages in threads of their own: what the main thread pays waits for them, too."""
+        return [stage for stage in self._ongoing if HERE not in stage.places]
 
     def _await_ends(self, limit: float | None) -> None:
         with self._changed:
-            while self._ongoing and (limit is None or time.monotonic() < limit):
+            while self._elsewhere and (limit is None or time.monotonic() < limit):
                 self._changed.wait(TURN_S)

@@ -19,8 +19,6 @@ Places = frozenset[str]
 HERE = "the main thread"
 MAIN_THREAD: Places = frozenset((HERE,))
 CPU = "the CPU"
-ALONE = "the devices"
-"""What all models that run here have in common where one at a time may be on the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,4 +57,4 @@ class Whereabouts:
     def _local(self, groups: tuple[DeviceGroup, ...]) -> Places:
         numbers = [number for group in groups for number in group.numbers]
         found = {f"GPU {number}" for number in numbers} or {CPU}
-        return frozenset({ALONE, *found} if self.config.exclusive else found)
+        return frozenset(found)

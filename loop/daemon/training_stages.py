@@ -166,8 +166,7 @@ class TrainingStages:
         lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
         if lengths:
             on_gpu = self.engines.have.on_gpu
-            fit = fit_of(self.engines.config.training)
-            parts = canary_parts(shape, length=max(lengths), fit=fit, on_gpu=on_gpu)
+            parts = canary_parts(shape, length=max(lengths), on_gpu=on_gpu)
             yield self._on_device("measure the canary", parts)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:

@@ -168,15 +168,9 @@ def _measuring(shape: ModelShape, work: Workload) -> int:
     return passing + work.cast_bytes(shape) + logits
 
 
-def canary_parts(
-    shape: ModelShape, *, length: int, fit: TrainingFit, on_gpu: bool
-) -> list[Holding]:
-    """Return what the canary holds: the whole model, one row.
-
-    It is in float32 where all weights were trained in that, else in the type of passes.
-    """
-    whole = fit.weights == "float32" and not fit.adapts
-    number = BFLOAT16 if on_gpu and not whole else FLOAT32
+def canary_parts(shape: ModelShape, *, length: int, on_gpu: bool) -> list[Holding]:
+    """Return what the canary holds: the whole model in the type of passes, one row."""
+    number = BFLOAT16 if on_gpu else FLOAT32
     passing = forward_bytes(shape, precision_of(number), rows=1, length=length)
     logits = logits_bytes(shape, rows=1, answer=length, copies=CANARY_COPIES)
     return [

@@ -37,6 +37,7 @@ class TrainingFit:
     recompute: Literal["auto", "always", "never"] = "auto"
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"
     liger: bool = False
+    group_by_length: bool = False
     publish: Literal["auto", "float32", "bfloat16"] = "auto"
     sharding: Literal["none", "fsdp2"] = "none"
     devices: Devices = "auto"

@@ -18,7 +18,6 @@ CHANGED = TrainingFit(
     attention="eager",
     liger=True,
     publish="bfloat16",
-    devices=(0, 2),
 )
 
 

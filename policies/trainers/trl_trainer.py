@@ -22,7 +22,6 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
-from .packing import cut_rows, refuse_mixing
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
@@ -31,6 +30,7 @@ from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
+from .unpadded_rows import cut_rows, refuse_mixing
 from .warm_up import WarmedDPOTrainer, WarmedSFTTrainer
 
 COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}

@@ -69,7 +69,7 @@ class Premises:
         """Return what a reward model, or a function of the user's own, takes."""
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
-        groups = scorer_groups(config)
+        groups = scorer_groups(config, function=own)
         if not self.cards:
             return self._on_cpu(name, len(groups) * (weights + PROCESS_BYTES))
         return self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)

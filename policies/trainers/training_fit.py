@@ -11,6 +11,9 @@ from ...configs.section import Devices
 from ...configs.training import LoRAConfig, TrainingConfig
 from ...stores.keys import Json
 
+ADAPTER = "adapter"
+"""The folder, within that of a published model, of the adapters that were merged into it."""
+
 NO_LORA = LoRAConfig()
 
 COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})

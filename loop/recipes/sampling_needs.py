@@ -23,7 +23,7 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
         _require_scored_here(config)
-        _require_whole_networks(config)
+        _require_divisible(config)
     if train_quark in verbs:
         _require_known_tokens(config)
     if train in verbs:
@@ -51,13 +51,20 @@ def _require_scored_here(config: RunConfig) -> None:
         )
 
 
-def _require_whole_networks(config: RunConfig) -> None:
+def _require_divisible(config: RunConfig) -> None:
     """Refuse to divide networks that each process of an online training holds whole."""
-    if config.training.sharding != "none":
+    training, name = config.training, config.recipe.name
+    if training.sharding == "none":
+        return
+    if training.lora.r:
         raise ConfigError(
-            f"training.sharding is {config.training.sharding}: {config.recipe.name} holds whole "
-            "networks in each process; leave it out, and train adapters (training.lora.r) if they "
-            "do not fit"
+            f"training.sharding is {training.sharding}: {name} trains adapters over one body, which "
+            "each process holds whole; leave it out, or set training.lora.r to 0"
+        )
+    if training.weights != "float32":
+        raise ConfigError(
+            f"training.weights is {training.weights}: {name} divides networks in float32 alone; "
+            "leave it out, or training.sharding"
         )
 
 

@@ -52,19 +52,12 @@ def _require_scored_here(config: RunConfig) -> None:
 
 
 def _require_divisible(config: RunConfig) -> None:
-    """Refuse to divide networks that each process of an online training holds whole."""
-    training, name = config.training, config.recipe.name
-    if training.sharding == "none":
-        return
-    if training.lora.r:
+    """Refuse to divide the body of an online training's adapters: each process holds it whole."""
+    training = config.training
+    if training.sharding != "none" and training.lora.r:
         raise ConfigError(
-            f"training.sharding is {training.sharding}: {name} trains adapters over one body, which "
-            "each process holds whole; leave it out, or set training.lora.r to 0"
-        )
-    if training.weights != "float32":
-        raise ConfigError(
-            f"training.weights is {training.weights}: {name} divides networks in float32 alone; "
-            "leave it out, or training.sharding"
+            f"training.sharding is {training.sharding}: {config.recipe.name} trains adapters over "
+            "one body, which each process holds whole; leave it out, or set training.lora.r to 0"
         )
 
 

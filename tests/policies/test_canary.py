@@ -34,6 +34,7 @@ from lpfloop.policies.engines.engine import (
     Sampling,
 )
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.pool import EnginePool
 from lpfloop.policies.workers.supervised import WorkerEngine

@@ -1,7 +1,7 @@
 """What fits on which card, by the arithmetic: the table of docs/gpus.md.
 
-    python benchmarks/fitting.py            # prints it
-    python benchmarks/fitting.py --write    # into the page
+python benchmarks/fitting.py            # prints it
+python benchmarks/fitting.py --write    # into the page
 """
 
 import argparse

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -157,6 +157,16 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
     except OSError as error:
         raise _unreadable(path, error) from error
     return found
+
+
+@contextmanager
+def same_bytes(path: Path) -> Generator[None]:
+    """Keep what is known of a file while its attributes alone are changed, such as its mode."""
+    before = _look(path)
+    yield
+    after = _look(path)
+    if before in _known and after[:-1] == before[:-1]:
+        _known[after] = _known[before]
 
 
 def _look(path: Path) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 
     python benchmarks/ppo.py                       # the tiny models, any machine
     python benchmarks/ppo.py --size 1b --steps 20  # a random Llama of 1 B weights, on a GPU
+    python benchmarks/ppo.py --size 1b --handover  # the way of weights to the sampler
 
 Both draw the same number of answers per step from the same prompts, score them with the same reward
 model, and take the same number of optimizer steps with the same batch size; RLOO trains no value
@@ -23,17 +24,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors.torch import load_file
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.configs.training import LoRAConfig
 from lpfloop.loop.tiny import world
+from lpfloop.policies.engines.weight_files import weight_files
+from lpfloop.policies.online.networks import SeparateNetworks
+from lpfloop.policies.online.rollout_weights import RolloutWeights
+from lpfloop.policies.online.shared_body import SharedBody
+from lpfloop.policies.trainers.memory_folders import memory_folder
 from lpfloop.policies.trainers.preflight import parameters
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.training_fit import TrainingFit
+from lpfloop.stores.durable import make_folder
 
 TINY = Path(world.__file__).parent / "models"
-MAIN = ("generation", "scoring", "logprobs", "optimisation")
+MAIN = ("weights", "generation", "scoring", "logprobs", "optimisation")
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bfloat16 operations per second of the matrix units, by a word in the device's name."""
 
@@ -58,6 +68,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--micro", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--no-rloo", action="store_true")
+    parser.add_argument("--handover", action="store_true", help="measure this alone")
+    parser.add_argument("--lora", type=int, default=0, help="rank of adapters; 0: all weights")
     return parser.parse_args()
 
 
@@ -76,18 +88,13 @@ def models(size: str, folder: Path) -> tuple[Path, Path]:
     return folder / "policy", folder / "reward"
 
 
-def questions(count: int) -> list[str]:
-    """Return `count` different questions like those of the tiny world."""
-    return [f"What is {i} plus {i * 7 % 50}?" for i in range(count)]
-
-
-def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> list[dict[str, Any]]:
-    """Train by PPO; return the metrics of every step after the first."""
+def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> TrainJob:
+    """Return the training by PPO."""
     asked = questions(args.rollouts * 2)
     turns = [[{"role": "user", "content": q}] for q in asked]
     ids = [str(i) for i in range(len(asked))]
     pq.write_table(pa.table({"prompt_id": ids, "messages": turns}), folder / "prompts.parquet")
-    job = TrainJob(
+    return TrainJob(
         method="ppo",
         model=policy,
         reference=None,
@@ -95,6 +102,7 @@ def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> l
         data=(folder / "prompts.parquet",),
         output=folder / "work",
         seed=0,
+        fit=TrainingFit(lora=LoRAConfig(r=args.lora)) if args.lora else TrainingFit(),
         settings=PPOTraining(
             rollouts=args.rollouts,
             batch_size=args.batch,
@@ -115,6 +123,46 @@ def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> l
             reward=RewardConfig(batch_size=args.micro * 4),
         ),
     )
+
+
+def handover(job: TrainJob) -> None:
+    """Print how long a policy's weights take to be written, and read, over disk and memory."""
+    make_folder(job.output)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = SharedBody if job.fit.adapts else SeparateNetworks
+    networks = kind(job, device, valued=False)
+    print("| way | write, s | read, s |\n| --- | ---: | ---: |")
+    with memory_folder(job.output, parameters(job.model) * 4) as memory:
+        ways = {"disk": job.folder("rollout"), "memory": memory}
+        for name, folder in ways.items():
+            if folder is None:
+                print(f"| {name} | no room | |")
+                continue
+            weights = RolloutWeights(job, folder)
+            took = [_seconds(weights, networks) for _ in range(job.settings.max_steps or 1)]
+            write, read = (statistics.median(part) for part in zip(*took, strict=True))
+            print(f"| {name} | {write:.2f} | {read:.2f} |")
+
+
+def _seconds(weights: RolloutWeights, networks: SharedBody | SeparateNetworks) -> tuple[float, ...]:
+    """Return the seconds of one writing, and of one reading."""
+    begun = time.perf_counter()
+    weights.write(networks)
+    written = time.perf_counter()
+    for file in weight_files(weights.folder):
+        for tensor in load_file(file).values():
+            tensor.sum()
+    return written - begun, time.perf_counter() - written
+
+
+def questions(count: int) -> list[str]:
+    """Return `count` different questions like those of the tiny world."""
+    return [f"What is {i} plus {i * 7 % 50}?" for i in range(count)]
+
+
+def ppo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> list[dict[str, Any]]:
+    """Train by PPO; return the metrics of every step after the first."""
+    job = job_of(args, policy, reward, folder)
     train(job, log=folder / "train.log")
     lines = (folder / "work" / "metrics.jsonl").read_text().split("\n")
     rows = [json.loads(line) for line in lines if line]
@@ -192,6 +240,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         policy, reward = models(args.size, folder)
+        if args.handover:
+            handover(job_of(args, policy, reward, folder))
+            return
         steps = ppo(args, policy, reward, folder)
         medians = {
             name: statistics.median(step[f"seconds/{name}"] for step in steps)

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from pydantic import model_validator
 
-from .section import Place, Section, cosmetic, semantic
+from .section import Place, Section, cosmetic, neutral, semantic
 
 
 class DPOTraining(Section):
@@ -35,6 +35,11 @@ class SFTTraining(Section):
     warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
     scheduler: Literal["cosine", "linear", "constant"] = semantic(
         "cosine", "learning rate after the warm-up"
+    )
+    packing: bool = neutral(
+        default=False,
+        description="the rows of a forward pass are laid end to end, without padding: pays with "
+        "flash attention",
     )
 
 

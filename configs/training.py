@@ -23,7 +23,9 @@ class LoRAConfig(Section):
 
     r: int = neutral(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
     alpha: float = neutral(16.0, "the adapters are scaled by alpha / r", gt=0)
-    dropout: float = neutral(0.0, "dropout before the adapters", ge=0, lt=1)
+    dropout: float = neutral(
+        0.0, "dropout before the adapters; PPO and Quark train without", ge=0, lt=1
+    )
     targets: tuple[str, ...] | Literal["all-linear"] = neutral(
         "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
     )

@@ -194,12 +194,21 @@ class EngineStages:
     def _scoring(self, role: NeededRole) -> StageMemory:
         shape, reward = self.shape(role), self.config.reward
         on_gpu = self.have.on_gpu
+        length = min(reward.max_length, shape.context or reward.max_length)
+        number = self.reward_number(shape)
+        if reward.runner == VLLM and on_gpu:
+            have = self.have.of(reward.devices)
+            # It scores: there are no logits.
+            hosting = Hosting(number_bytes=number, context=length)
+            return StageMemory(
+                stage="reward scores",
+                device=f"vLLM's share of {have.name}",
+                has_bytes=round(EngineConfig().memory_utilization * have.memory),
+                parts=tuple(vllm_parts(replace(shape, vocabulary=1), hosting, have.memory)),
+                sections=(REWARD,),
+            )
         parts = scorer_parts(
-            shape,
-            number_bytes=self.reward_number(shape),
-            rows=reward.batch_size,
-            length=min(reward.max_length, shape.context or reward.max_length),
-            on_gpu=on_gpu,
+            shape, number_bytes=number, rows=reward.batch_size, length=length, on_gpu=on_gpu
         )
         found = self._on_device("reward scores", parts, reward.devices, reward.replicas)
         return replace(found, sections=(REWARD,))

@@ -1,7 +1,7 @@
 """A run's progress by stage and its spending, for `status` and `watch`."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -53,6 +53,12 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
     """
     begun = _present(reader) if running else {}
     return [_progress(state, _gone(begun, state)) for state in reader.stages()]
+
+
+def wall_seconds(reader: Reader, stages: Sequence[Progress]) -> float:
+    """Return the time in which at least one of a run's stages was under way."""
+    begun = (now.seconds - kept.seconds for now, kept in zip(stages, reader.stages(), strict=True))
+    return reader.seconds() + max(0.0, *begun, 0.0)
 
 
 def _present(reader: Reader) -> dict[tuple[int, str], float]:

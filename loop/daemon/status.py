@@ -37,7 +37,7 @@ from .control import (
 from .plan import Plan
 from .plan_lines import head_lines
 from .planning import kept_plan
-from .progress import Progress, progress, spend
+from .progress import Progress, progress, spend, wall_seconds
 
 POLL_S = 0.1
 KILLED_S = 10.0
@@ -109,7 +109,7 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
         **place,
         "daemon": daemon.as_json(),
         "spend": spend(reader, config.budget),
-        "busy": busy(stages, sum(stage.seconds for stage in stages), plan),
+        "busy": busy(stages, wall_seconds(reader, stages), plan),
         "plan": _planned(plan, stages, found["ended"]),
     }
 

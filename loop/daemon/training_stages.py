@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...configs.engines import EngineConfig
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.own_function import names_function
 from ...policies.memory.engine_memory import transformers_parts, vllm_parts
@@ -68,15 +69,20 @@ class TrainingStages:
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
             fit=fit_of(training),
-            reference=method == "dpo" and later,
+            # A divided model cannot be asked as its own reference before it is trained.
+            reference=method == "dpo" and (later or "weights" in sharding.divided),
         )
         return self._on_device(stage, trl_parts(shape, work), sharding.processes)
 
     def _sharding(self, settings: Settings) -> Sharding:
         training = self.engines.config.training
-        have = self.engines.have.of(training.devices)
-        count = processes_of(training, settings, len(have.cards))
+        count = self._processes(settings)
         return sharding_of(training.accelerate_config, count, training.sharding)
+
+    def _processes(self, settings: Settings) -> int:
+        training = self.engines.config.training
+        have = self.engines.have.of(training.devices)
+        return processes_of(training, settings, len(have.cards))
 
     def _online(
         self, method: Method, policy: NeededRole, shape: ModelShape
@@ -85,44 +91,79 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        sharding = self._sharding(settings)
-        reward, have = self._reward(shape), self.engines.have
+        # Each process holds whole networks, and averages gradients in place, without buckets.
+        sharding = Sharding(processes=self._processes(settings))
+        reward = self._reward(shape)
         work = Workload(
             method=method,
             rows=settings.micro_batch_size,
             length=settings.max_length,
             accumulation=1,
             sharding=sharding,
-            on_gpu=have.on_gpu,
+            on_gpu=self.engines.have.on_gpu,
             fit=fit_of(config.training),
             reference=config.iterations > 1 and config.training.reference == "initial",
             answer=answer,
             reward_number=0 if reward is None else self.engines.reward_number(reward),
         )
         parts = online_parts(shape, reward, work)
-        hosting = self.engines.hosting(policy, shape)
-        sampling = self.engines.kind(policy) == VLLM and have.on_gpu
-        if sampling:
-            share = round(settings.sampler_memory * have.memory)
-            yield StageMemory(
-                stage=f"train by {method}: sampler",
-                device=f"training.{method}.sampler_memory of {have.name}",
-                has_bytes=share,
-                parts=tuple(vllm_parts(shape, hosting, have.memory)),
-            )
-            held = [fixed("sampler", share)]
+        beside = self._shares_gpus(policy, sharding.processes)
+        if self.engines.kind(policy) == VLLM and self.engines.have.on_gpu:
+            sampler = self._sampler(method, settings, policy, shape, beside=beside)
+            yield sampler
+            held = fixed("sampler", sampler.has_bytes)
         else:
-            found = transformers_parts(
-                shape, hosting, rows=settings.rollouts, answer=answer, on_gpu=have.on_gpu
-            )
-            held = [
-                Holding(
-                    name="sampler",
-                    least_bytes=sum(part.least_bytes for part in found),
-                    most_bytes=sum(part.most_bytes for part in found),
-                )
-            ]
-        yield self._on_device(f"train by {method}", [*parts, *held], sharding.processes)
+            held = self._transformers_sampler(settings, policy, shape)
+        stage = f"train by {method}"
+        yield self._on_device(stage, [*parts, *([held] if beside else [])], sharding.processes)
+
+    def _shares_gpus(self, policy: NeededRole, processes: int) -> bool:
+        """Whether the sampler is on a GPU on which a process trains; on a CPU it always is."""
+        training, engine = self.engines.config.training, policy.engine or EngineConfig()
+        count = len(self.engines.have.cards)
+        if not count:
+            return True
+        trained = range(count) if training.devices == "auto" else training.devices
+        sampled = range(count) if engine.devices == "auto" else engine.devices
+        return bool({*trained[:processes]} & {*sampled})
+
+    def _sampler(
+        self,
+        method: Method,
+        settings: PPOTraining | QuarkTraining,
+        policy: NeededRole,
+        shape: ModelShape,
+        *,
+        beside: bool,
+    ) -> StageMemory:
+        """Return vLLM's stage: in its share of a GPU where a process trains, else as it samples."""
+        engine = policy.engine or EngineConfig()
+        have = self.engines.have.of(engine.devices)
+        part = settings.sampler_memory if beside else engine.memory_utilization
+        setting = f"training.{method}.sampler_memory" if beside else "vLLM's share"
+        hosting = self.engines.hosting(policy, shape)
+        return StageMemory(
+            stage=f"train by {method}: sampler",
+            device=f"{setting} of {have.name}",
+            has_bytes=round(part * have.memory),
+            parts=tuple(vllm_parts(shape, hosting, have.memory)),
+        )
+
+    def _transformers_sampler(
+        self, settings: PPOTraining | QuarkTraining, policy: NeededRole, shape: ModelShape
+    ) -> Holding:
+        found = transformers_parts(
+            shape,
+            self.engines.hosting(policy, shape),
+            rows=settings.rollouts,
+            answer=self.engines.config.policy.sampling.max_tokens,
+            on_gpu=self.engines.have.on_gpu,
+        )
+        return Holding(
+            name="sampler",
+            least_bytes=sum(part.least_bytes for part in found),
+            most_bytes=sum(part.most_bytes for part in found),
+        )
 
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy, on the longest rows of its training."""

@@ -23,6 +23,7 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
         _require_scored_here(config)
+        _require_whole_networks(config)
     if train_quark in verbs:
         _require_known_tokens(config)
     if train in verbs:
@@ -47,6 +48,16 @@ def _require_scored_here(config: RunConfig) -> None:
         raise ConfigError(
             f"reward.runner is {config.reward.runner}: {config.recipe.name} scores answers inside "
             "the trainer, where transformers runs the reward model; leave it out"
+        )
+
+
+def _require_whole_networks(config: RunConfig) -> None:
+    """Refuse to divide networks that each process of an online training holds whole."""
+    if config.training.sharding != "none":
+        raise ConfigError(
+            f"training.sharding is {config.training.sharding}: {config.recipe.name} holds whole "
+            "networks in each process; leave it out, and train adapters (training.lora.r) if they "
+            "do not fit"
         )
 
 

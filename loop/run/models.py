@@ -232,7 +232,7 @@ class Models:
         old = engine_name(before)
         engine = self._loaded.get(old)
         rows = () if served.canary is None else read_canary(served.canary)
-        if isinstance(engine, ReloadableEngine) and rows and is_like(before, served):
+        if isinstance(engine, ReloadableEngine) and rows and self._is_like(before, served):
 
             def reload() -> None:
                 engine.reload(Path(served.location))
@@ -243,6 +243,9 @@ class Models:
         elif before.canary is not None:
             self._loaded.close(old)
             del self._policies[old]
+
+    def _is_like(self, before: Served, served: Served) -> bool:
+        return is_like(before, served, on_gpu=bool(self.premises.cards))
 
     def _predecessor(self, served: Served) -> Served | None:
         """Return the loaded policy whose engine a trained one can have."""

@@ -12,6 +12,7 @@ from ...policies.workers.identity import (
     endpoint_digest,
     model_digest,
     same_form,
+    saved_type,
     served_name,
 )
 from ...policies.workers.open import engine_kind
@@ -119,7 +120,17 @@ def engine_name(served: Served) -> str:
     return digest({"params": asked, "engine": semantic(served.engine), "place": place})
 
 
-def is_like(one: Served, other: Served) -> bool:
+def is_like(one: Served, other: Served, *, on_gpu: bool) -> bool:
     """Whether an engine of one model becomes one of the other by its weights alone."""
     same = semantic(one.engine) == semantic(other.engine)
-    return same and same_form(Path(one.location), Path(other.location))
+    alike = _type(one, on_gpu=on_gpu) == _type(other, on_gpu=on_gpu)
+    return same and alike and same_form(Path(one.location), Path(other.location))
+
+
+def _type(served: Served, *, on_gpu: bool) -> str:
+    """Return the type in which vLLM would hold a model's weights; other engines take any anew."""
+    fixed = served.engine.dtype != "auto" or not on_gpu
+    if fixed or engine_kind(served.location, served.engine) != "vllm":
+        return ""
+    saved = saved_type(Path(served.location))
+    return "bfloat16" if saved == "float32" else saved

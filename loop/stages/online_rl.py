@@ -34,7 +34,7 @@ from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .online_steps import Steps, prompts_file, step_cost
-from .publish import Publishing, training_fit
+from .publish import Publishing, training_fit, training_processes
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
@@ -157,8 +157,7 @@ class OnlineTraining:
             output=work,
             settings=self.settings,
             seed=derive_seed(config.seed, "train", identity) % 2**32,
-            # One process, whatever the run's other trainings are divided into.
-            processes=1,
+            processes=training_processes(it.run, self.settings),
             fit=training_fit(it.run),
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import torch
 
+from ...configs.engines import EngineConfig
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.records import Candidate, Message, Reward
 from ..engines.control_text import conditioned
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.own_scorer import OwnScorer
 from ..engines.reward_scorer import RewardScorer
+from ..trainers.sampler_places import engine_in_trainer, is_shared
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
     ReferenceReward,
@@ -35,6 +37,7 @@ from ..trainers.trained_turns import chat_of
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import OnlineJob, TrainJob
 from ..trainers.trainer_process import PULSE
+from ..workers.places import DeviceGroup
 from .networks import Networks
 from .ranks import Ranks
 from .rollout_weights import RolloutWeights
@@ -69,12 +72,16 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with its answer, its tokens and its score; None where it has none."""
+    """A rollout with its answer, its tokens and its score; None where it has none.
+
+    Those of different replicas of the sampler differ in `together`.
+    """
 
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
     score: float | None
+    together: int = 0
 
     @property
     def trainable(self) -> bool:
@@ -136,11 +143,18 @@ class Environment:
             self._sampler.reload()
 
     def _opened(self, folder: Path) -> RolloutSampler:
-        pulse = self.job.folder(PULSE)
-        # Elsewhere an engine has the GPU to itself; here it shares it with the trainer.
+        return RolloutSampler(
+            folder,
+            engine_in_trainer(self.job, self.online.engine),
+            log=self.job.folder("sampler.log"),
+            alive=self.job.folder(PULSE).touch,
+            fit=self._beside_trainer,
+        )
+
+    def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
+        """Leave the trainer its part of a GPU, where it trains on one of the sampler's."""
         share = {"memory_utilization": self.settings.sampler_memory}
-        engine = self.online.engine.model_copy(update=share)
-        return RolloutSampler(folder, engine, log=self.job.folder("sampler.log"), alive=pulse.touch)
+        return engine.model_copy(update=share) if is_shared(group, self.job) else engine
 
     def rollouts(
         self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
@@ -165,9 +179,14 @@ class Environment:
             completions = self._sampler.draw(asked, self.online.sampling, unsaid=unsaid)
         with clock.spent_on("scoring"):
             scores = self._scores(rollouts, completions)
+        together = self._sampler.drawn_together(count)
         return [
-            ScoredRollout(drawn=r, completion=c, spoken=self._spoken(a, c), score=score)
-            for r, a, c, score in zip(rollouts, asked, completions, scores, strict=True)
+            ScoredRollout(
+                drawn=r, completion=c, spoken=self._spoken(a, c), score=score, together=group
+            )
+            for r, a, c, score, group in zip(
+                rollouts, asked, completions, scores, together, strict=True
+            )
         ]
 
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:

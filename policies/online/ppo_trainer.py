@@ -150,6 +150,7 @@ class PPOTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
+            [r.together for r in rollouts],
             allowed=self.allowed,
         )
 

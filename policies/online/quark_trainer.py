@@ -158,6 +158,7 @@ class QuarkTrainer:
             [r.completion.logprob or 0.0 for r in rollouts],
             measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
+            [r.together for r in rollouts],
             allowed=self.allowed,
         )
 

@@ -18,9 +18,6 @@ from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
 
 from .training_fit import TrainingFit
 
-ADAPTER = "adapter"
-"""The folder, within that of a published model, of the adapters that were merged into it."""
-
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 SETS = ("modules_to_save", "target_modules")
 """What peft keeps as sets, whose order differs from process to process."""

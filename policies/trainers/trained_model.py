@@ -24,7 +24,6 @@ from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
 from ..engines.weight_files import weight_files
 from .adapters import (
-    ADAPTER,
     CONFIG,
     computing_type,
     keep_adapter,
@@ -38,14 +37,11 @@ from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
-from .training_fit import TrainingFit
+from .training_fit import ADAPTER, KEPT, TrainingFit
 from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
-KEPT = "adapter/kept"
-"""The share of what adapters learned that is left in the type in which they are published."""
-
 LEAST_KEPT = 0.1
 """A smaller share is no training."""
 

@@ -11,6 +11,12 @@ from ...configs.section import Devices
 from ...configs.training import LoRAConfig, TrainingConfig
 from ...stores.keys import Json
 
+ADAPTER = "adapter"
+"""The folder, within that of a published model, of the adapters that were merged into it."""
+
+KEPT = "adapter/kept"
+"""The metric that is the share of what adapters learned that rounding left, once published."""
+
 NO_LORA = LoRAConfig()
 
 COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})

@@ -10,6 +10,7 @@ from ...configs.section import ConfigError
 from ...configs.training import TrainingConfig
 from ..devices import Gpu, showing
 from ..workers.places import device_groups
+from .sampler_places import sampler_gpus
 from .trainer_faults import TrainingError
 from .trainer_job import Settings, TrainJob
 from .training_fit import TrainingFit
@@ -78,14 +79,17 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
 def shown_gpus(job: TrainJob) -> Mapping[str, str]:
     """Return the variables under which the processes of a training see their own GPUs alone.
 
+    Those of an online method see its sampler's besides, behind their own.
+
     Raises:
         TrainingError: of kind `refused`, when there are fewer than processes.
     """
     try:
         gpus = training_gpus(job.fit)
+        besides = sampler_gpus(job, gpus[: job.processes])
     except ConfigError as error:
         raise TrainingError("refused", str(error)) from error
     if gpus and job.processes > len(gpus):
         message = f"{job.processes} processes need a GPU each, and there are {len(gpus)}"
         raise TrainingError("refused", message)
-    return showing(gpus[: job.processes])
+    return showing((*gpus[: job.processes], *besides))

@@ -17,11 +17,12 @@ from transformers import (
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
 
-from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining
+from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining, SFTTraining
 from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .packing import cut_rows, refuse_mixing
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
@@ -67,6 +68,9 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
             processing_class=tokenizer,
             peft_config=peft_config(job.fit, "CAUSAL_LM"),
         )
+        if packs(job):
+            trainer.train_dataset = cut_rows(trainer.train_dataset, s.max_length)
+            refuse_mixing(trainer)
     if job.supervised is not None:
         trainer.add(job, job.supervised, chat_of(job))
     return fitted(job, trainer)
@@ -150,7 +154,15 @@ def dpo_arguments(job: TrainJob, s: DPOTraining) -> DPOConfig:
 
 def sft_arguments(job: TrainJob) -> SFTConfig:
     """Return SFT's arguments; the loss is on the completion only."""
-    return SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
+    common = common_arguments(job)
+    if packs(job):
+        common |= {"padding_free": True, "max_length": None}
+    return SFTConfig(completion_only_loss=True, packing=False, **common)
+
+
+def packs(job: TrainJob) -> bool:
+    """Return whether rows are laid end to end, without padding."""
+    return isinstance(job.settings, SFTTraining) and job.settings.packing
 
 
 def refuse_world(job: TrainJob, processes: int) -> None:

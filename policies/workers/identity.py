@@ -36,8 +36,10 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
-WRITTEN_BY = frozenset({"transformers_version", "_name_or_path"})
-"""What config.json tells of the library that wrote it, and of where it read the model."""
+DTYPES = ("dtype", "torch_dtype")
+"""The keys under which config.json names the type of the saved weights, the newer one first."""
+ASIDE = frozenset({"transformers_version", "_name_or_path", "use_cache", *DTYPES})
+"""What config.json tells of how a model was written and trained: no part of its architecture."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 """Pickles that a trainer leaves; they are no weights."""
@@ -121,7 +123,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def same_form(one: Path, other: Path) -> bool:
-    """Whether two models differ in their weights alone: not in architecture or tokenizer.
+    """Whether two models differ in weights and their type alone: not in architecture or tokenizer.
 
     Raises:
         EngineError: if a config.json is not a JSON object.
@@ -131,9 +133,19 @@ def same_form(one: Path, other: Path) -> bool:
 
 
 def _architecture(folder: Path) -> dict[str, Any]:
-    """Return what config.json says of a model, but for who wrote it."""
+    """Return what config.json says of what a model computes."""
     told = read_config(folder)
-    return {name: value for name, value in told.items() if name not in WRITTEN_BY}
+    return {name: value for name, value in told.items() if name not in ASIDE}
+
+
+def saved_type(folder: Path) -> str:
+    """Return the type of a model's saved weights, as its config.json names it; "" if it does not.
+
+    Raises:
+        EngineError: if it is not a JSON object.
+    """
+    told = read_config(folder)
+    return str(next((told[name] for name in DTYPES if name in told), ""))
 
 
 def _tokens(folder: Path) -> list[bytes | None]:

@@ -4,6 +4,7 @@ Models run in worker processes. Endpoints and scripts hold no model in memory an
 process.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
-from .places import engine_groups, scorer_groups
+from .places import DeviceGroup, engine_groups, scorer_groups
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -33,10 +34,19 @@ def engine_kind(model: str, config: EngineConfig) -> str:
     )
 
 
-def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
+Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
+"""Fits an engine to the GPUs of one of its replicas."""
+
+
+def as_it_is(config: EngineConfig, _: DeviceGroup) -> EngineConfig:
+    """Fit an engine to its GPUs by its configuration alone."""
+    return config
+
+
+def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it_is) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
-    Of several replicas each has a worker, and a log of its own beside `log`.
+    Of several replicas each has a worker, fitted to its GPUs, and a log of its own beside `log`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -59,8 +69,8 @@ def open_engine(model: str, config: EngineConfig, *, log: Path) -> Engine:
     groups = engine_groups(config)
 
     def replica(number: int, model: str, config: EngineConfig) -> WorkerEngine:
-        own = _log_of(log, number, len(groups))
-        return WorkerEngine(kind, model, config, log=own, devices=groups[number])
+        own, group = _log_of(log, number, len(groups)), groups[number]
+        return WorkerEngine(kind, model, fit(config, group), log=own, devices=group)
 
     if len(groups) == 1:
         return replica(0, model, config)

@@ -4,6 +4,7 @@ One that dies or hangs raises WorkerDeathError; `supervised` decides what to do 
 is for one thread at a time, but any may kill and close it.
 """
 
+import logging
 import os
 import time
 from contextlib import suppress
@@ -14,6 +15,8 @@ from ..engines.engine import EngineError, UnloadableError
 from . import wire
 from .channel import Channel, ChannelEndedError, PipeChannel
 from .places import DeviceGroup
+
+logger = logging.getLogger("lpfloop.worker")
 
 OPENING_S = 10.0
 """Seconds that a process may take to read what it is to load, once it has started."""
@@ -204,5 +207,6 @@ def child_worker(
     Raises:
         OSError: if no process can be started.
     """
+    logger.info("a worker process loads %s (%s)", opening["model"], opening["role"])
     environment = worker_environment(kv_cache_gib, cpu_threads, devices)
     return Worker(opening, PipeChannel(log=log, environment=environment))

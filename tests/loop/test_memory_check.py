@@ -49,7 +49,8 @@ def arithmetic(settings: RunConfig, have: Devices) -> Arithmetic:
 
 
 def stage(found: Arithmetic, name: str) -> StageMemory:
-    return next(s for s in found.stages if s.stage.startswith(name))
+    exact = (s for s in found.stages if s.stage == name)
+    return next(exact, None) or next(s for s in found.stages if s.stage.startswith(name))
 
 
 def test_a_7b_model_samples_on_24_gib_and_trains_on_no_gpu_alone() -> None:
@@ -156,6 +157,36 @@ def test_a_stage_has_the_memory_of_its_own_devices() -> None:
     share = stage(found, "policy answers").has_bytes
     assert share == pytest.approx(0.9 * 80 * GIB)
     assert stage(found, "train by dpo").has_bytes == 24 * GIB
+
+
+def test_a_sampler_on_gpus_of_its_own_leaves_the_trainer_its_own() -> None:
+    judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
+    given = (*judges, "annotation.pool=alpacafarm-hosted", "training.lora.r=16")
+    beside = arithmetic(config(*given, variant="ppo"), gpus(2, 80))
+    apart = ("policy.engine.devices=[1]", "training.devices=[0]")
+    own = arithmetic(config(*given, *apart, variant="ppo"), gpus(2, 80))
+    shared, alone = (
+        {part.name for part in stage(found, "train by ppo").parts} for found in (beside, own)
+    )
+    assert shared - alone == {"sampler"}
+    assert stage(beside, "train by ppo: sampler").has_bytes == pytest.approx(0.3 * 80 * GIB)
+    assert stage(own, "train by ppo: sampler").has_bytes == pytest.approx(0.9 * 80 * GIB)
+
+
+def test_adapters_are_named_where_the_canary_does_not_fit() -> None:
+    canary = stage(arithmetic(config(), gpus(1, 16)), "measure the canary")
+    assert canary.verdict == "does not fit"
+    assert "--set training.lora.r=16 (-" in canary.advice()
+
+
+def test_a_sampler_is_proposed_gpus_of_its_own() -> None:
+    judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
+    given = (*judges, "annotation.pool=alpacafarm-hosted", "training.lora.r=16")
+    found = stage(
+        arithmetic(config(*given, variant="ppo", model="13b"), gpus(4, 80)), "train by ppo"
+    )
+    apart = ("training.devices=[0]", "policy.engine.devices=[1,2,3]")
+    assert [relief.settings for relief in found.reliefs].count(apart) == 1
 
 
 def test_a_copy_over_two_gpus_holds_half_on_each() -> None:

@@ -256,6 +256,14 @@ def test_without_a_figure_there_is_no_best(tmp_path, small_folder, measured, by,
     refused(invoke(tmp_path, "model", "best", *(() if by is None else ("--by", by))), said)
 
 
+def test_adapters_are_named_where_a_model_has_them(lake):
+    adapter = document(lake, "model", "M_2")["adapter"]
+    assert adapter == f"{document(lake, 'model', 'M_2')['path']}/adapter"
+    page = invoke(lake, "model", "M_2").stdout
+    assert "merged into the weights" in " ".join(page.split())
+    assert document(lake, "model", "M_1")["adapter"] is None
+
+
 # a copy
 
 

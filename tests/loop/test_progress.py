@@ -5,7 +5,7 @@ import time
 import pytest
 
 from lpfloop.configs.schema import BudgetConfig
-from lpfloop.loop.daemon.progress import Progress, progress, spend
+from lpfloop.loop.daemon.progress import Progress, progress, spend, wall_seconds
 from lpfloop.stores.journal import Done, Journal
 
 UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, "unscored": 1}
@@ -46,6 +46,13 @@ def test_a_stage_says_what_is_planned_done_owed_and_what_it_took(journal):
         rate=15.0,
         eta_s=6.0,
     )
+
+
+def test_what_stages_took_side_by_side_is_in_the_runs_time_once(journal):
+    journal.add_seconds(1, "critique", 5.0, twice=4.0)
+    stages = progress(journal, running=False)
+    assert sum(each.seconds for each in stages) == 9.0
+    assert wall_seconds(journal, stages) == 5.0
 
 
 def test_nothing_is_foretold_of_a_stage_that_has_not_begun(journal):

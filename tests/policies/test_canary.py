@@ -1,12 +1,15 @@
 """The canary: engines agree about log-probabilities, and stale weights are caught every time."""
 
+import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from descent import conversations, descend
 from trainings import plain_job
 
 from lpfloop.configs.schema import EngineConfig
@@ -24,6 +27,7 @@ from lpfloop.policies.engines.chat import ChatTokenizer
 from lpfloop.policies.engines.engine import (
     AnswerLogprob,
     Batch,
+    Completion,
     Engine,
     EngineError,
     Request,
@@ -36,13 +40,6 @@ from lpfloop.policies.workers.pool import EnginePool
 from lpfloop.policies.workers.supervised import WorkerEngine
 from lpfloop.stores.records import Message
 
-QUESTIONS = {
-    "Who are you?": "I am Loopy.",
-    "Tom has 3 apples and buys 4 more. How many apples does he have?": "3 + 4 = 7. The answer "
-    "is 7.",
-    "Sort these numbers: 7, 2, 5.": "2, 5, 7",
-    "Name a fruit.": "",
-}
 KINDS = ("vllm", "transformers")
 
 
@@ -173,50 +170,9 @@ def template(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def moved(tiny_policy: Path, template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny policy after a real step of gradient descent on the answers, with its canary."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     folder = tmp_path_factory.mktemp("moved") / "policy"
-    shutil.copytree(tiny_policy, folder)
-    model = AutoModelForCausalLM.from_pretrained(str(tiny_policy), dtype=torch.float32)
-    chat = ChatTokenizer.of(tiny_policy, template.read_text(), ChatForm())
-    parts = [chat.parted(messages) for messages in conversations()]
-
-    def measured() -> list[torch.Tensor]:
-        sums = []
-        for prompt, answer in parts:
-            logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
-            told = logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])
-            sums.append(told.sum())
-        return sums
-
-    before = measured()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    sum(before).neg().backward()
-    optimizer.step()
-    after = measured()
-    model.save_pretrained(folder)
-    rows = [
-        CanaryRow(
-            messages=messages[:-1],
-            answer=messages[-1].content,
-            logprob_before=old.item(),
-            logprob_after=new.item(),
-            tokens=len(answer),
-        )
-        for messages, (_, answer), old, new in zip(
-            conversations(), parts, before, after, strict=True
-        )
-    ]
-    write_canary(folder, rows)
+    write_canary(folder, descend(tiny_policy, folder, template.read_text()))
     return folder
-
-
-def conversations() -> list[tuple[Message, ...]]:
-    return [
-        (Message(role="user", content=question), Message(role="assistant", content=answer))
-        for question, answer in QUESTIONS.items()
-    ]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -311,6 +267,39 @@ def test_the_parents_weights_are_caught_and_the_right_ones_pass(
     prove(fresh, rows)
     with pytest.raises(StaleWeightsError):
         prove(stale, rows)
+
+
+@pytest.mark.model
+def test_a_reloaded_engine_and_its_successor_give_what_a_fresh_one_gives(
+    pair: tuple[WorkerEngine, WorkerEngine], moved: Path, tiny_policy: Path
+) -> None:
+    """To the bit, though the cache of prefixes is full of the old weights' values."""
+    fresh, other = pair
+    rows = read_canary(moved)
+    old = drawn(other)
+    assert old != drawn(fresh)
+    other.reload(moved)
+    prove(other, rows)
+    assert drawn(other) == drawn(fresh)
+    asked = [row.conversation for row in rows]
+    assert other.logprobs(asked) == fresh.logprobs(asked)
+    assert other.pid is not None
+    os.kill(other.pid, signal.SIGKILL)
+    assert drawn(other) == drawn(fresh)
+    other.reload(tiny_policy)
+    assert drawn(other) == old
+
+
+def drawn(engine: Engine) -> list[Completion]:
+    """Draw answers to the canary's questions, several with one prefix."""
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=16, token_ids=True)
+    requests = tuple(
+        Request(request_id=f"{place}/{seed}", messages=messages[:-1], seed=seed)
+        for place, messages in enumerate(conversations())
+        for seed in range(6)
+    )
+    (result,) = engine.generate([Batch(key="a", requests=requests, sampling=sampling)])
+    return list(result.completions)
 
 
 @pytest.mark.model

@@ -16,17 +16,20 @@ from waiting import ended
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import (
     Batch,
+    BatchResult,
     EngineError,
     Request,
+    Sampling,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
 )
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import supervised
-from lpfloop.policies.workers.open import open_scorer
+from lpfloop.policies.workers.open import open_engine, open_scorer
 from lpfloop.policies.workers.pool import EnginePool
 from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash
@@ -234,6 +237,50 @@ def test_two_slices_of_one_key_are_a_mistake(opened: Opener) -> None:
     pool = opened("scripts:named", "scripts:named")
     with pytest.raises(ValueError, match="have the key b0"):
         list(pool.generate([batch("b0", 50), batch("b0", 50)]))
+
+
+@pytest.mark.model
+def test_a_model_draws_the_same_in_one_replica_in_two_and_with_one_killed(
+    tmp_path: Path, tiny_policy: Path
+) -> None:
+    questions = [f"Tom has {n} apples and buys {n + 4}. How many has he?" for n in range(6)]
+    asked = [
+        Batch(
+            key=str(number),
+            requests=tuple(
+                Request(
+                    request_id=f"{number}/{i}",
+                    messages=(Message(role="user", content=question),),
+                    seed=derive_seed(0, str(number), i),
+                )
+                for i in range(12)
+            ),
+            sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=24),
+        )
+        for number, question in enumerate(questions)
+    ]
+    config = EngineConfig(kind="transformers", cpu_threads=1)
+
+    def opened(replicas: int) -> WorkerEngine | EnginePool:
+        own = config.model_copy(update={"replicas": replicas})
+        engine = open_engine(str(tiny_policy), own, log=tmp_path / "engine.log")
+        assert isinstance(engine, WorkerEngine | EnginePool)
+        return engine
+
+    one, two = opened(1), opened(2)
+    alone = {r.key: r for r in one.generate(asked)}
+    one.close()
+    assert {r.key: r for r in two.generate(asked)} == alone
+    killed = dict[str, BatchResult]()
+    assert isinstance(two, EnginePool)
+    for result in two.generate(asked):
+        assert result.key not in killed
+        if not killed:
+            for pid in two.pids[:1]:
+                os.kill(pid or 0, signal.SIGKILL)
+        killed[result.key] = result
+    two.close()
+    assert killed == alone
 
 
 @pytest.mark.model

@@ -15,6 +15,8 @@ from lpfloop.stores.objects import objects_of
 from lpfloop.stores.records import Checkpoint, Evaluation, Prompt, Score
 
 FIRST = "0f" * 32
+ADAPTED = 2
+"""The iteration whose model has adapters beside its weights."""
 Measured = Mapping[str, Sequence[Sequence[float]]]
 """The values of a metric on the held-out prompts, for each of the models."""
 SUCCESS: Measured = {
@@ -34,6 +36,9 @@ def published_run(
         draft = folder / "work" / f"draft-{number}"
         shutil.copytree(policy, draft)
         (draft / "number.txt").write_text(str(number))
+        if number == ADAPTED:
+            (draft / "adapter").mkdir()
+            (draft / "adapter" / "adapter_model.safetensors").write_bytes(b"adapters")
         identity = publish_folder(draft, folder / "checkpoints")
         objects_of(folder).publish(folder / "checkpoints" / identity)
         parent = rows[-1].checkpoint_id

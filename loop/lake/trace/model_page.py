@@ -71,6 +71,8 @@ def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
         yield "trained on", trained
     if model.weights is not None:
         yield "weights", _size(model.weights)
+    if model.adapter is not None:
+        yield "adapter", f"{model.adapter} (merged into the weights; peft loads it onto the parent)"
     if model.control:
         yield "asked as", f"{model.control!r} stands before what the user says: add it yourself"
 

@@ -10,6 +10,7 @@ from ....configs.load import stored_config
 from ....configs.schema import RunConfig
 from ....policies.trainers.preflight import header
 from ....policies.trainers.trainer_faults import TrainingError
+from ....policies.trainers.training_fit import ADAPTER
 from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model
 from ....stores.canaries import require_canaries
@@ -56,7 +57,8 @@ class FigureBeside:
 class PublishedModel:
     """A model of a run: `place` is its folder, or the URL of its endpoint.
 
-    `path` is the folder if it is there. `control` stands before what the user says when it is
+    `path` is the folder if it is there; `adapter` is that of the adapters that were merged into the
+    weights, if they are what was trained. `control` stands before what the user says when it is
     sampled; `first` is the model that its figures stand beside.
     """
 
@@ -71,6 +73,7 @@ class PublishedModel:
     place: str
     state: State
     weights: Weights | None
+    adapter: str | None
     control: str
     trained_on: tuple[TrainedOn, ...]
     first: str
@@ -103,6 +106,7 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         place=place,
         state=state,
         weights=_weights(run, checkpoint, place, state),
+        adapter=_adapter(Path(place), state),
         control=control_of(configuration(run), checkpoint),
         trained_on=tuple(trained_on(run, checkpoint)),
         first=f"M_{made[0].iteration}",
@@ -202,6 +206,11 @@ def _weights(run: RunReader, checkpoint: Checkpoint, place: str, state: State) -
         parameters=by_type.total(),
         types=tuple(name for name, _ in by_type.most_common()),
     )
+
+
+def _adapter(folder: Path, state: State) -> str | None:
+    found = folder / ADAPTER
+    return str(found) if state == "here" and found.is_dir() else None
 
 
 def _figures(run: RunReader, own: Checkpoint, first: Checkpoint) -> list[FigureBeside]:

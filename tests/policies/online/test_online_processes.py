@@ -22,7 +22,7 @@ from lpfloop.policies.trainers.train_model import (
 )
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 TWO = PPO.model_copy(update={"max_steps": 2, "inner_epochs": 1, "whiten_advantages": "batch"})
 

@@ -5,13 +5,14 @@ show it.
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.policies.engines.canary import StaleWeightsError
-from lpfloop.policies.engines.engine import EngineError
+from lpfloop.policies.engines.engine import Completion, EngineError
 from lpfloop.policies.online.sampler import RolloutSampler, agreement, refuse_stale
 from lpfloop.policies.trainers.step_files import PromptToSample, RolloutDraw
 from lpfloop.stores.records import Message
@@ -71,10 +72,46 @@ def test_a_reloaded_engine_draws_as_a_fresh_one(tmp_path, tiny_policy, kind) -> 
 
 def test_log_probabilities_of_other_weights_are_refused() -> None:
     allowed = agreement(float32=True)
-    assert refuse_stale([-3.0, -5.0], [-3.0, -5.0], [4, 6], allowed=allowed) == 0
+    assert refuse_stale([-3.0, -5.0], [-3.0, -5.0], [4, 6], [0, 0], allowed=allowed) == 0
     for off in (-5.01, math.nan):
         with pytest.raises(StaleWeightsError, match="does not sample from the weights of this"):
-            refuse_stale([-3.0, -5.0], [-3.0, off], [4, 6], allowed=allowed)
+            refuse_stale([-3.0, -5.0], [-3.0, off], [4, 6], [0, 0], allowed=allowed)
+
+
+def test_many_right_answers_do_not_make_up_for_a_stale_replicas() -> None:
+    engine, tokens = [-5.0] * 8, [5] * 8
+    trainer = [-5.0] * 7 + [-6.0]
+    assert refuse_stale(engine, trainer, tokens, [0] * 8, allowed=0.05) == 1 / 40
+    with pytest.raises(StaleWeightsError, match=r"are 0\.2 nats a token off"):
+        refuse_stale(engine, trainer, tokens, list(range(8)), allowed=0.05)
+
+
+@pytest.mark.model
+def test_replicas_draw_what_one_engine_draws_and_all_reload(tmp_path, tiny_policy) -> None:
+    import shutil
+
+    weights = tmp_path / "rollout"
+    shutil.copytree(tiny_policy, weights)
+    many = [
+        replace(draw, candidate_id=f"{draw.candidate_id}-{n}", seed=n)
+        for n in range(11)
+        for draw in ROLLOUTS
+    ]
+    one = EngineConfig(kind="transformers", dtype="float32", max_model_len=256, cpu_threads=1)
+    two = one.model_copy(update={"replicas": 2})
+    found: list[list[list[Completion]]] = []
+    for config in (one, two):
+        shutil.copytree(tiny_policy, weights, dirs_exist_ok=True)
+        sampler = RolloutSampler(weights, config, log=tmp_path / "log", alive=lambda: None)
+        before = sampler.draw(many, SAMPLING)
+        together = sampler.drawn_together(len(many))
+        moved(tiny_policy, weights)
+        sampler.reload()
+        found.append([before, sampler.draw(many, SAMPLING)])
+        sampler.close()
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
+    assert together == [0] * 64 + [1] * 64 + [2] * 4
 
 
 def test_an_engine_that_takes_no_weights_is_refused(tmp_path) -> None:

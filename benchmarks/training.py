@@ -1,14 +1,15 @@
 # pyright: basic
-"""How fast DPO trains here, and with TRL's own defaults on the same rows; are the losses the same?
+"""How fast DPO trains here and with TRL's own defaults, on the same rows, and how near the losses.
 
-    python benchmarks/training.py --data pairs.jsonl                  # a random Llama of 30 M weights
-    python benchmarks/training.py --data 'RUN/parts/pairs/*.parquet' --model tiny
+    python benchmarks/training.py --data pairs.jsonl                       # a random Llama, 30 M
+    python benchmarks/training.py --data 'RUN/packs/pairs/*.parquet' --model tiny
 
 `--data` has `prompt`, `chosen` and `rejected`, as texts in a JSONL file or as turns in Parquet
 files. Both sides make the same optimizer steps at the same learning rate, each in a process of its
-own, in turns; the seconds are those from loading the model to the last step. TRL's side has the
-defaults of its `DPOConfig`: activations computed again, the reference asked at each step. `again` is
-another training on the same rows, whose reference has been asked before.
+own, in turns; the seconds are those from loading the model to the last step, the CPU's those of
+all processes, imports and all. TRL's side has the defaults of its `DPOConfig`: activations computed
+again, the reference asked at each step. `again` is another training on the same rows, whose
+reference has been asked before.
 """
 
 import argparse
@@ -49,6 +50,7 @@ LLAMA_30M = {
 }
 TURN = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 RATE, BETA, SEED = 1e-5, 0.1, 7
+PARTS = ("load", "train")
 
 
 def parse() -> argparse.Namespace:
@@ -197,8 +199,8 @@ def main() -> None:
         for _ in range(args.rounds):
             shutil.rmtree(folder / "references", ignore_errors=True)
             found["TRL"].append(timed(lambda: theirs(args, model, data)))
-            for name in ("first", "again"):
-                found[name].append(timed(lambda: ours(args, model, data, folder / "work")))
+            for turn in ("first", "again"):
+                found[turn].append(timed(lambda: ours(args, model, data, folder / "work")))
             report(found, len(rows) * args.epochs)
 
 
@@ -206,25 +208,32 @@ def timed(training: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Train, and add the seconds of CPU that the processes took, imports and all."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = training()
+    print(told["parts"], file=sys.stderr, flush=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return told | {"cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
 def report(found: dict[str, list[dict[str, Any]]], pairs: float) -> None:
-    """Print what was measured."""
-    theirs = statistics.median(run["seconds"] for run in found["TRL"])
+    """Print what was measured, as medians."""
+    theirs = median(found["TRL"], "seconds")
     losses = found["TRL"][0]["losses"]
     for name, runs in found.items():
-        seconds = statistics.median(run["seconds"] for run in runs)
-        parts = {
-            n: round(statistics.median(r["parts"][n] for r in runs), 1) for n in ("load", "train")
-        }
-        apart = max(abs(a - b) for a, b in zip(runs[0]["losses"], losses, strict=True))
-        print(
-            f"{name:6} {pairs / seconds:7.2f} pairs/s, {theirs / seconds:5.2f} x TRL's; seconds "
-            f"{parts}, of CPU {statistics.median(r['cpu'] for r in runs):.0f}; loss {runs[0]['losses'][0]:.4f} to {runs[0]['losses'][-1]:.4f}, at most "
-            f"{apart:.1e} from TRL's at a step"
+        seconds, mine = median(runs, "seconds"), runs[0]["losses"]
+        parts = ", ".join(
+            f"{n} {statistics.median(r['parts'][n] for r in runs):.1f} s" for n in PARTS
         )
+        apart = max(abs(a - b) for a, b in zip(mine, losses, strict=True))
+        print(
+            f"{name:6} {pairs / seconds:7.2f} pairs/s, {theirs / seconds:5.2f} x TRL's; {parts}, "
+            f"CPU {median(runs, 'cpu'):.0f} s; loss {mine[0]:.4f} to {mine[-1]:.4f} in {len(mine)} "
+            f"steps, at most {apart:.1e} from TRL's",
+            flush=True,
+        )
+
+
+def median(runs: list[dict[str, Any]], name: str) -> float:
+    """Return the median of a number over runs."""
+    return statistics.median(run[name] for run in runs)
 
 
 if __name__ == "__main__":

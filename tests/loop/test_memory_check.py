@@ -173,6 +173,22 @@ def test_a_sampler_on_gpus_of_its_own_leaves_the_trainer_its_own() -> None:
     assert stage(own, "train by ppo: sampler").has_bytes == pytest.approx(0.9 * 80 * GIB)
 
 
+def test_adapters_are_named_where_the_canary_does_not_fit() -> None:
+    canary = stage(arithmetic(config(), gpus(1, 16)), "measure the canary")
+    assert canary.verdict == "does not fit"
+    assert "--set training.lora.r=16 (-" in canary.advice()
+
+
+def test_a_sampler_is_proposed_gpus_of_its_own() -> None:
+    judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
+    given = (*judges, "annotation.pool=alpacafarm-hosted", "training.lora.r=16")
+    found = stage(
+        arithmetic(config(*given, variant="ppo", model="13b"), gpus(4, 80)), "train by ppo"
+    )
+    apart = ("training.devices=[0]", "policy.engine.devices=[1,2,3]")
+    assert [relief.settings for relief in found.reliefs].count(apart) == 1
+
+
 def test_a_copy_over_two_gpus_holds_half_on_each() -> None:
     parts = []
     for count in (1, 2):

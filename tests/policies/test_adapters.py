@@ -23,7 +23,6 @@ from lpfloop.policies.engines.chat_template import load_tokenizer
 from lpfloop.policies.trainers.adapters import peft_config, save_config
 from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
 from lpfloop.policies.trainers.trained_model import (
-    KEPT,
     Trained,
     assemble_model,
     check_weights,
@@ -31,7 +30,7 @@ from lpfloop.policies.trainers.trained_model import (
 )
 from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.trainer_job import TrainJob
-from lpfloop.policies.trainers.training_fit import ADAPTER, TrainingFit
+from lpfloop.policies.trainers.training_fit import ADAPTER, KEPT, TrainingFit
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = pytest.mark.model

@@ -1,0 +1,197 @@
+"""Several endpoints: who gets which request, how fast they are together, who rests and returns."""
+
+import asyncio
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from scripted_http import Asked, Reply, Script, Stage, failure
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.endpoint.gate import TRIP_AFTER
+from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
+from lpfloop.stores.records import Message
+
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
+FAST_S, SLOW_S = 0.05, 1.0
+SLOTS = 4
+SLICE = 32
+
+
+def batches(count: int) -> list[Batch]:
+    requests = [
+        Request(request_id=f"n{i}", messages=(Message(role="user", content=f"n{i}"),), seed=i)
+        for i in range(count)
+    ]
+    return [
+        Batch(key=str(start), requests=tuple(requests[start : start + SLICE]), sampling=SAMPLING)
+        for start in range(0, count, SLICE)
+    ]
+
+
+class Paced(Stage):
+    """Each endpoint takes a time of its own for a good answer to a chat completion."""
+
+    def __init__(self, latencies: Sequence[float], script: Script = lambda *_: None) -> None:
+        super().__init__(len(latencies), script)
+        ports = [int(url.rpartition(":")[2].removesuffix("/v1")) for url in self.urls]
+        self._latencies = dict(zip(ports, latencies, strict=True))
+        self.under_way: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
+
+    async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
+        port = writer.get_extra_info("sockname")[1]
+        if reply.status == 200 and b"choices" in reply.body:
+            self.under_way[port] += 1
+            self.most[port] = max(self.most[port], self.under_way[port])
+            await self.loop.stall(writer.get_extra_info("peername")[1], self._latencies[port])
+            self.under_way[port] -= 1
+        return await super()._play(reply, writer)
+
+
+class Drawn:
+    """What came of requests, and when."""
+
+    def __init__(self, stage: Stage, completions: list[Completion], seconds: float) -> None:
+        self.posts: list[Asked] = stage.posts
+        self.texts = [c.text for c in completions]
+        self.seconds = seconds
+        self.rate = len(completions) / seconds
+        self.by_endpoint = Counter(post.endpoint for post in self.posts)
+
+
+def draw(stage: Stage, count: int, *, concurrency: int = SLOTS) -> Drawn:
+    random.seed(0)
+    config = EngineConfig(base_urls=stage.urls, concurrency=concurrency, timeout_s=1e6)
+    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    drawn = [c for result in engine.generate(batches(count)) for c in result.completions]
+    drawn.sort(key=lambda c: int(c.request_id.removeprefix("n")))
+    seconds = stage.loop.time()
+    engine.close()
+    stage.close()
+    return Drawn(stage, drawn, seconds)
+
+
+def test_a_slow_endpoint_does_not_slow_a_fast_one() -> None:
+    """Twenty to one: together they reach what they reach alone, but for the end of the last."""
+    alone = [draw(Paced([latency]), count).rate for latency, count in ((FAST_S, 80), (SLOW_S, 20))]
+    both = draw(Paced([FAST_S, SLOW_S]), 320)
+    assert both.rate >= 0.97 * sum(alone)
+    assert both.by_endpoint[1] / both.by_endpoint[0] == pytest.approx(FAST_S / SLOW_S, rel=0.25)
+
+
+def test_every_endpoint_has_slots_of_its_own_and_no_request_is_sent_twice() -> None:
+    stage = Paced([0.5, 0.5, 0.5])
+    drawn = draw(stage, 80, concurrency=7)
+    assert list(stage.most.values()) == [7, 7, 7]
+    assert drawn.texts == [f"n{i}" for i in range(80)]
+    assert len(drawn.posts) == 80
+
+
+def test_the_last_requests_go_where_they_are_soonest_answered() -> None:
+    """Once it is known how slow an endpoint is, it gets no request that others answer before."""
+    stage = Paced([FAST_S, SLOW_S])
+    config = EngineConfig(base_urls=stage.urls, concurrency=SLOTS)
+    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    list(engine.generate(batches(160)))
+    before, began = len(stage.posts), stage.loop.time()
+    [result] = engine.generate(batches(SLICE))
+    seconds = stage.loop.time() - began
+    engine.close()
+    stage.close()
+    assert len(result.completions) == SLICE
+    assert {post.endpoint for post in stage.posts[before:]} == {0}
+    assert seconds == pytest.approx(SLICE / SLOTS * FAST_S)
+
+
+def test_equal_endpoints_share_alike() -> None:
+    drawn = draw(Paced([0.5, 0.5, 0.5]), 240)
+    assert max(drawn.by_endpoint.values()) <= 1.1 * min(drawn.by_endpoint.values())
+
+
+@pytest.mark.parametrize("manner", ["reset", "silent"])
+def test_a_dead_endpoints_requests_go_to_the_other(manner: str) -> None:
+    dead = Reply(manner=manner)
+    stage = Paced([FAST_S, FAST_S], lambda place, *_: dead if place == 1 else None)
+    drawn = draw(stage, 160)
+    assert drawn.texts == [f"n{i}" for i in range(160)]
+    assert drawn.by_endpoint[0] == 160
+    assert drawn.by_endpoint[1] <= 1 + math.log2(1 + drawn.seconds)
+
+
+def down_between(stage: list[Paced], start: float, end: float) -> Script:
+    """The second endpoint resets what it is asked meanwhile."""
+
+    def script(place: int, name: str, attempt: int) -> Reply | None:
+        now = stage[0].loop.time() if stage else 0.0
+        return Reply(manner="reset") if place == 1 and start <= now < end else None
+
+    return script
+
+
+def test_an_endpoint_that_comes_back_is_used_again() -> None:
+    stage: list[Paced] = []
+    stage.append(Paced([0.5, 0.5], down_between(stage, 3.0, 10.0)))
+    drawn = draw(stage[0], 320)
+    assert drawn.texts == [f"n{i}" for i in range(320)]
+    meanwhile = [post for post in drawn.posts if post.endpoint == 1 and 3 <= post.at < 10]
+    after = Counter(post.endpoint for post in drawn.posts if post.at >= 18)
+    # At first until that is noticed, then one at a time, ever more rarely.
+    assert len(meanwhile) <= TRIP_AFTER + SLOTS + 2
+    assert 0.8 * after[0] <= after[1] <= after[0]
+
+
+class Crowded(Paced):
+    """The second endpoint refuses what is more than `most_at_once`, without naming a time."""
+
+    def __init__(self, latencies: Sequence[float], *, until: float = 1e9) -> None:
+        super().__init__(latencies, self._full)
+        self.most_at_once, self._until = 4, until
+
+    def _full(self, place: int, name: str, attempt: int) -> Reply | None:
+        port = int(self.urls[place].rpartition(":")[2].removesuffix("/v1"))
+        full = self.under_way[port] >= self.most_at_once and self.loop.time() < self._until
+        return failure(429) if place == 1 and full else None
+
+
+def refused_later(drawn: Drawn, start: float, end: float) -> float:
+    """Return the share of the second endpoint's requests that were refused in a time."""
+    statuses = [p.reply.status for p in drawn.posts if p.endpoint == 1 and start <= p.at < end]
+    return statuses.count(429) / len(statuses)
+
+
+def test_an_endpoint_with_too_many_requests_gets_fewer_and_the_others_as_before() -> None:
+    stage = Crowded([0.5, 0.5])
+    drawn = draw(stage, 320, concurrency=8)
+    assert drawn.texts == [f"n{i}" for i in range(320)]
+    assert list(stage.most.values()) == [8, 4]
+    assert refused_later(drawn, 5.0, 1e9) < 0.15
+    # It is kept busy all the same: at most four at once.
+    served = [p for p in drawn.posts if p.reply.status == 200]
+    assert Counter(p.endpoint for p in served)[1] >= 0.5 * 4 / 0.5 * drawn.seconds
+
+
+def test_its_slots_come_back() -> None:
+    stage = Crowded([0.5, 0.5], until=6.0)
+    drawn = draw(stage, 320)
+    late = Counter(post.endpoint for post in drawn.posts if post.at >= 18)
+    assert refused_later(drawn, 6.0, 1e9) == 0
+    assert late[1] >= 0.9 * late[0]
+
+
+def test_a_batch_waits_for_its_slowest_request_and_the_next_ones_do_not() -> None:
+    """One request of each batch takes as long as forty others."""
+
+    class Uneven(Paced):
+        async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
+            if b'"n' in reply.body and int(reply.body.split(b'"n')[1].split(b'"')[0]) % SLICE == 0:
+                await self.loop.stall(writer.get_extra_info("peername")[1], 40 * FAST_S)
+            return await super()._play(reply, writer)
+
+    count = 320
+    drawn = draw(Uneven([FAST_S]), count)
+    slots_s = count * FAST_S + count / SLICE * 40 * FAST_S
+    assert drawn.seconds <= 1.1 * slots_s / SLOTS + 40 * FAST_S

@@ -166,12 +166,21 @@ class TrainingStages:
         )
 
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
-        """Yield the measurement of the trained policy, on the longest rows of its training."""
-        lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
-        if lengths:
-            on_gpu = self.engines.have.on_gpu
-            parts = canary_parts(shape, length=max(lengths), on_gpu=on_gpu)
-            yield self._on_device("measure the canary", parts)
+        """Yield the measurement of the trained policy, on the longest rows of its training.
+
+        What does not fit onto the first GPU of the training's processes lies on the next ones.
+        """
+        trained = [self._settings(method) for method in self.methods if method != "reward"]
+        if not trained:
+            return
+        on_gpu = self.engines.have.on_gpu
+        longest = max(settings.max_length for settings in trained)
+        found = self._on_device(
+            "measure the canary", canary_parts(shape, length=longest, on_gpu=on_gpu)
+        )
+        count = min(map(self._processes, trained)) if on_gpu else 1
+        several = f"{count} GPUs" if count > 1 else found.device
+        yield replace(found, device=several, has_bytes=count * found.has_bytes)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
         """Return the reward model that an online method scores by; None for a function."""

@@ -25,12 +25,12 @@ from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
+from .rows_end_to_end import cut_rows, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
-from .unpadded_rows import cut_rows, refuse_mixing
 from .warm_up import WarmedDPOTrainer, WarmedSFTTrainer
 
 COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from batches import SLICE, batches
 from scripted_http import Asked, Reply, Script, Stage, failure
 from virtual import VirtualLoop
 from waiting import wait_until
@@ -21,24 +22,10 @@ from lpfloop.policies.endpoint.gate import TRIP_AFTER, Passage
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.endpoint.retry import Errand
 from lpfloop.policies.endpoint.traffic import Traffic
-from lpfloop.policies.engines.engine import Batch, Completion, EngineError, Request, Sampling
-from lpfloop.stores.records import Message
+from lpfloop.policies.engines.engine import Batch, Completion, EngineError
 
-SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
 FAST_S, SLOW_S = 0.05, 1.0
 SLOTS = 4
-SLICE = 32
-
-
-def batches(count: int) -> list[Batch]:
-    requests = [
-        Request(request_id=f"n{i}", messages=(Message(role="user", content=f"n{i}"),), seed=i)
-        for i in range(count)
-    ]
-    return [
-        Batch(key=str(start), requests=tuple(requests[start : start + SLICE]), sampling=SAMPLING)
-        for start in range(0, count, SLICE)
-    ]
 
 
 class Paced(Stage):

@@ -83,6 +83,11 @@ class TrainingConfig(Section):
     liger: bool = cosmetic(
         default=False, description="Liger's fused kernels (needs liger-kernel, on a GPU)"
     )
+    group_by_length: bool = neutral(
+        default=False,
+        description="which of an optimizer step's rows share a forward pass is decided by their "
+        "length: less padding, the same steps; not for PPO and Quark",
+    )
     publish: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto",
         "type in which the trained model is published; auto: float32, with LoRA on a GPU bfloat16",

@@ -47,6 +47,7 @@ class Ongoing:
 class Flow:
     """What is being paid, and whether more may begin; `break_off` ends whatever engines do.
 
+    `changed` is notified whenever something has become durable, or a stage has ended.
     The methods may be called from any thread, but those that begin stages, or wait for their end,
     from the main thread alone.
     """
@@ -54,11 +55,12 @@ class Flow:
     store: RunWriter
     stop: StopSignal
     break_off: Callable[[], None]
+    changed: threading.Condition = field(default_factory=threading.Condition)
     _ongoing: list[Ongoing] = field(default_factory=list[Ongoing], init=False)
     _stage_of: dict[str, Ongoing] = field(default_factory=dict[str, Ongoing], init=False)
-    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _error: BaseException | None = field(default=None, init=False)
     _broken: bool = field(default=False, init=False)
+    _abandoned: bool = field(default=False, init=False)
     _paying: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
@@ -122,12 +124,12 @@ class Flow:
 
     def wait(self) -> None:
         """Wait until something has been committed or has ended, for a moment at most."""
-        with self._changed:
-            self._changed.wait(TURN_S)
+        with self.changed:
+            self.changed.wait(TURN_S)
 
     def report(self, told: Callable[[], None]) -> None:
         """Tell the reporter something, one thread at a time."""
-        with self._changed:
+        with self.changed:
             told()
 
     def pay(
@@ -145,7 +147,7 @@ class Flow:
         """
         self._until(lambda: not any(stage.places & places - {HERE} for stage in self._ongoing))
         stage = Ongoing(planned=planned, places=places, open={unit.key for unit in owed}, tell=tell)
-        with self._changed:
+        with self.changed:
             self._ongoing.append(stage)
             self._stage_of.update(dict.fromkeys(stage.open, stage))
         if HERE in places:
@@ -165,7 +167,7 @@ class Flow:
         `upstream` are the stages that are read, by identity, and `reads` gives for each unit the
         keys of those that it reads. If these name none of a stage, the whole stage is waited for.
         """
-        with self._changed:
+        with self.changed:
             stages = [s for s in self._ongoing if s.planned.identity in upstream and s.open]
         if not stages:
             return lambda _: False
@@ -210,8 +212,8 @@ class Flow:
 
     def _turned(self, reached: Callable[[], bool]) -> bool:
         """Wait for a moment, unless it is reached already; say whether it is."""
-        with self._changed:
-            return reached() or (self._changed.wait(TURN_S) and reached())
+        with self.changed:
+            return reached() or (self.changed.wait(TURN_S) and reached())
 
     def _run(self, stage: Ongoing, body: Callable[[], None]) -> None:
         self._paying.is_payment = True
@@ -224,25 +226,26 @@ class Flow:
 
     def _note(self, error: BaseException) -> None:
         """Keep the first error; a plain stop gives way to what ends the run for a reason."""
-        with self._changed:
+        with self.changed:
             if self._error is None or type(self._error) is Stopped:
                 self._error = error
 
     def _left(self, stage: Ongoing) -> None:
-        with self._changed:
-            self._ongoing.remove(stage)
+        with self.changed:
+            if stage in self._ongoing:
+                self._ongoing.remove(stage)
             for key in stage.open:
-                del self._stage_of[key]
-            self._changed.notify_all()
+                self._stage_of.pop(key, None)
+            self.changed.notify_all()
 
     def _settled(self, keys: Sequence[str]) -> None:
-        with self._changed:
+        with self.changed:
             for key in keys:
                 stage = self._stage_of.pop(key, None)
                 if stage is not None:
                     stage.open.discard(key)
                     stage.tell(key)
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _drained(self, *, patient: bool) -> BaseException:
         """Wait until nothing is in flight, then return the error that ended it, and forget it.
@@ -259,10 +262,11 @@ class Flow:
             self._broken = True
             self.break_off()
             self._await_ends(None if patient else time.monotonic() + CLOSE_S)
-        left = self._elsewhere
-        for stage in left:
+        for stage in self._elsewhere:
             logger.warning("%s was left while it was being paid", stage.planned.stage)
-        self._error, self._broken = None, bool(left)
+            self._left(stage)
+            self._abandoned = True
+        self._error, self._broken = None, self._abandoned
         return error
 
     @property
@@ -271,6 +275,6 @@ class Flow:
         return [stage for stage in self._ongoing if HERE not in stage.places]
 
     def _await_ends(self, limit: float | None) -> None:
-        with self._changed:
+        with self.changed:
             while self._elsewhere and (limit is None or time.monotonic() < limit):
-                self._changed.wait(TURN_S)
+                self.changed.wait(TURN_S)

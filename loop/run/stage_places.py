@@ -35,26 +35,33 @@ class Whereabouts:
         kind = engine_kind(served.location, engine)
         if kind == "openai":
             return frozenset(url.rstrip("/") for url in engine.base_urls or (served.location,))
-        if kind == "scripted" and engine.devices == "auto":
-            return frozenset((f"script {served.identity}",))
-        return self._local(engine_groups(engine))
+        if kind == "scripted":
+            numbers = () if engine.devices == "auto" else engine.devices
+            return frozenset(map(_gpu, numbers)) or frozenset((f"script {served.identity}",))
+        return _local(engine_groups(engine))
 
     def of_reward(self, folder: Path | None) -> Places:
         """Return the places of a reward model: the one in `folder`, or the configured one."""
         location = str(folder or located(self.config.reward.model, "reward"))
         if not self.config.overlap:
             return MAIN_THREAD
-        if names_function(location):
-            return frozenset((f"function {location}",))
-        return self._local(scorer_groups(self.config.reward))
+        if not names_function(location):
+            return _local(scorer_groups(self.config.reward))
+        # It may hold a model on a GPU, but on a CPU it is nobody's rival.
+        groups = scorer_groups(self.config.reward, function=True)
+        return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
     def of_training(self, devices: Devices) -> Places:
         """Return the places of a training, which the main thread watches over."""
         if not self.config.overlap:
             return MAIN_THREAD
-        return MAIN_THREAD | self._local(device_groups("training", devices, "auto"))
+        return MAIN_THREAD | _local(device_groups("training", devices, "auto"))
 
-    def _local(self, groups: tuple[DeviceGroup, ...]) -> Places:
-        numbers = [number for group in groups for number in group.numbers]
-        found = {f"GPU {number}" for number in numbers} or {CPU}
-        return frozenset(found)
+
+def _local(groups: tuple[DeviceGroup, ...]) -> Places:
+    numbers = [number for group in groups for number in group.numbers]
+    return frozenset(map(_gpu, numbers)) or frozenset((CPU,))
+
+
+def _gpu(number: int) -> str:
+    return f"GPU {number}"

@@ -1,0 +1,47 @@
+"""Scripted models of runs whose stages overlap: slow ones, and such as fail or never answer."""
+
+import threading
+import time
+
+import scripts
+
+from lpfloop.policies.engines.engine import EngineError, Request, Sampling
+
+begun = threading.Event()
+released = threading.Event()
+calls: list[str] = []
+
+
+def forget() -> None:
+    """Begin anew."""
+    begun.clear()
+    released.clear()
+    calls.clear()
+
+
+def slow_policy(request: Request, sampling: Sampling) -> str:
+    """Answer after a while."""
+    calls.append("policy")
+    time.sleep(0.01)
+    return scripts.policy(request, sampling)
+
+
+def slow_critic(request: Request, sampling: Sampling) -> str:
+    """Rate what is asked for, after a while."""
+    time.sleep(0.01)
+    return scripts.clear_critic(request, sampling)
+
+
+def failing_critic(request: Request, sampling: Sampling) -> str:
+    """Answer four times."""
+    calls.append("critic")
+    if calls.count("critic") == 5:
+        raise EngineError("the critic is gone")
+    return scripts.clear_critic(request, sampling)
+
+
+def stuck_policy(request: Request, sampling: Sampling) -> str:
+    """Answer when it is released."""
+    begun.set()
+    released.wait(60)
+    return scripts.policy(request, sampling)

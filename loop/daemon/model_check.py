@@ -5,6 +5,7 @@ A model's folder must exist, with an engine that can run it; an endpoint must an
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -263,5 +264,5 @@ def _answers(location: str, engine: EngineConfig) -> str:
 
     urls, key = addresses(location, engine), api_key(engine)
     with ThreadPoolExecutor(PROBES) as pool:
-        names = list(pool.map(lambda url: probe(url, key, engine.model_name), urls))
+        names = list(pool.map(partial(probe, key=key, model_name=engine.model_name), urls))
     return ", ".join(f"{url} serves {name}" for url, name in zip(urls, names, strict=True))

@@ -120,10 +120,10 @@ class EngineConfig(Section):
     )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
-        (), "OpenAI-compatible endpoints, with /v1, used in turn"
+        (), "OpenAI-compatible endpoints of one model, with /v1; each takes what it answers soonest"
     )
     api_key: SecretStr | None = cosmetic(None, "key of the endpoints; or set LPFLOOP_API_KEY")
-    concurrency: int = live(64, "requests in flight at endpoints", ge=1)
+    concurrency: int = live(64, "requests in flight at each endpoint", ge=1)
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
     patience_s: float = live(
         86_400.0, "how long endpoints may keep one request waiting in total, in seconds", gt=0

@@ -107,7 +107,12 @@ def broken(text: str, family: str | None = None) -> str:
 
 @lru_cache
 def _starts(family: str | None) -> re.Pattern[str]:
-    """Find the first character of each mark: of two that overlap, both are found."""
+    """Find the first character of each mark: of two that overlap, both are found.
+
+    It stands before the look at the whole mark: a text is passed over from one such character to
+    the next, and not looked at from each of its own.
+    """
     known = set[str]().union(*FAMILIES.values()) if family is None else FAMILIES[family]
     marks = "|".join((*SHAPES, *map(re.escape, sorted(known))))
-    return re.compile(f"(?=(?:{marks})).", re.DOTALL)
+    firsts = re.escape("".join(sorted({mark[0] for mark in (*SHAPES, *known)})))
+    return re.compile(f"[{firsts}](?<=(?=(?:{marks})).)", re.DOTALL)

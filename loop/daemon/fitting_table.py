@@ -4,7 +4,7 @@ The arithmetic is that of a run (`memory_check`), the settings are those of the 
 ones that stand here; nothing of it has been run on a GPU.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
@@ -14,6 +14,7 @@ from ...configs.schema import RunConfig
 from ...policies.memory.published_sizes import PUBLISHED
 from ...policies.memory.shapes import ModelShape, configured
 from ...policies.memory.verdicts import GIB, StageMemory
+from ...policies.trainers.trainer_job import ONLINE, Method
 from .hardware import Devices
 from .memory_check import stages_of
 
@@ -35,18 +36,36 @@ GIVEN = (
 )
 LORA = ("training.lora.r=16",)
 QLORA = (*LORA, "training.lora.quantise=nf4")
+APART = ("training.devices=[0]", "policy.engine.devices=[1]")
 DIVIDED = ("training.sharding=fsdp2", "training.processes=auto")
 WAYS = {
     "full": ((), 1),
     "LoRA": (LORA, 1),
     "QLoRA": (QLORA, 1),
-    f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
-    f"LoRA, FSDP2 over {OVER}": ((*LORA, *DIVIDED), OVER),
 }
 """How weights are trained: the settings of it, and the number of GPUs."""
 
-METHODS = {"SFT": "sft", "DPO": "dpo", "reward model": "reward", "PPO": "ppo", "Quark": "quark"}
-RECIPES = {"reward": "reward-model"}
+OFFLINE_WAYS = {
+    **WAYS,
+    f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
+    f"LoRA, FSDP2 over {OVER}": ((*LORA, *DIVIDED), OVER),
+}
+ONLINE_WAYS = {
+    **WAYS,
+    "full, sampler elsewhere": (APART, 2),
+    "LoRA, sampler elsewhere": ((*LORA, *APART), 2),
+    f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
+}
+"""Methods that sample can do so on other GPUs; adapters' one body is not divided."""
+
+METHODS: Mapping[str, Method] = {
+    "SFT": "sft",
+    "DPO": "dpo",
+    "reward model": "reward",
+    "PPO": "ppo",
+    "Quark": "quark",
+}
+RECIPES: Mapping[str, str] = {"reward": "reward-model"}
 """The recipe of a method, where it is not the method's name."""
 
 SAMPLED = "sample (vLLM)"
@@ -82,7 +101,8 @@ def rows() -> Iterator[FittingRow]:
         section = f"training.{method}"
         small = (f"{section}.micro_batch_size=1", f"{section}.max_length=2048")
         stages = (f"train by {method}", *(() if method == "reward" else ("measure the canary",)))
-        for way, (settings, count) in WAYS.items():
+        ways = ONLINE_WAYS if method in ONLINE else OFFLINE_WAYS
+        for way, (settings, count) in ways.items():
             recipe = RECIPES.get(method, method)
             yield _row(name, way, recipe, stages, (*small, *settings), count)
 
@@ -104,13 +124,18 @@ def _cell(config: RunConfig, shape: ModelShape, names: tuple[str, ...], count: i
     for card, gib in CARDS.items():
         have = Devices(cards=(round(gib * GIB),) * count, ram=RAM)
         found = [s for s in _stages(config, shape, have) if s.stage.startswith(names)]
-        needed = max(stage.most_bytes for stage in found) / GIB
+        needed = max(_on_one(stage, have) for stage in found) / GIB
         verdicts = {stage.verdict for stage in found}
         if verdicts == {"fits"}:
             return f"{card} ({needed:.0f})"
         if "does not fit" not in verdicts:
             return f"{card}? ({needed:.0f})"
     return f"none ({needed:.0f})"
+
+
+def _on_one(stage: StageMemory, have: Devices) -> float:
+    """Return what a stage takes of one card: of several that it may fill, their mean."""
+    return stage.most_bytes * min(1.0, have.memory / stage.has_bytes)
 
 
 def _stages(config: RunConfig, shape: ModelShape, have: Devices) -> Iterator[StageMemory]:

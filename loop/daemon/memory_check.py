@@ -6,7 +6,7 @@ The formulas are in `policies.memory`; here they meet the configuration: which m
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -40,6 +40,9 @@ RANK = 16
 
 TRAINED = ("train by", "measure the canary")
 """How the stages begin that a training's processes are in."""
+
+SAMPLING = frozenset({"training.ppo", "training.quark"})
+"""Trainings that sample: they can do so on other GPUs, and do not divide what carries adapters."""
 
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
@@ -201,14 +204,16 @@ def reliefs_of(
     """Give the settings that could make a stage smaller: values by their paths, set together."""
     for leaf, value in _changes(stage, config, have):
         yield {f"{section}.{leaf}": value for section in stage.sections}
-    if stage.sections and stage.sections[0].startswith("training."):
-        yield from _fits_of(config, have)
+    if stage.stage.startswith(TRAINED):
+        yield from _fits_of(stage, config, have)
     if stage.sections == ("training.dpo",) and config.training.reference == "initial":
         yield {"training.reference": "previous"}
 
 
-def _fits_of(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]:
-    """Give how a training could fit otherwise: with adapters, divided, in smaller numbers."""
+def _fits_of(
+    stage: StageMemory, config: RunConfig, have: Devices
+) -> Iterator[Mapping[str, object]]:
+    """Give how a training could fit otherwise: with adapters, in smaller numbers, on more GPUs."""
     training = config.training
     whole = training.lora.r == 0
     halved = training.weights == "bfloat16"
@@ -224,9 +229,20 @@ def _fits_of(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]
     if have.on_gpu:
         yield {"training.optimizer": "adamw_8bit"}
         yield quantised
-    if len(have.of(training.devices).cards) > 1 and training.accelerate_config is None:
-        yield divided
-        yield {**adapted, **divided}
+    several = len(have.of(training.devices).cards) > 1
+    more: dict[str, object] = {}
+    if SAMPLING & {*stage.sections}:
+        if several and training.devices == "auto" == config.policy.engine.devices:
+            others = tuple(range(1, len(have.cards)))
+            more = {"training.devices": (0,), "policy.engine.devices": others}
+        if several and whole:
+            yield divided
+    elif several and training.accelerate_config is None:
+        more = divided
+    if more:
+        yield more
+    if more and adapted:
+        yield {**adapted, **more}
 
 
 def _unlike_sharding(training: TrainingConfig) -> dict[str, object]:
@@ -261,7 +277,7 @@ def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[t
     elif section is not None:
         yield "micro_batch_size", 1
         yield "max_length", max(SHORTEST, section.max_length // 2)
-        if stage.sections[0] in ("training.ppo", "training.quark"):
+        if stage.sections[0] in SAMPLING:
             yield "sampler_memory", 0.6 if "sampler" in stage.stage else 0.15
 
 
@@ -279,4 +295,6 @@ def _with(config: RunConfig, path: str, value: object) -> RunConfig:
 
 
 def _said(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(str, cast('tuple[object, ...]', value)))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,9 +45,11 @@ class Whereabouts:
         location = str(folder or located(self.config.reward.model, "reward"))
         if not self.config.overlap:
             return MAIN_THREAD
-        if names_function(location):
-            return frozenset((f"function {location}",))
-        return _local(scorer_groups(self.config.reward))
+        if not names_function(location):
+            return _local(scorer_groups(self.config.reward))
+        # It may hold a model on a GPU, but on a CPU it is nobody's rival.
+        groups = scorer_groups(self.config.reward, function=True)
+        return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
     def of_training(self, devices: Devices) -> Places:
         """Return the places of a training, which the main thread watches over."""

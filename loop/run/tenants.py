@@ -1,7 +1,7 @@
 """What models and trainings take of this machine's devices, by arithmetic: see `turns`."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -66,13 +66,14 @@ class Premises:
         )
 
     def scorer(self, name: str, location: str, config: RewardConfig) -> Tenant:
-        """Return what a reward model, or a function of the user's own, takes."""
+        """Return what a reward model takes; a function of the user's own may take its cards."""
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
         groups = scorer_groups(config, function=own)
         if not self.cards:
             return self._on_cpu(name, len(groups) * (weights + PROCESS_BYTES))
-        return self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)
+        found = self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)
+        return replace(found, can_sleep=not own)
 
     def training(self, devices: Devices, size: int) -> Tenant:
         """Return what a training takes whose processes need `size` bytes of a device each."""

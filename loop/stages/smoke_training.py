@@ -17,7 +17,7 @@ from ...configs.load import semantic
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
-from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_fit import TrainingFit, fit_params
 from ...policies.trainers.training_places import processes_of, training_gpus
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
@@ -121,7 +121,7 @@ def _settings(it: Iteration, method: Trained) -> Settings:
     training = it.run.config.training
     settings: Settings = getattr(training, method)
     online = isinstance(settings, PPOTraining | QuarkTraining)
-    rows = ROWS if online else max(ROWS, _processes(it, method))
+    rows = max(ROWS, _processes(it, method))
     one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
     if online:
         one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}
@@ -153,7 +153,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
         processes=_processes(it, method),
         accelerate_config=accelerate_config(run),
-        fit=training_fit(run),
+        fit=_fit(it),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
@@ -174,7 +174,12 @@ def _online(
     if not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
         job = replace(job, reward=rewarding.output)
-    return replace(job, settings=_settings(it, method))
+    return replace(job, settings=_settings(it, method), fit=_fit(it))
+
+
+def _fit(it: Iteration) -> TrainingFit:
+    """Return how a step fits; what it changes would be lost in a narrower type than float32."""
+    return replace(training_fit(it.run), publish="float32")
 
 
 def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:

@@ -10,25 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-import openai
-from openai.types.chat import ChatCompletion
-from openai.types.chat.chat_completion import Choice
-
 from ...stores.chat_markers import broken
 from ...stores.records import FinishReason
 from ..engines.engine import Completion, Provenance, Request, Sampling
 from ..engines.system_turn import folded
 from ..engines.token_count import TokenCount, about, counted, most_tokens
 from .dialect import FOLDED, Dialect
-from .endpoint import NO_KEY, ServedModel
+from .endpoint import ServedModel
 from .faults import shown
 from .finish import ending
+from .transport import Connections
 from .usage import Share, Tokens, settled
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thought before its answer; some fill both, with one text."""
 SAID = ("content", *REASONING)
 """The fields of a message that hold text."""
+
+Fields = Mapping[str, Any]
+"""An object of a reply."""
 
 LONGEST_WORD = 40
 """How much of a server's word for an ending is repeated."""
@@ -48,7 +48,7 @@ class ChatRequest:
 
     async def ask(
         self,
-        client: openai.AsyncOpenAI,
+        connections: Connections,
         served: ServedModel,
         dialect: Dialect,
         extra: Mapping[str, Any],
@@ -56,13 +56,12 @@ class ChatRequest:
         """Post it once, with `extra` fields.
 
         Raises:
-            OpenAIError, AnswerTooLargeError, ValueError, TypeError, AttributeError,
-            RecursionError: when no chat completion comes back.
+            HttpStatusError, AnswerTooLargeError, httpx2.HTTPError, OSError, ValueError, TypeError,
+            LookupError, AttributeError, RecursionError: when no chat completion comes back.
         """
-        create: Any = client.chat.completions.create
-        body = self.parameters(dialect, served.family)
-        reply = await create(model=served.name, extra_body=dict(extra) or None, **body)
-        drawn = self.completion(reply, None if client.api_key == NO_KEY else client.api_key)
+        body = {"model": served.name, **self.parameters(dialect, served.family), **extra}
+        reply = await connections.post("chat/completions", body)
+        drawn = self.completion(reply, connections.key)
         whole = self.request.messages
         changed = () if dialect.system or folded(whole) == whole else (FOLDED,)
         remarks = (*changed, *dialect.remarks)
@@ -88,7 +87,7 @@ class ChatRequest:
         body: dict[str, Any] = {"messages": messages, **kept}
         if self.bounded:
             body[dialect.limit] = self.sampling.max_tokens
-        if dialect.logprobs:
+        if dialect.logprobs and self.sampling.logprob:
             body["logprobs"] = True
         if self.sampling.stop:
             body["stop"] = list(self.sampling.stop)
@@ -96,19 +95,15 @@ class ChatRequest:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         return body
 
-    def completion(self, reply: object, key: str | None) -> Completion:
+    def completion(self, reply: Any, key: str | None) -> Completion:
         """Read an endpoint's reply; an answer that the server withholds is a failed request.
 
         Raises:
-            NoCompletionError: when it is not a chat completion. The client library builds its
-                objects from anything, so every field is checked.
+            NoCompletionError, TypeError, LookupError, AttributeError: when it is no chat
+                completion.
         """
-        if not isinstance(reply, ChatCompletion):
-            raise NoCompletionError
-        choice: object = reply.choices[0] if reply.choices else None
-        if not isinstance(choice, Choice):
-            raise NoCompletionError
-        content: object = getattr(choice.message, "content", 0)
+        choice = reply["choices"][0]
+        content = choice["message"].get("content")
         if not isinstance(content, str | None):
             raise NoCompletionError
         logprobs = _logprobs(choice)
@@ -129,25 +124,25 @@ class ChatRequest:
             finish_reason=cut if how == "length" else "stop",
             logprob=sum(logprobs) if logprobs and all(map(math.isfinite, logprobs)) else None,
             provenance=Provenance(
-                model=_word(reply.model, key),
-                system_fingerprint=_word(reply.system_fingerprint, key),
+                model=_word(reply.get("model"), key),
+                system_fingerprint=_word(reply.get("system_fingerprint"), key),
                 remarks=remarks,
             ),
         )
         if how == "withheld":
-            told = f"the endpoint withholds the answer ({_word(choice.finish_reason, key)})"
+            told = f"the endpoint withholds the answer ({_word(choice.get('finish_reason'), key)})"
             return replace(answer, text="", finish_reason="failed", logprob=None, error=told)
         return answer
 
     def _ended(
-        self, choice: Choice, drawn: int, key: str | None
+        self, choice: Fields, drawn: int, key: str | None
     ) -> tuple[Literal["stop", "length", "withheld"], str | None]:
         """Return why an answer ended, and a remark if its number of tokens decided.
 
         Raises:
             NoCompletionError: when the server gave up in the middle.
         """
-        word = cast("object", choice.finish_reason)
+        word: object = choice.get("finish_reason")
         how = ending(word)
         if how == "broken":
             raise NoCompletionError
@@ -158,16 +153,16 @@ class ChatRequest:
         told = shown(str(word), key)[:LONGEST_WORD]
         return decided, None if word is None else READ_AS[decided].format(told)
 
-    def _tokens(self, reply: ChatCompletion, choice: Choice, drawn: int) -> Tokens:
+    def _tokens(self, reply: Fields, choice: Fields, drawn: int) -> Tokens:
         """Return what the reply cost: as reported, never more than the request can cost."""
-        messages = self.request.messages
+        messages, usage = self.request.messages, _fields(reply.get("usage"))
         prompt = Share(
-            reported=getattr(reply.usage, "prompt_tokens", None),
+            reported=usage.get("prompt_tokens"),
             most=most_tokens(messages),
             own=lambda: counted(messages, self.count),
         )
         completion = Share(
-            reported=getattr(reply.usage, "completion_tokens", None),
+            reported=usage.get("completion_tokens"),
             most=self.sampling.max_tokens,
             own=lambda: drawn or sum(map(self.count, _texts(choice, SAID))),
         )
@@ -188,16 +183,21 @@ class NoCompletionError(ValueError):
     """The reply is not a chat completion."""
 
 
-def _texts(choice: Choice, names: Sequence[str]) -> list[str]:
+def _fields(value: object) -> Fields:
+    """Return the fields of an object in a reply; none if it is no object."""
+    return cast("Fields", value) if isinstance(value, dict) else {}
+
+
+def _texts(choice: Fields, names: Sequence[str]) -> list[str]:
     """Return what the model wrote into these fields of its message."""
-    fields = (getattr(choice.message, name, None) for name in names)
+    fields = (choice["message"].get(name) for name in names)
     return [text for text in fields if isinstance(text, str)]
 
 
-def _reasoned(reply: ChatCompletion) -> bool:
+def _reasoned(reply: Fields) -> bool:
     """Whether the endpoint reports tokens of a thought, which it need not show."""
-    details: object = getattr(reply.usage, "completion_tokens_details", None)
-    tokens: object = getattr(details, "reasoning_tokens", None)
+    details = _fields(_fields(reply.get("usage")).get("completion_tokens_details"))
+    tokens = details.get("reasoning_tokens")
     return isinstance(tokens, int) and tokens > 0
 
 
@@ -205,11 +205,13 @@ def _word(said: object, key: str | None) -> str:
     return shown(said, key) if isinstance(said, str) else ""
 
 
-def _logprobs(choice: Choice) -> list[float]:
-    tokens = choice.logprobs.content if choice.logprobs else None
-    return [float(token.logprob) for token in tokens or ()]
+def _logprobs(choice: Fields) -> list[float]:
+    tokens = _fields(choice.get("logprobs")).get("content")
+    return [float(token["logprob"]) for token in tokens or ()]
 
 
 def _whole_characters(text: str) -> str:
     """Return `text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -3,11 +3,10 @@
 import asyncio
 import os
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
-import openai
-from openai.types import Model
 
 from ...configs.schema import EngineConfig
 from ...configs.secrecy import hide_key
@@ -21,12 +20,7 @@ from .faults import (
     fault_of,
     shown,
 )
-from .transport import new_client
-
-NO_KEY = "none"
-"""Sent where no key is configured: the client library would else read a variable
-that other programs share.
-"""
+from .transport import Connections
 
 PROBE_S = 15.0
 
@@ -95,50 +89,54 @@ def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
 
 
 async def _probed(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
-    async with new_client() as http:
-        try:
-            async with asyncio.timeout(PROBE_S):
-                return await ask(api_client(base_url, key, http), model_name)
-        except ATTEMPT_ERRORS as error:
-            fault = fault_of(base_url, error, key)
+    connections = Connections(base_url, key)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            return await ask(connections, model_name)
+    except ATTEMPT_ERRORS as error:
+        fault = fault_of(base_url, error, key)
+    finally:
+        await connections.aclose()
     if isinstance(fault, TemporaryError | RefusedError):
         raise EngineError(f"{base_url}: {fault}")
     raise fault
 
 
-async def ask(client: openai.AsyncOpenAI, model_name: str | None) -> ServedModel:
+async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     """Ask an endpoint which model it serves, and what kind of server it is.
 
     Raises:
         EngineError: when `model_name` is not served, or several are and none is named.
-        OpenAIError, ValueError, TypeError, AttributeError: when the reply is not a list of models.
+        HttpStatusError, AnswerTooLargeError, httpx2.HTTPError, OSError: when it does not answer.
+        ValueError, TypeError, LookupError, AttributeError: when the reply is no list of models.
     """
-    models = list((await client.models.list()).data)
-    names = [model.id for model in models]
-    url = str(client.base_url).rstrip("/")
-    key = None if client.api_key == NO_KEY else client.api_key
-    listed = shown(", ".join(names[:8]) or "none", key)
+    listed: Any = await connections.get("models")
+    models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
+    names = list(models)
+    url = connections.url
+    told = shown(", ".join(names[:8]) or "none", connections.key)
     wanted = model_name or (names[0] if len(names) == 1 else None)
     if wanted is None:
-        raise EngineError(f"{url}: which model? it serves {listed}; set engine.model_name")
+        raise EngineError(f"{url}: which model? it serves {told}; set engine.model_name")
     if names and wanted not in names:
-        raise EngineError(f"{url}: does not serve {wanted!r}, but {listed}")
-    own = [model for model in models if model.id == wanted]
+        raise EngineError(f"{url}: does not serve {wanted!r}, but {told}")
+    own = models.get(wanted, {})
     return ServedModel(
         wanted,
-        by_vllm=any(model.owned_by == "vllm" for model in own),
-        family=family_of(" ".join([wanted, *map(_root, own)])),
+        by_vllm=own.get("owned_by") == "vllm",
+        family=family_of(f"{wanted} {_root(own)}"),
     )
 
 
-def _root(model: Model) -> str:
+def _entries(listed: Any) -> list[dict[str, Any]]:
+    """Return the models of a list; raise TypeError or LookupError if it is none."""
+    models = listed["data"]
+    if not all(isinstance(model["id"], str) for model in models):
+        raise TypeError
+    return models
+
+
+def _root(model: dict[str, Any]) -> str:
     """Return from where vLLM loaded a model: that tells more than a name of one's own."""
-    root: object = getattr(model, "root", None)
+    root = model.get("root")
     return root if isinstance(root, str) else ""
-
-
-def api_client(url: str, key: str | None, http: httpx2.AsyncClient) -> openai.AsyncOpenAI:
-    """Return a client for one endpoint; retries and time limits are the caller's."""
-    return openai.AsyncOpenAI(
-        base_url=url, api_key=key or NO_KEY, max_retries=0, timeout=None, http_client=http
-    )

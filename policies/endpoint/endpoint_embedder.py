@@ -4,15 +4,16 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from itertools import count
+from typing import Any
 
 from ...configs.schema import EmbedderConfig, EngineConfig
 from ..engines.engine import EngineError
-from .endpoint import ServedModel, addresses, api_client, api_key, ask
+from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
-from .retry import Trial
-from .traffic import Passage, Traffic
-from .transport import new_client
+from .gate import Passage
+from .retry import Errand
+from .traffic import Traffic
+from .transport import Connections
 
 CONCURRENCY = 8
 TIMEOUT_S = 120.0
@@ -30,9 +31,9 @@ class EndpointEmbedder:
         self._key = api_key(settings)
         self._config = config
         self._served: ServedModel | None = None
-        self._turns = count()
+        self._connections = Connections(self._url, self._key)
+        self._traffic = Traffic([self._url], CONCURRENCY)
         self._runner = asyncio.Runner()
-        self._runner.run(self._open())
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return one vector a text, in order, as the bytes of 32-bit floats.
@@ -44,13 +45,8 @@ class EndpointEmbedder:
 
     def close(self) -> None:
         """Close the connections."""
-        self._runner.run(self._http.aclose())
+        self._runner.run(self._connections.aclose())
         self._runner.close()
-
-    async def _open(self) -> None:
-        self._http = new_client()
-        self._client = api_client(self._url, self._key, self._http)
-        self._traffic = Traffic([self._url], CONCURRENCY)
 
     async def _all(self, texts: Sequence[str]) -> list[bytes]:
         longest = self._config.max_tokens * CHARACTERS_A_TOKEN
@@ -58,27 +54,32 @@ class EndpointEmbedder:
         cut = [text[:longest] or " " for text in texts]
         size = self._config.batch_size
         groups = [cut[i : i + size] for i in range(0, len(cut), size)]
-        found = await asyncio.gather(*(self._group(group) for group in groups))
+        asked = [self._traffic.ask(self._errand(group), PATIENCE_S) for group in groups]
+        try:
+            found = await asyncio.gather(*asked)
+        finally:
+            for waiting in asked:
+                waiting.cancel()
         return [vector for vectors in found for vector in vectors]
 
-    async def _group(self, texts: list[str]) -> list[bytes]:
-        trial = Trial(self._traffic, next(self._turns), PATIENCE_S)
-        try:
-            return await trial.run(partial(self._attempt, texts))
-        except RefusedError as refusal:
-            raise EngineError(f"{self._url}: {refusal}") from None
+    def _errand(self, texts: list[str]) -> Errand[list[bytes]]:
+        return Errand(partial(self._attempt, texts), self._refused)
+
+    def _refused(self, refusal: RefusedError) -> list[bytes]:
+        raise EngineError(f"{self._url}: {refusal}")
 
     async def _attempt(self, texts: list[str], passage: Passage) -> list[bytes]:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 if self._served is None:
-                    self._served = await ask(self._client, self._config.model_name)
+                    self._served = await ask(self._connections, self._config.model_name)
                     self._traffic.prove(passage)
-                answer = await self._client.embeddings.create(
-                    model=self._served.name, input=texts, encoding_format="float"
+                answer: Any = await self._connections.post(
+                    "embeddings",
+                    {"model": self._served.name, "input": texts, "encoding_format": "float"},
                 )
-                rows = sorted(answer.data, key=lambda row: row.index)
-                vectors = [array("f", row.embedding).tobytes() for row in rows]
+                rows = sorted(answer["data"], key=lambda row: row["index"])
+                vectors = [array("f", row["embedding"]).tobytes() for row in rows]
                 if len(vectors) != len(texts) or len({len(v) for v in vectors}) != 1:
                     raise ValueError
                 return vectors

@@ -5,6 +5,7 @@ it.
 """
 
 import base64
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,9 @@ from typing import cast
 from urllib.parse import quote
 
 import httpx2
-import openai
 
 from ..engines.engine import EngineError
-from .transport import AnswerTooLargeError
+from .transport import AnswerTooLargeError, HttpStatusError
 
 KEY_VARIABLE = "LPFLOOP_API_KEY"
 HIDDEN = "[hidden]"
@@ -54,9 +54,12 @@ BUSY_STATUSES = frozenset(
 """Statuses that are temporary and never caused by the request."""
 
 ATTEMPT_ERRORS = (
-    openai.OpenAIError,
+    HttpStatusError,
+    httpx2.HTTPError,
     AnswerTooLargeError,
-    TimeoutError,
+    OSError,
+    LookupError,
+    OverflowError,
     ValueError,
     TypeError,
     AttributeError,
@@ -73,7 +76,7 @@ class TemporaryError(Exception):
 
     `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
     the request itself may be the cause. `garbled`: the endpoint did answer, only not with a
-    completion, so this is no sign that it is down.
+    completion, so this is no sign that it is down. `crowded`: it has more requests than it takes.
     """
 
     def __init__(
@@ -83,11 +86,13 @@ class TemporaryError(Exception):
         pause_s: float | None = None,
         suspect: bool,
         garbled: bool = False,
+        crowded: bool = False,
     ) -> None:
         super().__init__(sentence)
         self.pause_s = pause_s
         self.suspect = suspect
         self.garbled = garbled
+        self.crowded = crowded
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,62 +120,83 @@ def fault_of(
     url: str, error: Exception, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
     """Classify the failure of one attempt at `url`."""
-    if isinstance(error, openai.APIStatusError):
+    if isinstance(error, HttpStatusError):
         return _status(url, error, key)
-    if isinstance(error, openai.APITimeoutError | TimeoutError):
+    if isinstance(error, TimeoutError | httpx2.TimeoutException):
         return TemporaryError("the endpoint did not answer in time", suspect=True)
-    if isinstance(error, openai.APIConnectionError):
-        cause = error.__cause__ or error
-        if isinstance(cause, httpx2.DecodingError):
-            return TemporaryError(GARBLED, suspect=True, garbled=True)
-        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    if isinstance(error, httpx2.DecodingError):
+        return TemporaryError(GARBLED, suspect=True, garbled=True)
+    if isinstance(error, httpx2.HTTPError | OSError):
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
-            suspect=not isinstance(cause, httpx2.ConnectError),
+            suspect=not isinstance(error, httpx2.ConnectError),
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
     return TemporaryError(GARBLED, suspect=True, garbled=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _ErrorBody:
+    """What a server says of an error: as text, and its fields if it is JSON."""
+
+    text: str
+    fields: Mapping[str, object]
+
+    @classmethod
+    def of(cls, body: bytes) -> "_ErrorBody":
+        text = body.decode(errors="replace").strip()
+        try:
+            value: object = json.loads(text)
+        except (ValueError, RecursionError):
+            return cls(text, {})
+        if isinstance(value, dict) and "error" in value:
+            value = cast("dict[str, object]", value)["error"]
+        if not isinstance(value, dict):
+            return cls(value if isinstance(value, str) else text, {})
+        return cls(text, cast("dict[str, object]", value))
+
+    @property
+    def message(self) -> str:
+        """The server's message without the JSON around it."""
+        said = self.fields.get("message")
+        return said if isinstance(said, str) and said.strip() else self.text
+
+    @property
+    def complaints(self) -> list[Complaint]:
+        """What the server complains of: one complaint, or one for each field that is wrong."""
+        if not self.fields:
+            return [Complaint(self.text.lower())]
+        details = self.fields.get("detail")
+        if not isinstance(details, list):
+            return [_complaint(self.fields, self.fields.get("param"))]
+        return [
+            _detail(cast("dict[str, object]", entry))
+            for entry in cast("list[object]", details)
+            if isinstance(entry, dict)
+        ]
+
+
 def _status(
-    url: str, error: openai.APIStatusError, key: str | None
+    url: str, error: HttpStatusError, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
-    status = error.status_code
-    message = _message(error)
-    sentence = f"HTTP {status}: {shown(message, key)}"
-    if "insufficient_quota" in (error.code, error.type):
+    status, body = error.status, _ErrorBody.of(error.body)
+    sentence = f"HTTP {status}: {shown(body.message, key)}" if body.message else f"HTTP {status}"
+    if "insufficient_quota" in (body.fields.get("code"), body.fields.get("type")):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
-        told = f"{error.message} {message}".lower()
-        return RefusedError(sentence, told=told, complaints=_complaints(error))
+        told = f"{body.text} {body.message}".lower()
+        return RefusedError(sentence, told=told, complaints=body.complaints)
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        pause = asked_pause(error.response.headers, time.time())
-        return TemporaryError(sentence, pause_s=pause, suspect=status not in BUSY_STATUSES)
+        pause = asked_pause(error.headers, time.time())
+        return TemporaryError(
+            sentence,
+            pause_s=pause,
+            suspect=status not in BUSY_STATUSES,
+            crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
+        )
     return EngineError(f"{url}: {_final(status, sentence)}")
-
-
-def _message(error: openai.APIStatusError) -> str:
-    """Return the server's message without the JSON around it."""
-    body = error.body
-    said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
-    return said if isinstance(said, str) and said.strip() else error.message
-
-
-def _complaints(error: openai.APIStatusError) -> list[Complaint]:
-    """Return what a server complains of: one complaint, or one for each field that is wrong."""
-    body = error.body
-    if not isinstance(body, dict):
-        return [Complaint(error.message.lower())]
-    fields = cast("dict[str, object]", body)
-    details = fields.get("detail")
-    if not isinstance(details, list):
-        return [_complaint(fields, fields.get("param"))]
-    return [
-        _detail(cast("dict[str, object]", entry))
-        for entry in cast("list[object]", details)
-        if isinstance(entry, dict)
-    ]
 
 
 def _detail(entry: Mapping[str, object]) -> Complaint:

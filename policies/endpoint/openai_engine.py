@@ -1,19 +1,17 @@
 """Sampling from OpenAI-compatible endpoints: a pool of `vllm serve`, or a hosted judge.
 
-Requests go to the endpoints in turn, at most `concurrency` at once, on an event loop in the
-engine's own thread. The client library's retries are off: one policy (`retry`) waits out temporary
-failures, and permanent ones stop the engine at once.
+Requests wait in one queue for the endpoint that will answer them soonest (`traffic`), at most
+`concurrency` are under way at each, on an event loop in the engine's own thread. One policy
+(`retry`) waits out temporary failures, and permanent ones stop the engine at once.
 """
 
 import asyncio
-import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 from ...configs.schema import EngineConfig
@@ -33,15 +31,15 @@ from ..engines.feed import arrived
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
 from .dialect import Dialect, overflows
-from .endpoint import ServedModel, addresses, api_client, api_key, ask
+from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
-from .retry import Trial
-from .traffic import Passage, Traffic
-from .transport import new_client
+from .gate import Passage
+from .retry import Errand
+from .stream import POLL_S, Stream
+from .traffic import Traffic
+from .transport import Connections, allow_connections
 from .vllm_fields import vllm_fields
 
-POLL_S = 0.02
-AHEAD = 2
 CLOSE_S = 0.5
 CLOSED = "the engine was closed"
 
@@ -49,8 +47,15 @@ REFUSED = 8
 """This many refusals before any answer mean that the endpoint is at fault, not a request."""
 
 
+@dataclass(slots=True)
+class Wording:
+    """What is asked, as it was last put: without a limit if that overflows the context."""
+
+    asked: ChatRequest
+
+
 class OpenAIEngine:
-    """OpenAI-compatible endpoints, used in turn."""
+    """OpenAI-compatible endpoints, each used as far as it answers."""
 
     name = "openai"
 
@@ -71,12 +76,11 @@ class OpenAIEngine:
         self._served: dict[int, ServedModel] = {}
         self._dialect = Dialect()
         self._count = token_count(model)
-        self._turns = count()
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._traffic = Traffic(self._urls, config.concurrency)
-        self._http = new_client()
-        self._clients = [api_client(url, self._key, self._http) for url in self._urls]
+        self._connections = [Connections(url, self._key) for url in self._urls]
+        allow_connections(config.concurrency * len(self._urls))
         self._owns_loop = loop is None
         self._loop = loop or asyncio.new_event_loop()
         self._closing = threading.Lock()
@@ -91,6 +95,7 @@ class OpenAIEngine:
         with self._closing:
             self._config = config
             if not self._closed:
+                allow_connections(config.concurrency * len(self._urls))
                 self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
@@ -108,18 +113,15 @@ class OpenAIEngine:
                 up; the batch is not sent.
         """
         source = iter(batches)
-        done: queue.SimpleQueue[Future[BatchResult]] = queue.SimpleQueue()
-        tasks: dict[Future[BatchResult], int] = {}
+        stream = Stream(self._traffic)
         held: list[BatchResult] = []
         more = True
         try:
-            while more or tasks:
-                window = AHEAD * self._config.concurrency
-                room = more and sum(tasks.values()) < window
-                take = room and (not tasks or arrived(source))
-                finished = _next(done, 0 if take else POLL_S if room else None) if tasks else None
+            while more or stream.batches:
+                room = more and stream.has_room()
+                take = room and (not stream.batches or arrived(source))
+                finished = stream.next(0 if take else POLL_S if room else None)
                 if finished is not None:
-                    del tasks[finished]
                     result = _result(finished)
                     if any(drawn.finish_reason == "failed" for drawn in result.completions):
                         held.append(result)
@@ -129,15 +131,12 @@ class OpenAIEngine:
                     batch = next(source, None)
                     more = batch is not None
                     if batch is not None:
-                        task = self._submit(batch)
-                        tasks[task] = len(batch.requests)
-                        task.add_done_callback(done.put)
-                if self._traffic.answers or not (tasks or (more and arrived(source))):
+                        stream.add(self._submit(batch, stream), len(batch.requests))
+                if self._traffic.answers or not (stream.batches or (more and arrived(source))):
                     yield from held
                     held.clear()
         finally:
-            for task in tasks:
-                task.cancel()
+            stream.cancel()
 
     def close(self) -> None:
         """Cancel all requests, close the connections, end the engine's thread."""
@@ -152,20 +151,21 @@ class OpenAIEngine:
             self._loop.close()
 
     async def _end(self) -> None:
-        for task in self._tasks:
+        tasks = {*self._tasks, *self._traffic.tasks}
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await self._http.aclose()
+                await asyncio.gather(*(c.aclose() for c in self._connections))
 
-    def _submit(self, batch: Batch) -> Future[BatchResult]:
+    def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         self._refuse_texts(batch.sampling)
         with self._closing:
             if self._closed:
                 raise EngineError(CLOSED)
-            return asyncio.run_coroutine_threadsafe(self._batch(batch), self._loop)
+            return asyncio.run_coroutine_threadsafe(self._batch(batch, stream), self._loop)
 
     def _refuse_texts(self, sampling: Sampling) -> None:
         texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
@@ -175,32 +175,28 @@ class OpenAIEngine:
                 "endpoints accept only token ids: give ids, or choose annotators without biases"
             )
 
-    async def _batch(self, batch: Batch) -> BatchResult:
-        tasks = [asyncio.create_task(self._request(r, batch.sampling)) for r in batch.requests]
-        for task in (asyncio.current_task(), *tasks):
-            if task is not None:
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+    async def _batch(self, batch: Batch, stream: Stream) -> BatchResult:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        drawn = [self._ask(request, batch.sampling, stream) for request in batch.requests]
         try:
-            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*tasks)))
+            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*drawn)))
         finally:
-            for task in tasks:
-                task.cancel()
+            for waiting in drawn:
+                waiting.cancel()
 
-    async def _request(self, request: Request, sampling: Sampling) -> Completion:
-        """Draw one request; if `max_tokens` overflows the context, ask again without that limit."""
-        trial = Trial(self._traffic, next(self._turns), self._config.patience_s)
-        question = ChatRequest(request, sampling, count=self._count)
-        while True:
-            try:
-                return await trial.run(partial(self._attempt, question))
-            except RefusedError as refusal:
-                if not overflows(refusal.told):
-                    return self._refuse(request, refusal)
-                if not question.bounded:
-                    self._traffic.answers += 1
-                    return overlong(request, 0)
-                question = replace(question, bounded=False)
+    def _ask(
+        self, request: Request, sampling: Sampling, stream: Stream
+    ) -> asyncio.Future[Completion]:
+        question = Wording(ChatRequest(request, sampling, count=self._count))
+        errand = Errand(
+            partial(self._attempt, question), partial(self._refuse, request), stream.begin
+        )
+        drawn = self._traffic.ask(errand, self._config.patience_s)
+        drawn.add_done_callback(stream.settle)
+        return drawn
 
     def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
         """Return the `failed` completion of a request that only itself cannot be answered."""
@@ -222,36 +218,41 @@ class OpenAIEngine:
             error=str(refusal),
         )
 
-    async def _attempt(self, question: ChatRequest, passage: Passage) -> Completion:
-        """Ask one endpoint, dropping fields that it does not know."""
+    async def _attempt(self, question: Wording, passage: Passage) -> Completion:
+        """Ask one endpoint, dropping what of the request it does not take."""
         while True:
-            dialect = self._dialect
+            dialect, asked = self._dialect, question.asked
             try:
-                return await self._ask(question, dialect, passage)
+                return await self._posted(asked, dialect, passage)
             except RefusedError as refusal:
-                asked = question.request.messages
-                if dialect.without(refusal, asked) is None or overflows(refusal.told):
+                if overflows(refusal.told):
+                    if not asked.bounded:
+                        return overlong(asked.request, 0)
+                    # Only the context limits it then.
+                    question.asked = replace(asked, bounded=False)
+                    continue
+                messages = asked.request.messages
+                if dialect.without(refusal, messages) is None:
                     raise
                 # Others in flight may have dropped something else, or the same, meanwhile.
-                self._dialect = self._dialect.without(refusal, asked) or self._dialect
+                self._dialect = self._dialect.without(refusal, messages) or self._dialect
 
-    async def _ask(self, question: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
+    async def _posted(self, asked: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
 
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
         """
         place = passage.gate.place
-        client = self._clients[place]
+        url, connections = self._urls[place], self._connections[place]
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 if place not in self._served:
-                    self._served[place] = await ask(client, self._config.model_name)
+                    self._served[place] = await ask(connections, self._config.model_name)
                     self._traffic.prove(passage)
-                served = self._served[place]
-                url, config = self._urls[place], self._config
-                extra = {**vllm_fields(served, url, question.sampling, config), **config.besides}
-                drawn = await question.ask(client, served, dialect, extra)
+                served, config = self._served[place], self._config
+                extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
+                drawn = await asked.ask(connections, served, dialect, extra)
                 # A server, or the model behind it, may repeat the key that it was sent.
                 return replace(
                     drawn,
@@ -259,9 +260,9 @@ class OpenAIEngine:
                     reasoning=without_keys(drawn.reasoning),
                 )
         except ATTEMPT_ERRORS as error:
-            fault = fault_of(self._urls[place], error, self._key)
+            fault = fault_of(url, error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):
-            fault = EngineError(f"{self._urls[place]}: cannot tell what it serves ({fault})")
+            fault = EngineError(f"{url}: cannot tell what it serves ({fault})")
         raise fault  # outside: a traceback from within would hold the server's text
 
 
@@ -270,13 +271,3 @@ def _result(finished: Future[BatchResult]) -> BatchResult:
         return finished.result()
     except CancelledError:
         raise EngineError(CLOSED) from None
-
-
-def _next(
-    done: "queue.SimpleQueue[Future[BatchResult]]", timeout: float | None
-) -> "Future[BatchResult] | None":
-    """Return the next finished batch, or None when none came in time."""
-    try:
-        return done.get_nowait() if timeout == 0 else done.get(timeout=timeout)
-    except queue.Empty:
-        return None

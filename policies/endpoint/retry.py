@@ -1,20 +1,21 @@
 """The one policy by which requests are retried.
 
-Temporary failures are waited out while patience lasts, each attempt at the next endpoint. An
-endpoint that names a time is not asked earlier (see `traffic`); otherwise the pause is exponential
-with jitter, and begins short where the endpoint did answer, only not with a completion. A request
-that fails repeatedly while others are answered is given up: it may be what breaks the server.
+Temporary failures are waited out while patience lasts, each attempt at another endpoint if there is
+one. An endpoint that names a time is not asked earlier (see `gate`); otherwise the pause is
+exponential with jitter, and begins short where the endpoint did answer, only not with a completion.
+A request that fails repeatedly while others are answered is given up: it may be what breaks the
+server.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
-
+from ..engines.engine import EngineError
 from .faults import RefusedError, TemporaryError
-from .traffic import Passage, Patience, Traffic
+from .gate import Gate, Passage
 
 T = TypeVar("T")
 
@@ -31,50 +32,72 @@ GARBLED_BACKOFF_S = 0.125
 LONGEST_BACKOFF_S = 30.0
 
 
-class Trial:
-    """The attempts at one request, and their failures."""
+@dataclass(slots=True)
+class Patience:
+    """How long endpoints may keep one request waiting; time in our own queue does not count."""
 
-    def __init__(self, traffic: Traffic, turn: int, patience_s: float) -> None:
-        self._traffic = traffic
-        self._turn = turn
-        self._attempts = 0
+    seconds: float
+    began: float
+    queued: float = 0.0
+
+    def left(self, now: float) -> float:
+        """Return the seconds that are left at `now`."""
+        return self.seconds - (now - self.began - self.queued)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand(Generic[T]):
+    """What is asked of any endpoint: an attempt, and what becomes of it if it is refused.
+
+    `begun` is called when it leaves the queue for the first time.
+    """
+
+    attempt: Callable[[Passage], Coroutine[Any, Any, T]]
+    refused: Callable[[RefusedError], T]
+    begun: Callable[[], None] = lambda: None
+
+
+class Trial(Generic[T]):
+    """The attempts at one errand, and their failures; `result` is what comes of it.
+
+    `joined` is when it began to wait in the queue, by the clock of open gates; `avoids` is where it
+    failed last. Whoever cancels the result ends what is under way.
+    """
+
+    def __init__(self, errand: Errand[T], patience_s: float, answers_before: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.errand = errand
+        self.result: asyncio.Future[T] = loop.create_future()
+        self.result.add_done_callback(self._end)
+        self.patience = Patience(patience_s, loop.time())
+        self.joined = 0.0
+        self.avoids: Gate | None = None
+        self.begun = False
+        self.waits_for: asyncio.TimerHandle | asyncio.Task[T] | None = None
         self._failures = 0
         self._suspect = 0.0
-        self._answers_before = traffic.answers
-        self._patience = Patience(patience_s, asyncio.get_running_loop().time())
+        self._answers_before = answers_before
 
-    async def run(self, attempt: Callable[[Passage], Awaitable[T]]) -> T:
-        """Call `attempt` until it succeeds; return its result.
+    def give(self, drawn: T) -> None:
+        """Settle, unless nobody waits any more."""
+        if not self.result.done():
+            self.result.set_result(drawn)
 
-        Raises:
-            RefusedError: when this request alone cannot be answered.
-            EngineError: when the engine was stopped, or patience has ended.
-        """
-        policy = AsyncRetrying(
-            retry=retry_if_exception_type(TemporaryError),
-            wait=self._pause,
-            stop=self._over,
-            sleep=asyncio.sleep,
-            reraise=True,
-        )
+    def fail(self, error: BaseException) -> None:
+        """Settle with an error, unless nobody waits any more."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
+    def refuse(self, refusal: RefusedError) -> None:
+        """Settle with what the errand makes of its refusal."""
         try:
-            return await policy(self._attempt, attempt)
-        except TemporaryError as fault:
-            if self._guilty:
-                told = f"{fault}; failed {self._failures} times while others were answered"
-                raise RefusedError(told, told="") from None
-        raise self._traffic.out_of_patience(self._patience)
+            self.give(self.errand.refused(refusal))
+        except EngineError as error:
+            self.fail(error)
 
-    async def _attempt(self, attempt: Callable[[Passage], Awaitable[T]]) -> T:
-        turn = self._turn + self._attempts
-        self._attempts += 1
-        async with self._traffic.passage(turn, self._patience) as passage:
-            return await attempt(passage)
-
-    def _pause(self, state: RetryCallState) -> float:
-        """Return this request's pause in seconds; 0 if the endpoint's gate sets the time."""
-        fault = state.outcome.exception() if state.outcome else None
-        if not isinstance(fault, TemporaryError) or fault.pause_s is not None:
+    def pause_after(self, fault: TemporaryError) -> float:
+        """Return the pause in seconds before the next attempt; 0 if a gate sets the time."""
+        if fault.pause_s is not None:
             return 0.0
         self._failures += 1
         self._suspect += fault.suspect * (GARBLED_SUSPICION if fault.garbled else 1.0)
@@ -82,10 +105,15 @@ class Trial:
         pause = first * 2.0 ** min(self._failures - 1, 10)
         return random.uniform(0.5, 1.0) * min(pause, LONGEST_BACKOFF_S)
 
-    def _over(self, state: RetryCallState) -> bool:
-        now = asyncio.get_running_loop().time()
-        return self._guilty or state.upcoming_sleep > self._patience.left(now)
+    def is_guilty(self, answers: int) -> bool:
+        """Whether it is itself what fails."""
+        return self._suspect >= SUSPICIOUS and answers > self._answers_before
 
-    @property
-    def _guilty(self) -> bool:
-        return self._suspect >= SUSPICIOUS and self._traffic.answers > self._answers_before
+    def given_up(self, fault: TemporaryError) -> RefusedError:
+        """Return the refusal of what is guilty."""
+        told = f"{fault}; failed {self._failures} times while others were answered"
+        return RefusedError(told, told="")
+
+    def _end(self, _: object) -> None:
+        if self.waits_for is not None:
+            self.waits_for.cancel()

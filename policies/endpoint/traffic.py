@@ -1,198 +1,279 @@
-"""Admission of requests to endpoints: which may be sent where, and when.
+"""The traffic to endpoints: one queue, from which each takes what it will answer soonest.
 
-At most `concurrency` requests are under way. Each endpoint has a gate: a Retry-After closes it
-until the time named; failures in a row trip it (a circuit breaker), and after a cool-down one
-request is sent on trial. A gate starts like a tripped one, so a wrong key costs one request. While
-no gate is open, requests wait without a slot; only their patience runs. A garbled answer is the
-fault of its request alone, unless nearly all of an endpoint's last answers are.
+Each endpoint has slots of its own, so a slow one keeps no fast one from working. A request goes to
+the open gate that has room and the fewest requests under way for its rate. Where it failed, it is
+not sent again while another gate is open. While no gate is open, requests wait and only their
+patience runs. No request is ever under way twice.
+
+The last requests of a stage are not given to an endpoint that would take longer to answer one than
+the faster ones take for all that still wait.
 
 Everything runs on one event loop and uses its clock.
 """
 
 import asyncio
-import logging
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from ..engines.engine import EngineError
 from .faults import RefusedError, TemporaryError
+from .gate import Gate, Passage
+from .openings import Openings
+from .ranking import Ranking
+from .retry import Errand, Patience, Trial
 
-TRIP_AFTER = 5
-RECENT = 32
-"""How many of an endpoint's last answers are remembered."""
-GARBLED_SHARE = 0.9
-"""The share of garbled answers, of so many, from which an endpoint counts as down."""
-COOL_DOWN_S = 2.0
-LONGEST_COOL_DOWN_S = 60.0
-NOTABLE_S = 10.0
-"""Shorter pauses are not worth a warning."""
+T = TypeVar("T")
 
-SLACK_S = 1e-3
-"""Event loops may call a timer a moment early."""
-
-logger = logging.getLogger("lpfloop.endpoint")
-
-
-@dataclass(slots=True)
-class Patience:
-    """How long endpoints may keep one request waiting; time in our own queue does not count."""
-
-    seconds: float
-    began: float
-    queued: float = 0.0
-
-    def left(self, now: float) -> float:
-        """Return the seconds that are left at `now`."""
-        return self.seconds - (now - self.began - self.queued)
-
-
-@dataclass(slots=True, eq=False)
-class Gate:
-    """One endpoint's gate: when it opens, and whether all requests may pass or one on trial."""
-
-    place: int
-    url: str
-    opens_at: float = -math.inf
-    proven: bool = False
-    trier: "Passage | None" = None
-    failures: int = 0
-    trips: int = 0
-    told: str = "it has not answered yet"
-    garbled: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
-
-    def free(self, now: float) -> bool:
-        """Whether the next request may pass."""
-        return self.trier is None and self.opens_at <= now + SLACK_S
-
-    @property
-    def is_garbling(self) -> bool:
-        """Whether nearly all of the last answers are garbled."""
-        return sum(self.garbled) >= GARBLED_SHARE * RECENT
-
-
-@dataclass(slots=True, eq=False)
-class Passage:
-    """One admitted attempt."""
-
-    gate: Gate
+LOOK = 16
+"""How many requests that wait for another gate than the free one are passed over."""
+PROBATION_S = 2.0
+"""How long a request on trial is expected to take: longer than one at an endpoint that answers."""
+LEAST_AHEAD = 64
+MOST_AHEAD = 32
+"""At most so many times the slots are kept waiting."""
+SPARE = 4
+"""For so many slots one request more waits."""
+UNANSWERED = 4
+"""At most so many times the slots are without an answer, those that wait to be tried again too."""
+SLOWER = 2.0
+"""An endpoint is slow that takes so many times as long as the quickest."""
 
 
 class Traffic:
-    """The gates of an engine's endpoints, and its slots."""
+    """The gates of an engine's endpoints, and the queue of what is asked.
+
+    `ahead` is how many requests should wait in the queue, so that no endpoint waits for them and
+    it can be told whether the slower ones are needed; `most` is how many may be without an answer
+    besides. Both are read from other threads, too.
+    """
 
     def __init__(self, urls: Iterable[str], concurrency: int) -> None:
         self.answers = 0
-        self._gates = [Gate(place, url) for place, url in enumerate(urls)]
-        self._slots = Slots(concurrency)
-        self._changed = asyncio.Event()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._gates = [Gate(place, url, concurrency, concurrency) for place, url in enumerate(urls)]
+        self._ranking = Ranking(self._gates)
+        self._open = Openings(self._gates)
+        self._queue: deque[Trial[Any]] = deque()
+        self._is_due = False
+        self._alarm: asyncio.TimerHandle | None = None
         self._stopped: str | None = None
+        for gate in self._gates:
+            self._ranking.note(gate, is_open=True)
+        self._spared: list[Gate] = []
+        self._enough = math.inf
+        self._quickest_s, self._rate = math.inf, 0.0
+        self.ahead = len(self._gates)
+        self.most = UNANSWERED * concurrency * len(self._gates)
 
     def resize(self, concurrency: int) -> None:
-        """Change how many requests may be under way at once."""
-        self._slots.resize(concurrency)
+        """Change how many requests may be under way at each endpoint."""
+        self.most = UNANSWERED * concurrency * len(self._gates)
+        for gate in self._gates:
+            gate.resize(concurrency)
+            self._note(gate)
+        self._survey()
+        self._dispatch()
+
+    def ask(self, errand: Errand[T], patience_s: float) -> asyncio.Future[T]:
+        """Let an errand wait for a gate; its result may be cancelled at any time.
+
+        The result raises EngineError when patience ends first, or the engine was stopped.
+        """
+        trial = Trial(errand, patience_s, self.answers)
+        self._join(trial)
+        return trial.result
 
     def stop(self, error: EngineError) -> None:
         """Admit no more requests; those that wait get the error."""
         self._stopped = self._stopped or str(error)
-        self._notify()
-
-    @asynccontextmanager
-    async def passage(self, turn: int, patience: Patience) -> AsyncGenerator[Passage]:
-        """Wait for a slot and an open gate, `turn`'s first; learn from how the attempt ends.
-
-        Raises:
-            EngineError: when patience ends first, or the engine was stopped.
-        """
-        passage = Passage(await self._enter(turn, patience))
-        if not passage.gate.proven:
-            passage.gate.trier = passage
-        try:
-            yield passage
-        except TemporaryError as fault:
-            self._failed(passage, fault)
-            raise
-        except RefusedError:
-            self.prove(passage)
-            raise
-        except EngineError as error:
-            self.stop(error)
-            raise
-        else:
-            self.prove(passage)
-            passage.gate.garbled.append(False)
-            self.answers += 1
-        finally:
-            self._slots.release()
-            if passage.gate.trier is passage:
-                passage.gate.trier = None
-                self._notify()
+        self._dispatch()
 
     def prove(self, passage: Passage) -> None:
         """Note that an endpoint answers: all requests may pass."""
-        gate = passage.gate
-        if gate.trips:
-            logger.warning("%s: answers again", gate.url)
-        if not gate.proven:
-            gate.proven, gate.trier = True, None
-            self._notify()
-        gate.failures = gate.trips = 0
+        passage.gate.prove()
+        self._note(passage.gate)
+        self._survey()
+        self._dispatch_soon()
 
-    def _failed(self, passage: Passage, fault: TemporaryError) -> None:
-        gate, now = passage.gate, asyncio.get_running_loop().time()
-        gate.told = str(fault)
-        if fault.pause_s is not None:
-            gate.opens_at = max(gate.opens_at, now + fault.pause_s)
-            level = logging.INFO if fault.pause_s < NOTABLE_S else logging.WARNING
-            logger.log(level, "%s: asks for a pause of %.1f s (%s)", gate.url, fault.pause_s, fault)
-            return
-        gate.failures += not fault.garbled
-        gate.garbled.append(fault.garbled)
-        logger.info("%s: %s", gate.url, fault)
-        is_down = gate.failures >= TRIP_AFTER or gate.is_garbling
-        if gate.trier is passage or (gate.proven and is_down):
-            rest = min(COOL_DOWN_S * 2.0 ** min(gate.trips, 10), LONGEST_COOL_DOWN_S)
-            gate.trips += 1
-            gate.proven = False
-            gate.garbled.clear()
-            gate.opens_at = max(gate.opens_at, now + rest)
-            logger.warning("%s: not used for %.0f s (%s)", gate.url, rest, fault)
+    def _join(self, trial: Trial[Any]) -> None:
+        """Let a request wait; one that was under way before stands ahead of the others."""
+        trial.joined = self._open.clock(self._now)
+        trial.waits_for = None
+        if trial.begun:
+            self._queue.appendleft(trial)
+        else:
+            self._queue.append(trial)
+        self._dispatch_soon()
 
-    async def _enter(self, turn: int, patience: Patience) -> Gate:
-        loop = asyncio.get_running_loop()
-        while True:
-            asked = loop.time()
-            await self._slots.acquire()
-            patience.queued += loop.time() - asked
-            if self._stopped is not None:
-                self._slots.release()
-                raise EngineError(self._stopped)
-            order = (self._gates[(turn + i) % len(self._gates)] for i in range(len(self._gates)))
-            gate = next((gate for gate in order if gate.free(loop.time())), None)
+    def _dispatch_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Send what can be sent."""
+        self._is_due = False
+        if self._stopped is not None:
+            while self._queue:
+                self._queue.popleft().fail(EngineError(self._stopped))
+        for gate in self._open.due(self._now):
+            self._note(gate)
+        if len(self._queue) >= self._enough:
+            self._use_spared()
+        passed_over: list[Trial[Any]] = []
+        while self._queue and len(passed_over) < LOOK:
+            trial = self._queue[0]
+            gate = None if trial.result.done() else self._gate_for(trial)
+            while gate is not None and len(self._queue) < (backlog := self._backlog_for(gate)):
+                self._spare(gate, backlog)
+                gate = self._gate_for(trial)
+            self._queue.popleft()
             if gate is not None:
-                return gate
-            self._slots.release()
-            await self._opening(patience)
+                self._begin(trial, gate)
+            elif not trial.result.done():
+                passed_over.append(trial)
+                if trial.avoids is None:
+                    break
+        self._queue.extendleft(reversed(passed_over))
+        self._watch()
 
-    async def _opening(self, patience: Patience) -> None:
-        """Wait until a gate opens or its state changes."""
-        now = asyncio.get_running_loop().time()
-        tried = any(gate.trier is not None for gate in self._gates)
-        opens = min((gate.opens_at for gate in self._gates if gate.trier is None), default=math.inf)
-        until = now + patience.left(now)
-        # A gate that opens too late can still be replaced by a trial that succeeds.
-        if until <= now or (opens > until and not tried):
-            raise self.out_of_patience(patience)
-        changed = self._changed
-        try:
-            async with asyncio.timeout_at(min(opens, until)):
-                await changed.wait()
-        except TimeoutError:
-            pass
+    def _gate_for(self, trial: Trial[Any]) -> Gate | None:
+        """Return where a request goes: not to where it failed, if another gate is open."""
+        gate = self._ranking.first(avoiding=trial.avoids)
+        if gate is None and trial.avoids is not None and self._open.count <= 1:
+            return self._ranking.first()
+        return gate
 
-    def out_of_patience(self, patience: Patience) -> EngineError:
+    def _backlog_for(self, gate: Gate) -> float:
+        """Return how many requests must wait for a gate to be of use.
+
+        With fewer, the faster gates will have answered them all before this one answers.
+        """
+        needed = gate.latency_s if gate.proven else PROBATION_S
+        if needed is None or needed <= SLOWER * self._quickest_s:
+            return 0.0
+        by_others = (needed - self._quickest_s) * (self._rate - gate.rate)
+        # Not so many may ever wait.
+        return min(by_others, self.ahead / 2)
+
+    def _spare(self, gate: Gate, backlog: float) -> None:
+        """Leave out a gate until so many requests wait."""
+        self._ranking.note(gate, is_open=False)
+        self._spared.append(gate)
+        self._enough = min(self._enough, backlog)
+
+    def _use_spared(self) -> None:
+        """Let the gates be used again that were too slow."""
+        spared, self._spared, self._enough = self._spared, [], math.inf
+        for gate in spared:
+            self._note(gate)
+
+    def _begin(self, trial: Trial[Any], gate: Gate) -> None:
+        trial.patience.queued += self._open.clock(self._now) - trial.joined
+        gate.under_way += 1
+        passage = Passage(gate, self._now, on_trial=not gate.proven)
+        if passage.on_trial:
+            gate.trier = passage
+        self._note(gate)
+        task = trial.waits_for = asyncio.create_task(trial.errand.attempt(passage))
+        self.tasks.add(task)
+        task.add_done_callback(partial(self._ended, trial, passage))
+        if not trial.begun:
+            trial.begun = True
+            trial.errand.begun()
+
+    def _ended(self, trial: Trial[T], passage: Passage, task: asyncio.Task[T]) -> None:
+        """Learn from how an attempt ended, settle it or have it tried again."""
+        gate, now = passage.gate, self._now
+        self.tasks.discard(task)
+        gate.under_way -= 1
+        fault = None if task.cancelled() else task.exception()
+        if isinstance(fault, TemporaryError):
+            gate.failed(passage, fault, now)
+            self._again(trial, gate, fault)
+        elif isinstance(fault, RefusedError):
+            gate.prove()
+            trial.refuse(fault)
+        elif fault is not None:
+            if isinstance(fault, EngineError):
+                self.stop(fault)
+            trial.fail(fault)
+        elif not task.cancelled():
+            gate.answered(passage, now)
+            self.answers += 1
+            trial.give(task.result())
+        if gate.trier is passage:
+            gate.trier = None
+        self._note(gate)
+        if self.answers % len(self._gates) == 0 or passage.on_trial:
+            self._survey()
+        self._dispatch_soon()
+
+    def _again(self, trial: Trial[Any], gate: Gate, fault: TemporaryError) -> None:
+        """Try again after a pause, unless the request is at fault or its patience ends before."""
+        if trial.result.done():
+            return
+        pause = trial.pause_after(fault)
+        if trial.is_guilty(self.answers):
+            trial.refuse(trial.given_up(fault))
+        elif pause > trial.patience.left(self._now):
+            trial.fail(self._out_of_patience(trial.patience))
+        elif pause:
+            trial.avoids = gate
+            trial.waits_for = asyncio.get_running_loop().call_later(pause, self._join, trial)
+        else:
+            self._join(trial)
+
+    def _note(self, gate: Gate) -> None:
+        """Take in a change of a gate."""
+        was_open = gate in self._open
+        is_open = self._open.note(gate, self._now)
+        self._ranking.note(gate, is_open=is_open)
+        if was_open and not is_open:
+            self._survey()
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _watch(self) -> None:
+        """Wake up when a gate opens or patience ends; at once where it ends before."""
+        until = math.inf
+        if self._queue and not self._open.count:
+            until = self._end_of_patience()
+        at = min(self._open.next, until) if self._queue else math.inf
+        if self._alarm is not None and (self._alarm.when() != at or self._alarm.cancelled()):
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None and at < math.inf:
+            self._alarm = asyncio.get_running_loop().call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._dispatch()
+
+    def _end_of_patience(self) -> float:
+        """Return when the patience of one that waits ends first; fail those that wait in vain.
+
+        A gate that opens too late can still be replaced by a trial that succeeds.
+        """
+        now, clock = self._now, self._open.clock(self._now)
+        is_tried = any(gate.trier is not None for gate in self._gates)
+        first = math.inf
+        waiting, self._queue = self._queue, deque()
+        for trial in waiting:
+            until = now + trial.patience.left(now) + (clock - trial.joined)
+            if until <= now or (self._open.next > until and not is_tried):
+                trial.fail(self._out_of_patience(trial.patience))
+            elif not trial.result.done():
+                self._queue.append(trial)
+                first = min(first, until)
+        return first
+
+    def _out_of_patience(self, patience: Patience) -> EngineError:
         """Return the error of a request that was kept waiting too long."""
         reasons = "; ".join(f"{gate.url}: {gate.told}" for gate in self._gates)
         return EngineError(
@@ -200,45 +281,19 @@ class Traffic:
             f" lost: resume when they do: {reasons}"
         )
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def _survey(self) -> None:
+        """Learn how fast the fastest gate is, and how many requests should wait.
 
-
-class Slots:
-    """A semaphore whose size can change; first come, first served."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._taken = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
-
-    async def acquire(self) -> None:
-        """Wait for a slot."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        self._admit()
-        try:
-            # Cancelled just after it was granted: pass the slot on, or it would be lost.
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Give a slot back."""
-        self._taken -= 1
-        self._admit()
-
-    def resize(self, limit: int) -> None:
-        """Change the number of slots; a slot that is held stays held."""
-        self._limit = limit
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiters and self._taken < self._limit:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                self._taken += 1
-                waiter.set_result(None)
+        Some for each slot, so that none is idle; and as many as the fastest gates answer while the
+        slowest one answers one, so that it is known whether the slowest one helps.
+        """
+        usable = [gate for gate in self._gates if gate in self._open]
+        slots = sum(int(gate.slots) if gate.proven else 1 for gate in usable) or 1
+        answering = [gate for gate in usable if gate.proven and gate.rate]
+        latencies = [gate.latency_s or math.inf for gate in answering]
+        self._quickest_s = min(latencies, default=math.inf)
+        self._rate = sum(gate.rate for gate in answering)
+        ahead = min(slots, LEAST_AHEAD + slots // SPARE)
+        longer = max(latencies, default=0.0) - min(latencies, default=0.0)
+        self.ahead = min(ahead + int(2 * longer * self._rate), MOST_AHEAD * slots)
+        self._use_spared()

@@ -7,6 +7,9 @@ number is counted here, and what is more than the request can cost is counted as
 from collections.abc import Callable
 from dataclasses import dataclass
 
+LONGEST_NUMBER = 20
+"""How many digits a number may have that is written as a text."""
+
 MISSING = "the endpoint reports no usage: its tokens are counted by lpfloop"
 UNREADABLE = "the endpoint reports a usage that is no count of tokens: they are counted by lpfloop"
 CAPPED = "the endpoint reports more tokens than a request can cost: only that many are counted"
@@ -33,6 +36,8 @@ class Share:
     def number(self) -> int | None:
         """Return the number that was reported; None if it is none, or a text cost nothing."""
         said = self.reported
+        if isinstance(said, str) and said.isdecimal() and len(said) <= LONGEST_NUMBER:
+            said = int(said)
         if isinstance(said, float) and said.is_integer():
             said = int(said)
         if not isinstance(said, int) or said < 0:

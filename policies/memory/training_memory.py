@@ -128,7 +128,8 @@ def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -
     frozen body, the policy and the value model (which then begins as the policy) have an adapter
     each, and the reference is the body without one. At a time, the larger of two: a backward pass
     of one of the two, or a measuring pass over `MEASURED_TOGETHER` times as many rows with whole
-    logits. Quark's AdamW is not fused, and on a GPU holds its update once more.
+    logits. Quark's AdamW is not fused, and on a GPU holds its update once more. Of divided
+    networks each gathers its layers, and keeps its ends.
     """
     states = states_of(shape, work.fit, on_gpu=work.on_gpu)
     if work.method == "ppo":
@@ -138,16 +139,17 @@ def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -
         )
     narrow = BFLOAT16 if work.on_gpu else FLOAT32
     own = work.reference or not work.fit.adapts
-    frozen = work.sharding.part_bytes("weights", narrow * shape.parameters if own else 0)
+    frozen = narrow * shape.parameters if own else 0
     scoring = 0 if reward is None else work.reward_number * reward.parameters
     unfused = work.method == "quark" and work.on_gpu
     update = work.sharding.part_bytes("moments", FLOAT32 * states.trained) if unfused else 0
+    gathered = work.sharding.gathered_bytes(shape, work.precision.narrow)
     passing = max(_learning(shape, work), _measuring(shape, work), update)
     return [
         *states.parts(work.sharding),
-        fixed("reference", frozen),
+        fixed("reference", work.sharding.part_bytes("weights", frozen)),
+        fixed("gathered weights", gathered * (3 if work.method == "ppo" else 2)),
         fixed("reward model", scoring),
-        fixed("gathered weights", work.sharding.gathered_bytes(shape, work.precision.narrow)),
         Holding(name="pass", least_bytes=update, most_bytes=passing),
         runtime(on_gpu=work.on_gpu),
     ]
@@ -168,15 +170,9 @@ def _measuring(shape: ModelShape, work: Workload) -> int:
     return passing + work.cast_bytes(shape) + logits
 
 
-def canary_parts(
-    shape: ModelShape, *, length: int, fit: TrainingFit, on_gpu: bool
-) -> list[Holding]:
-    """Return what the canary holds: the whole model, one row.
-
-    It is in float32 where all weights were trained in that, else in the type of passes.
-    """
-    whole = fit.weights == "float32" and not fit.adapts
-    number = BFLOAT16 if on_gpu and not whole else FLOAT32
+def canary_parts(shape: ModelShape, *, length: int, on_gpu: bool) -> list[Holding]:
+    """Return what the canary holds: the whole model in the type of passes, one row."""
+    number = BFLOAT16 if on_gpu else FLOAT32
     passing = forward_bytes(shape, precision_of(number), rows=1, length=length)
     logits = logits_bytes(shape, rows=1, answer=length, copies=CANARY_COPIES)
     return [

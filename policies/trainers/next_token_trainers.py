@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from accelerate.utils import DistributedType
 from torch import Tensor, nn
-from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer
 
 from ..engines.chat import ChatTokenizer
 from .next_token import METRIC, NextTokenLoss
+from .reference_logprobs import ReferencedDPOTrainer
 from .trainer_faults import TrainingError
 from .trainer_job import SupervisedSet, TrainJob
 from .warm_up import WarmedTrainer
@@ -55,7 +55,7 @@ class WithNextToken(WarmedTrainer):
         return loss + (self.next_token.weight * nll).to(loss.dtype)
 
 
-class DPOWithNextToken(WithNextToken, DPOTrainer):
+class DPOWithNextToken(WithNextToken, ReferencedDPOTrainer):
     """Direct preference optimisation with a next-token loss."""
 
 

@@ -37,14 +37,11 @@ from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
-from .training_fit import ADAPTER, TrainingFit
+from .training_fit import ADAPTER, KEPT, TrainingFit
 from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
-KEPT = "adapter/kept"
-"""The share of what adapters learned that is left in the type in which they are published."""
-
 LEAST_KEPT = 0.1
 """A smaller share is no training."""
 
@@ -246,18 +243,21 @@ def measurable(
 def answer_logprobs(
     job: TrainJob, folder: Path, parts: list[tuple[list[int], list[int]]]
 ) -> list[float]:
-    """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plain = job.fit.weights == "float32" and not job.fit.adapts
-    model: Any = load_model(job, folder, {} if plain else {"dtype": computing_type()})
-    model.to(device).eval()
+    """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens.
+
+    The model is in the type in which engines compute: whole on one GPU, or on the next ones too.
+    """
+    # Not "auto": transformers refuses that where a launcher has started the process.
+    spread = {"device_map": "sequential"} if torch.cuda.is_available() else {}
+    model: Any = load_model(job, folder, {"dtype": computing_type(), **spread})
+    model.eval()
     sums: list[float] = []
     with torch.inference_mode():
         for prompt, answer in parts:
-            ids = torch.tensor([prompt + answer], device=device)
+            ids = torch.tensor([prompt + answer], device=model.device)
             logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-            told = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])
-            sums.append(float(told.sum()))
+            asked = ids[0, len(prompt) :, None].to(logits.device)
+            sums.append(float(logits.log_softmax(-1).gather(1, asked).sum()))
     del model
     release_memory()
     return sums

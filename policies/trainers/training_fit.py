@@ -14,6 +14,9 @@ from ...stores.keys import Json
 ADAPTER = "adapter"
 """The folder, within that of a published model, of the adapters that were merged into it."""
 
+KEPT = "adapter/kept"
+"""The metric that is the share of what adapters learned that rounding left, once published."""
+
 NO_LORA = LoRAConfig()
 
 COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})
@@ -34,6 +37,7 @@ class TrainingFit:
     recompute: Literal["auto", "always", "never"] = "auto"
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"
     liger: bool = False
+    group_by_length: bool = False
     publish: Literal["auto", "float32", "bfloat16"] = "auto"
     sharding: Literal["none", "fsdp2"] = "none"
     devices: Devices = "auto"

@@ -22,9 +22,10 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
-from .packing import cut_rows, refuse_mixing
 from .prepared_rows import CACHE
+from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
+from .rows_end_to_end import cut_rows, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
@@ -47,6 +48,8 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         args = dpo_arguments(job, s)
         refuse_world(job, args.world_size)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
+            kept=KeptReference.of(job),
+            by_length=job.fit.group_by_length,
             model=load_trained(job),
             ref_model=reference_model(job),
             args=args,
@@ -74,7 +77,8 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
 
 
 def fitted(job: TrainJob, trainer: Any) -> Trainer:
-    """Return a trainer whose weights and optimizer are of the job's types."""
+    """Return a trainer whose passes, weights and optimizer are as the job has them."""
+    trainer.by_length = job.fit.group_by_length
     if job.fit.adapts:
         widen_adapters(trainer.model)
     elif job.fit.weights == "bfloat16":

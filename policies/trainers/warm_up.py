@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import Trainer
-from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_trainer import SFTTrainer
+
+from .like_lengths import GroupingTrainer
+from .reference_logprobs import ReferencedDPOTrainer
 
 Share = Callable[[int], float]
 """The learning rate after so many steps, as a share of its peak."""
@@ -23,7 +24,7 @@ def warmed(warmup: int, later: Share) -> Share:
     return lambda done: (done + 1) / (warmup + 1) if done < warmup else later(done)
 
 
-class WarmedTrainer(Trainer):
+class WarmedTrainer(GroupingTrainer):
     """A trainer whose first step has a learning rate above 0."""
 
     def create_scheduler(
@@ -39,7 +40,7 @@ class WarmedTrainer(Trainer):
         return self.lr_scheduler
 
 
-class WarmedDPOTrainer(WarmedTrainer, DPOTrainer):
+class WarmedDPOTrainer(WarmedTrainer, ReferencedDPOTrainer):
     """Direct preference optimisation."""
 
 

@@ -84,3 +84,31 @@ def test_a_presets_head_says_what_its_stages_need(preset, variants, cards, gib, 
         return f"# - {stage}: {size} GiB{over}{lora}"
 
     assert head(preset) == [line(stage, size) for stage, size in plain.items()]
+
+
+APART = ("training.devices=[0]", "policy.engine.devices=[1]")
+
+
+@pytest.mark.parametrize(
+    ("variant", "cards", "gib", "settings"),
+    [
+        ("rlrf", 16, 40, (*ADAPTED, "critic.engine.kind=vllm")),
+        ("rlrf", 16, 80, (*DIVIDED, "critic.engine.kind=vllm")),
+        *((variant, 1, 80, (*ADAPTED, *JUDGES)) for variant in ("sft", "dpo", "ppo", "quark")),
+        *((variant, 8, 80, (*DIVIDED, *JUDGES)) for variant in ("sft", "dpo", "reward-model")),
+        ("ultrafeedback-dpo", 1, 80, (*ADAPTED, *GRADER)),
+        ("ultrafeedback-dpo", 8, 80, (*DIVIDED, *GRADER)),
+        ("ultrafeedback-ppo", 2, 80, (*ADAPTED, *APART, *GRADER)),
+        ("chatglm-dpo", 1, 80, (*ADAPTED, *JUDGES)),
+        ("chatglm-rs", 8, 80, (*DIVIDED, *JUDGES)),
+        ("chatglm-ppo", 2, 80, (*ADAPTED, *APART, *JUDGES)),
+    ],
+)
+def test_every_training_fits_as_a_head_says(variant, cards, gib, settings) -> None:
+    config = load_config("paper", variant, ("policy.engine.kind=vllm", *settings), {})
+    have = Devices(cards=(gib * GIB,) * cards, ram=512 * GIB)
+    stages = memory_of(config, have=have, shapes=shapes).stages
+    trained = [s for s in stages if s.stage.startswith(("train by", "measure"))]
+    assert trained
+    assert [s.as_text() for s in trained if s.verdict != "fits"] == []
+    assert not [s for s in stages if s.verdict == "does not fit"]

@@ -74,7 +74,7 @@ def test_the_options_of_a_run_are_shown_with_who_set_what(lake, tmp_path):
         "seed: 3  # --seed; default 0",
         "    beta: 0.2  # --set; default 0.1",
         "drain_s: 5.0  # environment variable LPFLOOP_DRAIN_S; default 30.0",
-        "exclusive: true  # preset own/base.yaml; default false",
+        "  max_tokens: 512  # preset own/base.yaml; default 256",
     ):
         assert line in text.splitlines()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from descent import conversations, descend
+from trainings import plain_job
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.canary import (
@@ -33,9 +34,10 @@ from lpfloop.policies.engines.engine import (
     Sampling,
 )
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
 KINDS = ("vllm", "transformers")
@@ -204,6 +206,37 @@ def test_engines_say_what_the_model_says(pair: tuple[Engine, Engine], moved: Pat
         for found, expected, canary in zip(said, wanted, rows, strict=True):
             assert found is not None
             assert abs(found.logprob - expected) / canary.tokens < 0.005
+
+
+@pytest.mark.model
+def test_numbers_measured_in_bfloat16_prove_as_well(
+    pair: tuple[Engine, Engine],
+    moved: Path,
+    tiny_policy: Path,
+    template: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a trainer measures on a GPU, where a model in float32 may not fit."""
+    import torch
+
+    from lpfloop.policies.trainers import trained_model
+
+    monkeypatch.setattr(trained_model, "computing_type", lambda: torch.bfloat16)
+    job = replace(plain_job(tmp_path), model=tiny_policy)
+    job.output.mkdir()
+    chat = ChatTokenizer.of(tiny_policy, template.read_text(), ChatForm())
+    parts = [chat.parted(messages) for messages in conversations()]
+    told = [trained_model.answer_logprobs(job, folder, parts) for folder in (tiny_policy, moved)]
+    rows = [
+        replace(canary, logprob_before=old, logprob_after=new)
+        for canary, old, new in zip(read_canary(moved), *told, strict=True)
+    ]
+    exact = [canary.logprob_after for canary in read_canary(moved)]
+    assert [canary.logprob_after for canary in rows] != exact
+    prove(pair[0], rows)
+    with pytest.raises(StaleWeightsError):
+        prove(pair[1], rows)
 
 
 @pytest.mark.model

@@ -18,8 +18,8 @@ from scripted_http import Asked, Reply, Script, Stage, answer, as_json, failure
 from waiting import wait_until
 
 from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.endpoint import gate as endpoint_gate
 from lpfloop.policies.endpoint import retry as endpoint_retry
-from lpfloop.policies.endpoint import traffic as endpoint_traffic
 from lpfloop.policies.endpoint.faults import LONGEST_PAUSE_S, asked_pause
 from lpfloop.policies.endpoint.openai_engine import REFUSED, OpenAIEngine
 from lpfloop.policies.engines.engine import (
@@ -246,7 +246,10 @@ def test_what_will_not_change_stops_at_once(kind: str, before: int, endpoints: i
     played = play(script, batch("victim", *names), endpoints=endpoints, concurrency=1)
     assert played.error is not None
     assert sentence in str(played.error)
-    assert played.posts[-1].reply is reply, "a request was sent after the last word"
+    [last] = [number for number, post in enumerate(played.posts) if post.reply is reply]
+    elsewhere = {post.endpoint for post in played.posts[last + 1 :]}
+    assert played.posts[last].endpoint not in elsewhere, "a request was sent after the last word"
+    assert len(played.posts) - last <= endpoints, "more than was under way at the other endpoints"
     assert [post.attempt for post in played.posts if post.name == "victim"] == list(
         range(before + 1)
     )
@@ -625,7 +628,7 @@ def test_an_endpoint_that_only_garbles_is_down_after_a_while() -> None:
     played = play(always(GARBAGE[0]), batch(*names), concurrency=16, patience_s=600)
     assert played.error is not None
     assert "not that of an OpenAI-compatible endpoint" in str(played.error)
-    assert len(played.posts) <= 2 * endpoint_traffic.RECENT + 600 / 60 + 12
+    assert len(played.posts) <= 2 * endpoint_gate.RECENT + 600 / 60 + 12
 
 
 def test_the_same_script_takes_the_same_time() -> None:
@@ -658,4 +661,4 @@ def _jitter() -> Iterator[None]:
 
 
 def test_constants_fit_each_other() -> None:
-    assert endpoint_traffic.TRIP_AFTER < endpoint_retry.SUSPICIOUS
+    assert endpoint_gate.TRIP_AFTER < endpoint_retry.SUSPICIOUS

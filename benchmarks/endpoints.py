@@ -1,0 +1,264 @@
+"""The client's own speed: how much of what an endpoint could answer is really asked of it.
+
+    python benchmarks/endpoints.py client    # one endpoint, beside a bare openai client
+    python benchmarks/endpoints.py pool      # two endpoints, one 20 times as fast as the other
+
+The server is a process of its own, answers 250 ms after it was asked, and has no other limit: with
+64 requests in flight no client gets more than 256 answers a second. `bare` is `openai.AsyncOpenAI`
+with a semaphore of 64; `engine` is `OpenAIEngine.generate`, given batches as the loop gives them;
+`stage` is the verb `critique` of a run, to the committed rows. All send the same conversations, in
+one process, and take turns. Processor time is that of the client's process.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import openai
+from sampling import MADE_HERE, Silent
+from slow_server import serving
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import EngineConfig, RunConfig
+from lpfloop.loop.daemon.loop import Job, iteration, ordered
+from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.run.handles import Rows, chunked
+from lpfloop.loop.run.iteration import Iteration
+from lpfloop.loop.run.lines import engine_sampling
+from lpfloop.loop.run.pump import SLICE
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.critique import critique
+from lpfloop.loop.stages.sample import sample
+from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.engines.engine import Batch, Request, Sampling
+from lpfloop.stores.records import Candidate, Critique, Message
+
+Row = TypeVar("Row")
+SIDES = ("bare", "engine", "stage")
+IN_FLIGHT = 64
+LATENCY_S = 0.25
+FAST_S, SLOW_S, SLOTS = 0.05, 1.0, 16
+ASPECTS = "Factuality,Insightfulness,Readability"
+GOALS = {"engine": 0.95, "pool": 0.9}
+
+
+def answer(request: Request, sampling: Sampling) -> str:
+    """Answer as a policy would."""
+    del sampling
+    return f"It is good for {request.seed % 7} things, as everybody knows who has tried it. " * 8
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How many answers came in how many seconds, and what processor time they cost."""
+
+    answers: int
+    seconds: float
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        return self.answers / self.seconds
+
+
+def timed(answers: int, work: Callable[[], None]) -> Measurement:
+    started, cpu = time.perf_counter(), time.process_time()
+    work()
+    return Measurement(answers, time.perf_counter() - started, time.process_time() - cpu)
+
+
+def write_prompts(folder: Path, count: int) -> Path:
+    path = folder / "prompts.jsonl"
+    ask = "Say in two or three sentences what the number {} is good for, and why."
+    rows = [{"prompt": ask.format(n), "task": "general", "split": "train"} for n in range(count)]
+    rows.append({"prompt": "Say it.", "task": "general", "split": "held-out"})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def configured(source: Path, *overrides: str) -> RunConfig:
+    """Return a run with a scripted policy, whose critic is asked as the paper asks."""
+    own = (
+        f"prompts.source={source}",
+        "policy.engine.kind=scripted",
+        "policy.engine.script=endpoints:answer",
+        "critic.templates=paper",
+        "critic.aspects=paper",
+        "critic.sampling.max_tokens=512",
+        "reward.model=none",
+    )
+    return load_config("tiny", "rlrf", [*own, *overrides], {})
+
+
+@contextmanager
+def critiquing(config: RunConfig, folder: Path) -> Iterator[tuple[Iteration, Rows[Candidate]]]:
+    """Open a run, and sample an answer to each prompt."""
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    wanted = ordered(prompts, "train", config.seed)
+    job = Job(config=config, lake=folder / "lake", name="benchmark")
+    with opened(job, prompts, Silent(), StopSignal()) as run:
+        it = iteration(run, 1, MADE_HERE, ())
+        yield it, sample(it, chunked(wanted, config.prompts.chunk), n=1)
+
+
+def rows_of(it: Iteration, rows: Rows[Row]) -> list[Row]:
+    journal = it.run.store.journal
+    keys = [key for stage in rows.stages for key in stage.keys(journal)]
+    return [row for key in keys for row in it.run.store.rows(rows.row_type, key)]
+
+
+def what_is_asked(config: RunConfig) -> list[Request]:
+    """Return what the stage asks that is measured."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        critiquing(config, Path(folder)) as (it, sampled),
+    ):
+        run = it.run
+        return [
+            Request(
+                request_id=c.candidate_id,
+                messages=run.critic.ask(
+                    run.prompts[c.prompt_id], c.text, run.guard(c.candidate_id)
+                ).messages,
+                seed=c.seed,
+            )
+            for c in rows_of(it, sampled)
+        ]
+
+
+def measure_stage(config: RunConfig) -> Measurement:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        critiquing(config, Path(folder)) as (it, sampled),
+    ):
+        count = len(rows_of(it, sampled))
+        done: list[Rows[Critique]] = []
+        measured = timed(count, lambda: done.append(critique(it, sampled)))
+        statuses = [row.status for row in rows_of(it, done[0])]
+    assert statuses == ["scored"] * count, Counter(statuses)
+    return measured
+
+
+def measure_engine(
+    urls: Sequence[str], requests: Sequence[Request], sampling: Sampling, in_flight: int
+) -> Measurement:
+    """Measure the engine, with batches as the loop gives them."""
+    engine = OpenAIEngine("", EngineConfig(base_urls=tuple(urls), concurrency=in_flight))
+    batches = [
+        Batch(key=str(n), requests=tuple(requests[n : n + SLICE]), sampling=sampling)
+        for n in range(0, len(requests), SLICE)
+    ]
+
+    def work() -> None:
+        texts = [c.text for result in engine.generate(batches) for c in result.completions]
+        assert len(texts) == len(requests)
+        assert all(texts)
+
+    try:
+        return timed(len(requests), work)
+    finally:
+        engine.close()
+
+
+async def ask_all(url: str, requests: Sequence[Request], sampling: Sampling) -> None:
+    client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
+    slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def ask(request: Request) -> None:
+        async with slots:
+            done = await client.chat.completions.create(
+                model="m",
+                messages=[{"role": m.role, "content": m.content} for m in request.messages],  # pyright: ignore[reportArgumentType]
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_completion_tokens=sampling.max_tokens,
+                seed=request.seed,
+            )
+            assert done.choices[0].message.content
+
+    await asyncio.gather(*map(ask, requests))
+    await client.close()
+
+
+def client(options: argparse.Namespace) -> None:
+    """Print how many answers a second each side gets of one endpoint."""
+    rounds: list[dict[str, Measurement]] = []
+    with tempfile.TemporaryDirectory() as folder, serving(LATENCY_S, aspects=ASPECTS) as url:
+        source = write_prompts(Path(folder), options.requests)
+        config = configured(source, f"critic.model={url}")
+        requests = what_is_asked(config)
+        sampling = engine_sampling(config.critic.sampling)
+        measure = {
+            "bare": lambda: timed(
+                len(requests), lambda: asyncio.run(ask_all(url, requests, sampling))
+            ),
+            "engine": lambda: measure_engine([url], requests, sampling, IN_FLIGHT),
+            "stage": lambda: measure_stage(config),
+        }
+        for number in range(options.rounds):
+            order = SIDES if number % 2 == 0 else SIDES[::-1]
+            rounds.append({side: measure[side]() for side in order})
+            told = "  ".join(f"{side} {rounds[-1][side].rate:.1f}" for side in SIDES)
+            print(f"round {number + 1}: {told} answers/s", flush=True)
+    report(rounds)
+
+
+def report(rounds: Sequence[dict[str, Measurement]]) -> None:
+    """Print medians, and the median of the ratios within a round."""
+    most = IN_FLIGHT / LATENCY_S
+    print(f"\n{'side':<8}{'answers/s':>10}{'of most':>9}{'of bare':>9}{'ms of processor':>17}")
+    for side in SIDES:
+        rate = median(r[side].rate for r in rounds)
+        ratio = median(r[side].rate / r["bare"].rate for r in rounds)
+        cpu = 1000 * median(r[side].cpu / r[side].answers for r in rounds)
+        print(f"{side:<8}{rate:>10.1f}{rate / most:>9.1%}{ratio:>9.1%}{cpu:>17.2f}")
+    verdict("engine", median(r["engine"].rate / r["bare"].rate for r in rounds), "of bare")
+
+
+def pool(options: argparse.Namespace) -> None:
+    """Print the answers a second of a fast endpoint, a slow one, and both together."""
+    message = asked_once("What is it good for?")
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
+    shares: list[float] = []
+    with serving(FAST_S) as fast, serving(SLOW_S) as slow:
+        for _ in range(options.rounds):
+            alone = [
+                measure_engine([url], message * count, sampling, SLOTS).rate
+                for url, count in ((fast, options.requests), (slow, 4 * SLOTS))
+            ]
+            both = measure_engine([fast, slow], message * options.requests, sampling, SLOTS).rate
+            shares.append(both / sum(alone))
+            print(f"fast {alone[0]:.1f}  slow {alone[1]:.1f}  both {both:.1f} answers/s")
+    verdict("pool", median(shares), "of the sum of both alone")
+
+
+def asked_once(text: str) -> list[Request]:
+    return [Request(request_id="r", messages=(Message(role="user", content=text),), seed=1)]
+
+
+def verdict(name: str, share: float, of: str) -> None:
+    reached = "met" if share >= GOALS[name] else "MISSED"
+    print(f"{name}: {share:.1%} {of}; goal {GOALS[name]:.0%} or more: {reached}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("client", "pool"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=2560)
+    options = parser.parse_args()
+    {"client": client, "pool": pool}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

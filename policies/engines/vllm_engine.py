@@ -14,6 +14,7 @@ results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's rep
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -34,6 +35,7 @@ from .engine import (
 from .feed import arrived
 from .thinking import ChatForm
 from .vllm_arguments import engine_arguments
+from .vllm_sleep import VLLMSleep, sleeps_here
 
 AHEAD = 2
 """Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
@@ -72,14 +74,10 @@ class VLLMEngine:
 
         on_cpu = current_platform.is_cpu()
         self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
-        # Sleep needs memory that vLLM maps and unmaps itself, which it can on CUDA and ROCm.
-        self.sleeps = (
-            current_platform.is_sleep_mode_available()
-            and current_platform.is_cumem_allocator_available()
-        )
-        self._asleep = False
+        self.sleeps = sleeps_here()
         arguments = engine_arguments(model, config, on_cpu=on_cpu)
         self._llm = LLM(**arguments, enable_sleep_mode=self.sleeps)
+        self._rest = VLLMSleep(self._llm)
         template = template_text(config.template)
         self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
         vllm_config = self._llm.llm_engine.vllm_config
@@ -133,37 +131,20 @@ class VLLMEngine:
         return found
 
     def reload(self, folder: Path) -> None:
-        """Load the weights of another folder with the same architecture and tokenizer.
-
-        A layer's new weights are read beside its old ones, for which a cache that fills the device
-        leaves no room: so the cache is given up before, and the old weights with it (level 2).
-        vLLM keeps a copy of the buffers that no file holds (rotary tables, scales of the cache)
-        and puts it back as the weights wake; a parameter that the folder does not hold would be
-        lost (vllm#15254, #16663), which the canary shows.
-        """
-        if self.sleeps and not self._asleep:
-            self._llm.sleep(level=2)
-        if self.sleeps:
-            self._llm.wake_up(tags=["weights"])
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-        if self.device == "cpu":
-            self._llm.apply_model(_repack_heads)
-        if self.sleeps:
-            self._llm.wake_up(tags=["kv_cache"])
-        self._asleep = False
+        """Load the weights of another folder with the same architecture and tokenizer, and wake."""
+        with self._rest.new_weights() if self.sleeps else nullcontext():
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            if self.device == "cpu":
+                self._llm.apply_model(_repack_heads)
         self._llm.reset_prefix_cache()
 
     def sleep(self) -> None:
-        """Move the weights into the machine's memory; the cache is forgotten (level 1)."""
-        if self.sleeps and not self._asleep:
-            self._llm.sleep(level=1)
-            self._asleep = True
+        """Leave the device to others; nothing may be in flight."""
+        self._rest.sleep()
 
     def wake(self) -> None:
-        """Move the weights back to the device, and make room for a new cache."""
-        if self._asleep:
-            self._llm.wake_up()
-            self._asleep = False
+        """Come back to the device; do nothing where it is awake."""
+        self._rest.wake()
 
     def configure(self, config: EngineConfig) -> None:
         """Do nothing: a loaded model has no live settings."""

@@ -13,6 +13,7 @@ from ...configs.schema import RewardConfig
 from .engine import EngineError, ScoreBatch, ScoreResult, UnloadableError
 from .reward_scorer import ConversationReader, require_one_label
 from .scoring import ScoringPasses, Tokens
+from .vllm_sleep import VLLMSleep, sleeps_here
 
 AHEAD = 32
 """Requests worth sending ahead, as a multiple of `batch_size`."""
@@ -22,7 +23,6 @@ class VLLMScorer:
     """A sequence classifier with one label, held by vLLM."""
 
     name = "vllm"
-    sleeps = False
 
     def __init__(self, model: Path, config: RewardConfig) -> None:
         from transformers import AutoConfig
@@ -35,6 +35,7 @@ class VLLMScorer:
         require_one_label(model, own)
         refuse_unserved(model, own.architectures or ())
         reading = ConversationReader(model, config, own)
+        self.sleeps = sleeps_here()
         own_type = "float32" if on_cpu else "bfloat16"
         self._llm = LLM(
             model=str(model),
@@ -48,8 +49,10 @@ class VLLMScorer:
             trust_remote_code=False,
             enable_chunked_prefill=False,
             enforce_eager=on_cpu,
+            enable_sleep_mode=self.sleeps,
             seed=0,
         )
+        self._rest = VLLMSleep(self._llm)
         self.window = AHEAD * config.batch_size
         self._scoring = ScoringPasses(
             tokens=reading.tokens,
@@ -62,6 +65,14 @@ class VLLMScorer:
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch; a conversation that does not fit the context gets None."""
         return self._scoring.score(batches)
+
+    def sleep(self) -> None:
+        """Leave the device to others; nothing may be in flight."""
+        self._rest.sleep()
+
+    def wake(self) -> None:
+        """Come back to the device; do nothing where it is awake."""
+        self._rest.wake()
 
     def close(self) -> None:
         """Release the model."""

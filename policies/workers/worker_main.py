@@ -47,7 +47,7 @@ ORDERS = ("reload", "sleep", "wake")
 """Tasks that change a loaded model and ask nothing of it."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
-HeldModel = VLLMEngine | TransformersEngine | RewardScorer
+HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer
 ConversationScorer = RewardScorer | VLLMScorer | OwnScorer
 LocalModel = LocalEngine | ConversationScorer | TextEmbedder
 

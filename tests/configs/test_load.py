@@ -306,6 +306,18 @@ def test_what_is_stored_gives_the_configuration_back() -> None:
     assert raised.policy.engine.api_key is not None
 
 
+def test_a_setting_that_is_gone_is_told_with_what_took_its_place(tmp_path: Path) -> None:
+    told = "models that do not fit onto their devices together take turns there by themselves"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: own\nexclusive: true\n")
+    for said in (refusal("exclusive=true"), refusal(config=str(mine))):
+        assert told in said
+        assert "'exclusive'" in said
+        assert len(said.splitlines()) == 1
+    assert str(mine) in refusal(config=str(mine))
+    assert stored_config({**resolved(load()), "exclusive": True}, [], {}) == load()
+
+
 # the fields
 
 

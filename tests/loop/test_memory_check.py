@@ -186,6 +186,15 @@ def test_a_sampler_is_proposed_gpus_of_its_own() -> None:
     assert [relief.settings for relief in found.reliefs].count(apart) == 1
 
 
+def test_transformers_runs_a_trained_policy_in_the_type_in_which_it_is_published() -> None:
+    weights = []
+    for given in (("training.lora.r=16",), ("training.publish=bfloat16",), ()):
+        settings = ("policy.engine.kind=transformers", *given)
+        found = stage(arithmetic(config(*settings), gpus(1, 80)), "policy answers")
+        weights.append(next(p.most_bytes for p in found.parts if p.name == "weights"))
+    assert weights[0] == weights[1] == weights[2] // 2
+
+
 def test_a_copy_over_two_gpus_holds_half_on_each() -> None:
     parts = []
     for count in (1, 2):

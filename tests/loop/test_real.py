@@ -78,6 +78,17 @@ def test_the_checkpoint_is_whole_and_names_its_parents(real_lake):
     run.close()
 
 
+def test_two_iterations_start_one_process_a_model(real_lake):
+    """M_0 has one as policy and judge; that of M_1 goes on to M_2; the reward model's stays."""
+    log = (real_lake / "runs" / "tiny-rlrf" / "logs" / "run.jsonl").read_text()
+    said = [json.loads(line)["message"] for line in log.splitlines()]
+    started = [text for text in said if text.startswith("a worker process loads ")]
+    assert sorted(text.rpartition(" ")[2] for text in started) == [
+        *("(engine)", "(engine)", "(scorer)"),
+    ]
+    assert not [text for text in said if "get a new process" in text]
+
+
 def test_a_killed_run_is_resumed_to_the_same_lake(real_lake, tmp_path):
     """SIGKILL in the middle of sampling, and again of refining, then `resume`."""
     for stage in ("sample", "refine"):

@@ -47,7 +47,7 @@ from lpfloop.policies.memory.verdicts import GIB, Holding
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
 TINY = Path(world.__file__).parent / "models"

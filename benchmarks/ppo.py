@@ -147,7 +147,7 @@ def handover(job: TrainJob) -> None:
 def _seconds(weights: RolloutWeights, networks: SharedBody | SeparateNetworks) -> tuple[float, ...]:
     """Return the seconds of one writing, and of one reading."""
     begun = time.perf_counter()
-    weights.write(networks)
+    weights.write(networks.weights(), networks.config)
     written = time.perf_counter()
     for file in weight_files(weights.folder):
         for tensor in load_file(file).values():

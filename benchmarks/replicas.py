@@ -22,7 +22,7 @@ from statistics import median
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Engine, Request, Sampling
 from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

@@ -1,14 +1,15 @@
 # pyright: basic
-"""How fast DPO trains here, and with TRL's own defaults on the same rows; are the losses the same?
+"""How fast DPO trains here and with TRL's own defaults, on the same rows, and how near the losses.
 
-    python benchmarks/training.py --data pairs.jsonl                  # a random Llama of 30 M weights
-    python benchmarks/training.py --data 'RUN/parts/pairs/*.parquet' --model tiny
+    python benchmarks/training.py --data pairs.jsonl                       # a random Llama, 30 M
+    python benchmarks/training.py --data 'RUN/packs/pairs/*.parquet' --model tiny
 
 `--data` has `prompt`, `chosen` and `rejected`, as texts in a JSONL file or as turns in Parquet
 files. Both sides make the same optimizer steps at the same learning rate, each in a process of its
-own, in turns; the seconds are those from loading the model to the last step. TRL's side has the
-defaults of its `DPOConfig`: activations computed again, the reference asked at each step. `again` is
-another training on the same rows, whose reference has been asked before.
+own, in turns; the seconds are those from loading the model to the last step, the CPU's those of
+all processes, imports and all. TRL's side has the defaults of its `DPOConfig`: activations computed
+again, the reference asked at each step. `again` is another training on the same rows, whose
+reference has been asked before.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ LLAMA_30M = {
 }
 TURN = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 RATE, BETA, SEED = 1e-5, 0.1, 7
+PARTS = ("load", "train")
+TRL_MICRO = 8
+FORWARD, BACKWARD = 1, 2
+"""Of a pass over tokens, in units of a forward pass."""
 
 
 def parse() -> argparse.Namespace:
@@ -58,10 +63,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", choices=("tiny", "30m"), default="30m")
     parser.add_argument("--pairs", type=int, default=96)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--micro", type=int, default=8, help="TRL's default is 8")
+    parser.add_argument("--micro", type=int, default=4, help="ours; TRL's has its default, 8")
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", action="store_true", help="count tokens, and train nothing")
     parser.add_argument("--trl", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -86,11 +92,10 @@ def turns(name: str, said: Any) -> list[dict[str, str]]:
     return [{"role": role, "content": said}] if isinstance(said, str) else said
 
 
-def make_model(folder: Path, rows: list[dict[str, Any]]) -> Path:
-    """Save a random Llama with a tokenizer that is trained on the rows."""
-    import torch
+def make_tokenizer(rows: list[dict[str, Any]]) -> Any:
+    """Return a tokenizer that is trained on the rows."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -100,12 +105,20 @@ def make_model(folder: Path, rows: list[dict[str, Any]]) -> Path:
     bpe.train_from_iterator(
         (t["content"] for row in rows for s in row.values() for t in s), teacher
     )
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=bpe, pad_token=SPECIAL[0], eos_token=SPECIAL[1], chat_template=TEMPLATE
     )
+
+
+def make_model(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """Save a random Llama with a tokenizer of the rows."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = make_tokenizer(rows)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=bpe.get_vocab_size(),
+        vocab_size=len(tokenizer),
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
@@ -160,8 +173,8 @@ def train_by_trl(args: dict[str, Any]) -> None:
         config = DPOConfig(
             output_dir=folder, seed=SEED, data_seed=SEED, beta=BETA, learning_rate=RATE,
             lr_scheduler_type="constant", num_train_epochs=args["epochs"],
-            per_device_train_batch_size=args["micro"],
-            gradient_accumulation_steps=args["batch"] // args["micro"], max_length=args["length"],
+            per_device_train_batch_size=TRL_MICRO,
+            gradient_accumulation_steps=args["batch"] // TRL_MICRO, max_length=args["length"],
             logging_steps=1, use_cpu=not cuda, bf16=cuda, save_strategy="no", report_to="none",
             disable_tqdm=True,
         )  # fmt: skip
@@ -192,39 +205,84 @@ def main() -> None:
         rows = read_pairs(args.data, args.pairs)
         data = folder / "pairs.parquet"
         pq.write_table(pa.table({n: pa.array([r[n] for r in rows], TURN) for n in rows[0]}), data)
+        if args.count:
+            count(args, rows, make_tokenizer(rows))
+            return
         model = TINY if args.model == "tiny" else make_model(folder / "model", rows)
         found: dict[str, list[dict[str, Any]]] = {"TRL": [], "first": [], "again": []}
         for _ in range(args.rounds):
             shutil.rmtree(folder / "references", ignore_errors=True)
             found["TRL"].append(timed(lambda: theirs(args, model, data)))
-            for name in ("first", "again"):
-                found[name].append(timed(lambda: ours(args, model, data, folder / "work")))
+            for turn in ("first", "again"):
+                found[turn].append(timed(lambda: ours(args, model, data, folder / "work")))
             report(found, len(rows) * args.epochs)
+
+
+def count(args: argparse.Namespace, rows: list[dict[str, Any]], tokenizer: Any) -> None:
+    """Print the ratio of operations, by the tokens that each side passes, padding and all."""
+    from lpfloop.policies.trainers.like_lengths import LikeLengths, token_batches
+
+    lengths = [
+        min(
+            args.length,
+            max(
+                len(tokenizer.apply_chat_template(r["prompt"] + r[side])["input_ids"])
+                for side in ("chosen", "rejected")
+            ),
+        )
+        for r in rows
+    ]
+    grouped = list(LikeLengths(lengths, step=args.batch, seed=SEED))
+    chance = list(LikeLengths(lengths, step=1, seed=SEED))
+
+    def padded(batches: Iterable[Sequence[int]]) -> int:
+        return sum(2 * len(batch) * max(lengths[row] for row in batch) for batch in batches)
+
+    reference = FORWARD * padded(token_batches(lengths, args.micro * max(lengths)))
+    mine, theirs = padded(batched(grouped, args.micro)), padded(batched(chance, TRL_MICRO))
+    print(f"{len(rows)} pairs, tokens with padding: {mine:,} here, {theirs:,} in TRL's batches")
+    step = FORWARD + BACKWARD
+    for what, more in (("activations kept", 0), ("activations computed again", FORWARD)):
+        trl = args.epochs * theirs * (step + FORWARD + FORWARD)
+        here = args.epochs * mine * (step + more)
+        print(f"{what}: {trl / (here + reference):.2f} x first, {trl / here:.2f} x again")
+
+
+def batched(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield rows in their order, so many at a time."""
+    yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def timed(training: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Train, and add the seconds of CPU that the processes took, imports and all."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = training()
+    print(told["parts"], file=sys.stderr, flush=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return told | {"cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
 def report(found: dict[str, list[dict[str, Any]]], pairs: float) -> None:
-    """Print what was measured."""
-    theirs = statistics.median(run["seconds"] for run in found["TRL"])
+    """Print what was measured, as medians."""
+    theirs = median(found["TRL"], "seconds")
     losses = found["TRL"][0]["losses"]
     for name, runs in found.items():
-        seconds = statistics.median(run["seconds"] for run in runs)
-        parts = {
-            n: round(statistics.median(r["parts"][n] for r in runs), 1) for n in ("load", "train")
-        }
-        apart = max(abs(a - b) for a, b in zip(runs[0]["losses"], losses, strict=True))
-        print(
-            f"{name:6} {pairs / seconds:7.2f} pairs/s, {theirs / seconds:5.2f} x TRL's; seconds "
-            f"{parts}, of CPU {statistics.median(r['cpu'] for r in runs):.0f}; loss {runs[0]['losses'][0]:.4f} to {runs[0]['losses'][-1]:.4f}, at most "
-            f"{apart:.1e} from TRL's at a step"
+        seconds, mine = median(runs, "seconds"), runs[0]["losses"]
+        parts = ", ".join(
+            f"{n} {statistics.median(r['parts'][n] for r in runs):.1f} s" for n in PARTS
         )
+        apart = max(abs(a - b) for a, b in zip(mine, losses, strict=True))
+        print(
+            f"{name:6} {pairs / seconds:7.2f} pairs/s, {theirs / seconds:5.2f} x TRL's; {parts}, "
+            f"CPU {median(runs, 'cpu'):.0f} s; loss {mine[0]:.4f} to {mine[-1]:.4f} in {len(mine)} "
+            f"steps, at most {apart:.1e} from TRL's",
+            flush=True,
+        )
+
+
+def median(runs: list[dict[str, Any]], name: str) -> float:
+    """Return the median of a number over runs."""
+    return statistics.median(run[name] for run in runs)
 
 
 if __name__ == "__main__":

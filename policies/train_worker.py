@@ -65,9 +65,9 @@ from .trainers.trainer_faults import FAULT, TrainingError, halted
 from .trainers.trainer_history import told_of_steps, write_history
 from .trainers.trainer_job import ONLINE, TrainJob, read_job
 from .trainers.trainer_orders import Pace, Turn
-from .trainers.trainer_process import alone
+from .trainers.trainer_process import PULSE, alone
 from .trainers.trainer_steps import append_row
-from .trainers.trl_trainer import make_trainer
+from .trainers.trl_trainer import Pulse, make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,8 @@ class StepRecorder(TrainerCallback):
             checkpoint = checkpoints / f"{PREFIX}{state.global_step}"
             if is_sharded():  # Then the trainer leaves its arguments out.
                 write_file(checkpoint / "job.json", self.job.folder("job.json").read_bytes())
-            keep(checkpoint, self.identity, processes=self.job.processes)
+            alive = Pulse(self.job.folder(PULSE))
+            keep(checkpoint, self.identity, processes=self.job.processes, alive=alive)
         self.pace.saved()
 
 
@@ -267,7 +268,7 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         "rows": trained.rows,
         "metrics": trained.metrics,
         "seconds": trained.seconds,
-        "files": describe_files(job.folder("model")),
+        "files": describe_files(job.folder("model"), Pulse(job.folder(PULSE))),
         "canary": file_sha256(job.folder(CANARY)),
         "history": file_sha256(write_history(job.output, trained.history)),
     }

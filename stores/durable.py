@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .operations import operation
-from .sealed import MANIFEST, check_folder, files_below, manifest_of
+from .sealed import MANIFEST, check_folder, files_below, manifest_of, same_bytes
 
 TEMPORARY = ".tmp-"
 
@@ -66,7 +66,8 @@ def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
     identity = hashlib.sha256(manifest).hexdigest()
     with _removed_on_error(source):
         for _, path in files_below(source):
-            sync_file(path, "published")
+            with same_bytes(path):
+                sync_file(path, "published")
     put(source / MANIFEST, manifest, "manifest")
     for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
         folder.chmod(0o700)

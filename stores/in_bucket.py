@@ -81,7 +81,7 @@ class InBucket:
     def local_folder(self, path: Path) -> Path:
         """Return the local copy; a missing or damaged one is fetched again."""
         try:
-            sealed.check_folder(path)
+            sealed.check_folder(path, sha256=sealed.known_sha256)
         except DamagedError:
             if path.exists():
                 durable.remove(path)

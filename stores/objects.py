@@ -174,8 +174,8 @@ class OnDisk:
         sealed.check_folder(path)
 
     def local_folder(self, path: Path) -> Path:
-        """Return the folder itself."""
-        sealed.check_folder(path)
+        """Return the folder itself, proved unaltered."""
+        sealed.check_folder(path, sha256=sealed.known_sha256)
         return path
 
     def local_file(self, path: Path) -> Path:

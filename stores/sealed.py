@@ -5,15 +5,23 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 MANIFEST = "MANIFEST.json"
+BLOCK = 2**20
+SETTLED_NS = 100_000_000
+"""How old a file's last change is before its times tell a later one apart: clocks tick."""
+
+_known: dict[tuple[int, ...], str] = {}
+"""The hash of each large file that this process has hashed, by what the file looked like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +67,13 @@ def check_part(path: Path) -> None:
         raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
 
 
-def check_folder(folder: Path, identity: str | None = None) -> None:
+def check_folder(
+    folder: Path, identity: str | None = None, *, sha256: Callable[[Path], str] | None = None
+) -> None:
     """Prove that a published folder is whole and unaltered, and holds nothing else.
 
-    `identity` is the hash of its manifest; default: its name.
+    `identity` is the hash of its manifest; default: its name. `sha256` hashes a file; by default
+    every byte is read.
 
     Raises:
         DamagedError: naming the first file that is missing, altered or not in the manifest.
@@ -74,8 +85,8 @@ def check_folder(folder: Path, identity: str | None = None) -> None:
     for name, path in files_below(folder):
         if name not in listed or path.is_symlink():
             raise DamagedError(f"{path} was added after {folder} was published")
-    for name, sha256 in listed.items():
-        if file_sha256(folder / name) != sha256:
+    for name, expected in listed.items():
+        if (sha256 or file_sha256)(folder / name) != expected:
             raise DamagedError(f"{folder / name} was altered: its bytes do not match {MANIFEST}")
 
 
@@ -91,7 +102,7 @@ def manifest_of(folder: Path) -> bytes:
     for name, path in files_below(folder):
         if path.is_symlink():
             raise OSError(errno.ELOOP, "a folder with a link in it cannot be published", str(path))
-        entries.append({"name": name, "size": path.stat().st_size, "sha256": file_sha256(path)})
+        entries.append({"name": name, "size": path.stat().st_size, "sha256": known_sha256(path)})
     return json.dumps(entries, indent=1).encode()
 
 
@@ -124,6 +135,51 @@ def file_sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
+    """Return the SHA-256 of a file that this process hashes once, as long as it looks the same.
+
+    For models and checkpoints, of which each read takes minutes: a file counts as the same by its
+    inode, size and times, wherever it was moved to. `alive` is called while it is read.
+
+    Raises:
+        DamagedError: if the file is missing or the disk cannot read it.
+    """
+    try:
+        before = _look(path)
+        found = _known.get(before)
+        if found is None:
+            with path.open("rb", buffering=0) as file:
+                found = _hashed(file, alive)
+            if _look(path) == before and time.time_ns() - before[-1] > SETTLED_NS:
+                _known[before] = found
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return found
+
+
+@contextmanager
+def same_bytes(path: Path) -> Generator[None]:
+    """Keep what is known of a file while its attributes alone are changed, such as its mode."""
+    before = _look(path)
+    yield
+    after = _look(path)
+    if before in _known and after[:-1] == before[:-1]:
+        _known[after] = _known[before]
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    told = path.stat()
+    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+
+
+def _hashed(file: BinaryIO, alive: Callable[[], object]) -> str:
+    found, block = hashlib.sha256(), bytearray(BLOCK)
+    while size := file.readinto(block):
+        found.update(memoryview(block)[:size])
+        alive()
+    return found.hexdigest()
 
 
 def read_file(path: Path) -> bytes:

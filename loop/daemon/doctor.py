@@ -28,8 +28,8 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)
 LEAST_DISK = 2 * GIB
 
-TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets")
-OPTIONAL = ("peft", "lancedb")
+TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets", "peft")
+OPTIONAL = ("lancedb",)
 MODELS = ("torch", "transformers")
 
 

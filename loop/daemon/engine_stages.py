@@ -23,7 +23,9 @@ from ...policies.memory.engine_memory import (
     vllm_parts,
 )
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
+from ...policies.memory.states import published_number
 from ...policies.memory.verdicts import GIB, Holding, StageMemory, at_most, fixed
+from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
 from ..run.models import REWARD, located
@@ -85,7 +87,10 @@ class EngineStages:
         shape = self.shapes(
             Path(located(role.model, "reward" if role.name == REWARD else "policy"))
         )
-        return shape.as_trained() if role.name == "policy" and self.trained else shape
+        if role.name != "policy" or not self.trained:
+            return shape
+        fit = fit_of(self.config.training)
+        return shape.as_saved(published_number(fit, on_gpu=self.have.on_gpu))
 
     def reward_number(self, shape: ModelShape) -> float:
         """Return the bytes of a reward model's weight: by default bfloat16 on a GPU."""

@@ -54,8 +54,9 @@ ONLINE_WAYS = {
     **WAYS,
     "full, sampler elsewhere": (APART, 2),
     "LoRA, sampler elsewhere": ((*LORA, *APART), 2),
+    f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
 }
-"""Methods that sample hold whole networks, but can sample on other GPUs."""
+"""Methods that sample can do so on other GPUs; adapters' one body is not divided."""
 
 METHODS: Mapping[str, Method] = {
     "SFT": "sft",
@@ -123,13 +124,18 @@ def _cell(config: RunConfig, shape: ModelShape, names: tuple[str, ...], count: i
     for card, gib in CARDS.items():
         have = Devices(cards=(round(gib * GIB),) * count, ram=RAM)
         found = [s for s in _stages(config, shape, have) if s.stage.startswith(names)]
-        needed = max(stage.most_bytes for stage in found) / GIB
+        needed = max(_on_one(stage, have) for stage in found) / GIB
         verdicts = {stage.verdict for stage in found}
         if verdicts == {"fits"}:
             return f"{card} ({needed:.0f})"
         if "does not fit" not in verdicts:
             return f"{card}? ({needed:.0f})"
     return f"none ({needed:.0f})"
+
+
+def _on_one(stage: StageMemory, have: Devices) -> float:
+    """Return what a stage takes of one card: of several that it may fill, their mean."""
+    return stage.most_bytes * min(1.0, have.memory / stage.has_bytes)
 
 
 def _stages(config: RunConfig, shape: ModelShape, have: Devices) -> Iterator[StageMemory]:

@@ -33,7 +33,7 @@ def require_layers(config: RunConfig, location: str) -> None:
     Raises:
         ConfigError: naming those there are.
     """
-    if is_endpoint(location):
+    if is_endpoint(location) or not Path(location).is_dir():
         return
     try:
         refuse_missing_layers(fit_of(config.training), Path(location))

@@ -9,7 +9,7 @@ from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.own_function import names_function
 from ...policies.memory.engine_memory import transformers_parts, vllm_parts
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
-from ...policies.memory.sharding import Sharding, sharding_of
+from ...policies.memory.sharding import STAGES, WHOLE, Sharding, sharding_of
 from ...policies.memory.training_memory import (
     PAIRED,
     Workload,
@@ -91,8 +91,10 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        # Each process holds whole networks, and averages gradients in place, without buckets.
-        sharding = Sharding(processes=self._processes(settings))
+        # Gradients of whole networks are averaged in place, without buckets.
+        count, training = self._processes(settings), config.training
+        divided = training.sharding != "none" and not training.lora.r and count > 1
+        sharding = Sharding(processes=count, divided=STAGES[3] if divided else WHOLE)
         reward = self._reward(shape)
         work = Workload(
             method=method,
@@ -101,8 +103,8 @@ class TrainingStages:
             accumulation=1,
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
-            fit=fit_of(config.training),
-            reference=config.iterations > 1 and config.training.reference == "initial",
+            fit=fit_of(training),
+            reference=config.iterations > 1 and training.reference == "initial",
             answer=answer,
             reward_number=0 if reward is None else self.engines.reward_number(reward),
         )
@@ -166,12 +168,21 @@ class TrainingStages:
         )
 
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
-        """Yield the measurement of the trained policy, on the longest rows of its training."""
-        lengths = [self._settings(m).max_length for m in self.methods if m != "reward"]
-        if lengths:
-            on_gpu = self.engines.have.on_gpu
-            parts = canary_parts(shape, length=max(lengths), on_gpu=on_gpu)
-            yield self._on_device("measure the canary", parts)
+        """Yield the measurement of the trained policy, on the longest rows of its training.
+
+        What does not fit onto the first GPU of the training's processes lies on the next ones.
+        """
+        trained = [self._settings(method) for method in self.methods if method != "reward"]
+        if not trained:
+            return
+        on_gpu = self.engines.have.on_gpu
+        longest = max(settings.max_length for settings in trained)
+        found = self._on_device(
+            "measure the canary", canary_parts(shape, length=longest, on_gpu=on_gpu)
+        )
+        count = min(map(self._processes, trained)) if on_gpu else 1
+        several = f"{count} GPUs" if count > 1 else found.device
+        yield replace(found, device=several, has_bytes=count * found.has_bytes)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
         """Return the reward model that an online method scores by; None for a function."""

@@ -23,7 +23,7 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
         _require_scored_here(config)
-        _require_whole_networks(config)
+        _require_divisible(config)
     if train_quark in verbs:
         _require_known_tokens(config)
     if train in verbs:
@@ -51,13 +51,13 @@ def _require_scored_here(config: RunConfig) -> None:
         )
 
 
-def _require_whole_networks(config: RunConfig) -> None:
-    """Refuse to divide networks that each process of an online training holds whole."""
-    if config.training.sharding != "none":
+def _require_divisible(config: RunConfig) -> None:
+    """Refuse to divide the body of an online training's adapters: each process holds it whole."""
+    training = config.training
+    if training.sharding != "none" and training.lora.r:
         raise ConfigError(
-            f"training.sharding is {config.training.sharding}: {config.recipe.name} holds whole "
-            "networks in each process; leave it out, and train adapters (training.lora.r) if they "
-            "do not fit"
+            f"training.sharding is {training.sharding}: {config.recipe.name} trains adapters over "
+            "one body, which each process holds whole; leave it out, or set training.lora.r to 0"
         )
 
 

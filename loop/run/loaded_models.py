@@ -40,7 +40,7 @@ class LoadedModels:
 
     def items(self) -> Iterator[tuple[str, Engine | Scorer]]:
         """Yield all models by name, asleep or awake."""
-        yield from [(name, lodger.model) for name, lodger in self._inside.items()]
+        yield from [(name, lodger.model) for name, lodger in list(self._inside.items())]
 
     def get(self, name: str) -> Engine | Scorer | None:
         """Return a model as it is, asleep or awake; None if it is not loaded."""
@@ -77,7 +77,7 @@ class LoadedModels:
 
     def make_room(self, wanted: Tenant) -> None:
         """Put aside what is in the way of a model, or of a training."""
-        tenants = [lodger.tenant for lodger in self._inside.values()]
+        tenants = [lodger.tenant for lodger in list(self._inside.values())]
         if not any(share_a_device(t, wanted) for t in tenants if t.name != wanted.name):
             return
         slept = sum(tenant.ram for tenant in tenants if tenant.asleep)

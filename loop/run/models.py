@@ -10,6 +10,7 @@ So do annotators and the models of a pool. Who gives way to whom on the devices 
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +65,7 @@ class Models:
     premises: Premises = field(default_factory=Premises.here)
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _lock_elsewhere: threading.RLock = field(default_factory=threading.RLock, init=False)
     _policies: dict[str, Served] = field(default_factory=dict[str, Served], init=False)
     _tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant], init=False)
 
@@ -161,7 +163,7 @@ class Models:
             StaleWeightsError: if it does not run the weights that were published.
         """
         name = engine_name(served)
-        with self._lock:
+        with self._lock_of(served):
             tenant = self._tenant(
                 name, lambda: self.premises.engine(name, served.location, served.engine)
             )
@@ -209,6 +211,11 @@ class Models:
     def close(self) -> None:
         """Close every model, also while another thread waits for one of them."""
         self._loaded.close_all()
+
+    def _lock_of(self, served: Served) -> AbstractContextManager[object]:
+        """Return what keeps others from a model: one on no device waits for none that loads."""
+        here = engine_kind(served.location, served.engine) in ("vllm", "transformers")
+        return self._lock if here else self._lock_elsewhere
 
     def _tenant(self, name: str, found: Callable[[], Tenant]) -> Tenant:
         """Return what a model takes, looked up once: it reads the headers of its files."""

@@ -110,9 +110,9 @@ class ModelShape:
         parameters = self.parameters - head + self.hidden
         return replace(self, parameters=parameters, file_bytes=FLOAT32 * parameters, tied=True)
 
-    def as_trained(self) -> "ModelShape":
-        """Return the shape of what a training makes of this: saved in float32."""
-        return replace(self, file_bytes=FLOAT32 * self.parameters)
+    def as_saved(self, number: int) -> "ModelShape":
+        """Return the shape of the same model in files of `number` bytes a weight."""
+        return replace(self, file_bytes=number * self.parameters)
 
 
 def shape_of(folder: Path) -> ModelShape:

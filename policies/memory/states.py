@@ -80,6 +80,12 @@ def body_number(fit: TrainingFit, *, on_gpu: bool) -> int:
     return BFLOAT16 if halved else FLOAT32
 
 
+def published_number(fit: TrainingFit, *, on_gpu: bool) -> int:
+    """Return the bytes of a weight of the model that a training publishes."""
+    halved = fit.adapts and on_gpu if fit.publish == "auto" else fit.publish == "bfloat16"
+    return BFLOAT16 if halved else FLOAT32
+
+
 def body_bytes(shape: ModelShape, fit: TrainingFit, *, on_gpu: bool) -> int:
     """Return a model's weights as a training loads them; embedding and output layer stay whole."""
     number = body_number(fit, on_gpu=on_gpu)

@@ -134,9 +134,10 @@ class Environment:
 
     def refresh(self, networks: Networks) -> None:
         """Have the sampler load the present weights."""
+        weights = networks.weights() if self.weights or networks.is_divided else {}
         if self.weights is None:
             return
-        self.weights.write(networks)
+        self.weights.write(weights, networks.config)
         if self._sampler is None:
             self._sampler = self._opened(self.weights.folder)
         else:

@@ -28,10 +28,12 @@ from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained
 class Networks(Protocol):
     """A policy, its reference and its value model.
 
-    `trained` holds what changes, and nothing else.
+    `trained` holds what changes, and nothing else. If the networks `is_divided`, all processes call
+    what gathers weights, and the first one alone has them then.
     """
 
     trained: nn.ModuleDict
+    is_divided: bool
 
     def policy(self) -> AbstractContextManager[Any]:
         """Give the policy."""
@@ -86,6 +88,8 @@ class SeparateNetworks:
 
     AlpacaFarm's Appendix B found a start from the policy worse.
     """
+
+    is_divided = False
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
         self._narrow = job.fit.weights == "bfloat16"

@@ -30,6 +30,7 @@ from ..trainers.trainer_job import TrainJob
 from ..trainers.trainer_orders import Pace
 from ..trainers.trainer_steps import append_row
 from ..trainers.trl_trainer import refuse_world
+from .divided_networks import DividedNetworks
 from .environment import Clock, Environment
 from .networks import Networks, SeparateNetworks
 from .ppo_trainer import PPOTrainer
@@ -75,9 +76,9 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         loaded = time.monotonic()
         make_steps(job, identity, method, environment, history, steps)
         done = time.monotonic()
+    if not publishes_before(job):
+        save_policy(job, method.networks, ranks)
     if ranks.is_first:
-        if not publishes_before(job):
-            method.networks.save(job.folder("saved"))
         assemble_model(job, job.folder("saved"))
         reach("trainer.model.saved")
     return Trained(
@@ -123,6 +124,8 @@ def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
 
 def make_networks(job: TrainJob, device: torch.device) -> Networks:
     """Load the job's networks: over one body where adapters are trained."""
+    if job.fit.sharding != "none" and job.processes > 1:
+        return DividedNetworks(job, valued=job.method == "ppo")
     kind = SharedBody if job.fit.adapts else SeparateNetworks
     return kind(job, device, valued=job.method == "ppo")
 
@@ -166,9 +169,10 @@ def make_steps(
         make_step(job, method, environment, history, steps)
         turn = ranks.told(pace.turn() if ranks.is_first else None)
         if history.step < steps and turn != "go on":
+            job_json = job.folder("job.json").read_bytes()
+            saved = save_state(method, history, job.folder("checkpoints"), job_json, ranks)
             if ranks.is_first:
-                job_json = job.folder("job.json").read_bytes()
-                keep(save_state(method, history, job.folder("checkpoints"), job_json), identity)
+                keep(saved, identity)
             pace.saved()
             if turn == "end":
                 raise halted(job)
@@ -187,9 +191,9 @@ def make_step(
         TrainingError: of kind `diverged`, when one of its numbers is not finite.
     """
     number = history.step + 1
-    is_first = environment.ranks.is_first
-    if is_first and number == steps and publishes_before(job):
-        method.networks.save(job.folder("saved"))
+    ranks = environment.ranks
+    if number == steps and publishes_before(job):
+        save_policy(job, method.networks, ranks)
     clock = Clock()
     with clock.spent_on("weights"):
         environment.refresh(method.networks)
@@ -199,10 +203,16 @@ def make_step(
             raise TrainingError("diverged", f"{name} was not finite at step {number}")
     history.step = number
     history.metrics.append(outcome.metrics)
-    if is_first:
+    if ranks.is_first:
         write_step(job.output, number, outcome.rows)
         reach("trainer.step.written")
         tell(job, history, steps, clock)
+
+
+def save_policy(job: TrainJob, networks: Networks, ranks: Ranks) -> None:
+    """Save what `assemble_model` makes the published model of."""
+    if ranks.is_first or networks.is_divided:
+        networks.save(job.folder("saved"))
 
 
 def tell(job: TrainJob, history: History, steps: int, clock: Clock) -> None:

@@ -113,19 +113,24 @@ class PPOTrainer:
         logprobs, reference, values, entropy, whole = torch.zeros(5, *shape, device=device)
         size = MEASURED_TOGETHER * s.micro_batch_size
         every = passes(spoken, range(len(spoken)), size, device, width=width)
-        for work in self.ranks.share(every):
+        for work, counts in self.ranks.share(every):
             with self.accelerator.autocast():
                 with self.networks.policy() as policy:
                     logits = answer_logits(policy, work)
                 with self.networks.reference() as frozen:
                     other = answer_logits(frozen, work)
                 with self.networks.value() as value:
-                    spread(value(work), values, work)
-            tokens = work.answers
-            spread(chosen_logprobs(logits, tokens, sampling.temperature), logprobs, work)
-            spread(chosen_logprobs(other, tokens, sampling.temperature), reference, work)
-            spread(chosen_logprobs(logits, tokens, 1.0), whole, work)
-            spread(numerics.entropy(logits / sampling.temperature), entropy, work)
+                    valued = value(work)
+            tokens, temperature = work.answers, sampling.temperature
+            found = (
+                (chosen_logprobs(logits, tokens, temperature), logprobs),
+                (chosen_logprobs(other, tokens, temperature), reference),
+                (valued, values),
+                (numerics.entropy(logits / temperature), entropy),
+                (chosen_logprobs(logits, tokens, 1.0), whole),
+            )
+            for part, into in found:
+                spread(part * counts, into, work)
         self.ranks.gather(logprobs, reference, values, entropy, whole)
         # After an answer's end every model has log-probability 0: no ratio, no KL, no gradient.
         mask = answer_mask(spoken, shape[1], device)
@@ -214,8 +219,8 @@ class PPOTrainer:
         positions = measured.counted[batch].sum()
         sums = torch.zeros(len(TERMS), device=self.device)
         every = passes(told.spoken, batch, s.micro_batch_size, self.device, width=width)
-        for work in self.ranks.share(every):
-            share = picked(measured.counted, work) / positions
+        for work, counts in self.ranks.share(every):
+            share = picked(measured.counted, work) * counts / positions
             # Gradients are averaged over the processes, and each has a part of the sum.
             weight = share * self.ranks.count
             with self.networks.policy() as model:

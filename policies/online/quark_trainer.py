@@ -132,7 +132,7 @@ class QuarkTrainer:
         sums = torch.zeros(5, len(rollouts), device=self.device)
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
         every = passes([x.own for x in lessons], range(len(lessons)), size, self.device)
-        for work in self.ranks.share(every):
+        for work, counts in self.ranks.share(every):
             with self.networks.policy() as policy:
                 logits, other = self.logits(policy, work, lessons)
             cut, plain = logits[..., : self.vocabulary], other[..., : self.vocabulary]
@@ -145,7 +145,7 @@ class QuarkTrainer:
             )
             said = work.mask[:, work.queries :]
             for place, values in enumerate(told):
-                sums[place, work.rows] = (values * said).sum(dim=1)
+                sums[place, work.rows] = (values * said * counts).sum(dim=1)
         self.ranks.gather(sums)
         logprob, reference, kl, spread, whole = sums.cpu()
         return MeasuredSamples(
@@ -216,13 +216,14 @@ class QuarkTrainer:
         positions = sum(width or len(spoken.answer) for spoken in own)
         sums = torch.zeros(len(TERMS), device=self.device)
         every = passes(own, range(len(own)), s.micro_batch_size, self.device, width=width)
-        for work in self.ranks.share(every):
+        for work, counts in self.ranks.share(every):
+            share = counts / positions
             with self.networks.policy() as policy:
                 loss, found = self.loss(policy, work, lessons, width)
                 # Gradients are averaged over the processes, and each has a part of the sum.
-                (loss.sum() * (self.ranks.count / positions)).backward()
+                (loss.sum() * (self.ranks.count * share)).backward()
             for place, values in enumerate((loss, *found)):
-                sums[place] += values.detach().sum() / positions
+                sums[place] += values.detach().sum() * share
         self.ranks.gather(sums)
         return sums
 

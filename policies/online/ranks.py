@@ -6,7 +6,7 @@ before it is used, so they stay equal without ever comparing weights. The first 
 and writes files. A process that fails ends them all: the launcher sees to that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -28,9 +28,16 @@ class Ranks:
         """Whether this process draws, scores and writes."""
         return self.index == 0
 
-    def share(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return this process's items: every `count`-th, so that long and short ones mix."""
-        return items[self.index :: self.count]
+    def share(self, items: Sequence[Item]) -> Iterator[tuple[Item, bool]]:
+        """Yield this process's items, every `count`-th, so that long and short ones mix.
+
+        All processes get as many, for networks that are divided need them all in each pass: where
+        there are too few items it is another one's, which does not count.
+        """
+        for first in range(0, len(items), self.count):
+            place = first + self.index
+            counts = place < len(items)
+            yield items[place if counts else 0], counts
 
     def told(self, value: Item | None) -> Item:
         """Return what the first process gives; the others' `value` does not matter."""
@@ -39,6 +46,11 @@ class Ranks:
             distributed.broadcast_object_list(box, src=0)
         (told,) = box
         return told  # pyright: ignore[reportReturnType] -- the first process gives one
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.count > 1:
+            distributed.barrier()
 
     def gather(self, *parts: Tensor) -> None:
         """Add up, in place, tensors that hold zeros where another process has the values."""

@@ -1,14 +1,16 @@
 # pyright: basic
 """The folder from which the sampler reads the policy's present weights, at every step anew."""
 
+import copy
 from pathlib import Path
 
 from huggingface_hub import save_torch_state_dict
+from torch import Tensor
+from transformers import PreTrainedConfig
 
 from ...stores.durable import make_folder
 from ..trainers.trained_model import copy_tokenizer
 from ..trainers.trainer_job import TrainJob
-from .networks import Networks
 
 DRAFT = "draft"
 CONFIG = "config.json"
@@ -22,14 +24,13 @@ class RolloutWeights:
         self.folder = make_folder(folder)
         copy_tokenizer(job.model, folder)
 
-    def write(self, networks: Networks) -> None:
+    def write(self, weights: dict[str, Tensor], config: PreTrainedConfig) -> None:
         """Write the present weights; each file is replaced as a whole.
 
         A sampler may have mapped the old files into its memory, where a shortened one is fatal.
         """
         draft = make_folder(self.folder / DRAFT)
-        weights = networks.weights()
-        config = networks.config
+        config = copy.deepcopy(config)
         config.dtype = next(iter(weights.values())).dtype
         config.save_pretrained(draft)
         pattern = "model{suffix}.safetensors"

@@ -36,6 +36,8 @@ class SharedBody:
     A block of the reference may lie within another one: the body then is again what it was.
     """
 
+    is_divided = False
+
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
         body = load_frozen(job, job.model, device)
         self._width = body.config.get_text_config().hidden_size

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -24,6 +25,7 @@ from ..trainers.step_files import StepRows
 from ..trainers.trainer_checkpoints import PREFIX, checkpoint_step
 from ..trainers.trainer_job import TrainJob
 from ..trainers.warm_up import warmed
+from .divided_networks import load_parts, save_parts
 from .environment import Clock
 from .networks import Networks
 from .ranks import Ranks
@@ -92,37 +94,61 @@ def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
 def update_weights(method: OnlineMethod, ranks: Ranks, *, max_norm: float) -> Tensor:
     """Make an optimizer step of the gradients of all processes; return their norm unclipped."""
     weights = list(method.networks.trained.parameters())
-    ranks.average_gradients(weights)
-    norm = nn.utils.clip_grad_norm_(weights, max_norm)
+    if not method.networks.is_divided:
+        ranks.average_gradients(weights)
+    norm: Any = nn.utils.clip_grad_norm_(weights, max_norm)
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
     method.optimizer.step()
     method.schedule.step()
     method.optimizer.zero_grad()
     return norm.cpu()
 
 
-def save_state(method: OnlineMethod, history: History, checkpoints: Path, job: bytes) -> Path:
-    """Write the state after a step into a checkpoint, not yet sealed; return its folder."""
+def save_state(
+    method: OnlineMethod, history: History, checkpoints: Path, job: bytes, ranks: Ranks
+) -> Path:
+    """Write the state after a step into a checkpoint, not yet sealed; return its folder.
+
+    The first process writes all that is not divided.
+    """
     folder = checkpoints / f"{PREFIX}{history.step}"
-    if folder.exists():
-        remove(folder)
-    make_folder(folder)
-    for name, network in method.networks.trained.items():
-        save_model(network, str(folder / f"{name}.safetensors"))
-    torch.save(method.optimizer.state_dict(), folder / "optimizer.pt")
+    networks = method.networks
+    if ranks.is_first:
+        if folder.exists():
+            remove(folder)
+        make_folder(folder)
+        _save_whole(method, history, folder)
+        (folder / ARGUMENTS).write_bytes(job)
+    if networks.is_divided:
+        ranks.wait()
+        save_parts(networks.trained, method.optimizer, folder)
+    ranks.wait()
+    return folder
+
+
+def _save_whole(method: OnlineMethod, history: History, folder: Path) -> None:
+    """Write what one process has of a state."""
+    if not method.networks.is_divided:
+        for name, network in method.networks.trained.items():
+            save_model(network, str(folder / f"{name}.safetensors"))
+        torch.save(method.optimizer.state_dict(), folder / "optimizer.pt")
     torch.save(method.schedule.state_dict(), folder / "scheduler.pt")
     torch.save(_generators(), folder / RNG)
     told = {"numbers": method.numbers, "metrics": history.metrics}
     (folder / STATE).write_text(json.dumps(told, allow_nan=False))
-    (folder / ARGUMENTS).write_bytes(job)
-    return folder
 
 
 def load_state(method: OnlineMethod, checkpoint: Path) -> History:
     """Load the state of a checkpoint whose seal was verified; return its progress."""
-    for name, network in method.networks.trained.items():
-        load_model(network, str(checkpoint / f"{name}.safetensors"))
-    device = next(method.networks.trained.parameters()).device
-    method.optimizer.load_state_dict(_read(checkpoint / "optimizer.pt", device))
+    trained = method.networks.trained
+    device = next(trained.parameters()).device
+    if method.networks.is_divided:
+        load_parts(trained, method.optimizer, checkpoint)
+    else:
+        for name, network in trained.items():
+            load_model(network, str(checkpoint / f"{name}.safetensors"))
+        method.optimizer.load_state_dict(_read(checkpoint / "optimizer.pt", device))
     method.schedule.load_state_dict(_read(checkpoint / "scheduler.pt", device))
     generators = _read(checkpoint / RNG, torch.device("cpu"))
     torch.set_rng_state(generators["cpu"])

@@ -9,14 +9,14 @@ file, agrees with every byte. Its pickles are opened only after that check.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ...stores.durable import remove, sync_file, sync_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.sealed import MANIFEST, file_sha256
+from ...stores.sealed import MANIFEST, known_sha256
 from .trainer_job import read_json
 
 logger = logging.getLogger(__name__)
@@ -42,11 +42,21 @@ REQUIRED: Mapping[str, Sequence[str]] = {
 """What a resume reads, and the files that may hold it: plain, sharded by DeepSpeed or by FSDP."""
 
 
+Alive = Callable[[], object]
+"""Called while files are read: a sign of life."""
+
+
+def _silently() -> None:
+    """Give no sign of life."""
+
+
 class UnfitCheckpointError(RuntimeError):
     """A checkpoint that lacks something a resume needs."""
 
 
-def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
+def seal_checkpoint(
+    checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently
+) -> None:
     """Make a finished checkpoint durable, then write its manifest, the file that makes it whole.
 
     `processes` is the number of training processes: each keeps its own random state.
@@ -60,26 +70,27 @@ def seal_checkpoint(checkpoint: Path, identity: str, *, processes: int = 1) -> N
         raise UnfitCheckpointError(f"{checkpoint} cannot be resumed from: it lacks {missing}")
     for _, path in files_of(checkpoint):
         sync_file(path)
+        alive()
     for folder in (checkpoint, *(p for p in checkpoint.rglob("*") if p.is_dir())):
         sync_folder(folder)
     manifest = {
         "identity": identity,
         "step": checkpoint_step(checkpoint),
-        "files": describe_files(checkpoint),
+        "files": describe_files(checkpoint, alive),
     }
     text = json.dumps(manifest, indent=1, sort_keys=True)
     write_file(checkpoint / MANIFEST, text.encode())
     sync_folder(checkpoint.parent)
 
 
-def keep(checkpoint: Path, identity: str, *, processes: int = 1) -> None:
+def keep(checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently) -> None:
     """Seal a checkpoint; one that cannot be resumed from is removed, and training goes on.
 
     Older checkpoints than the newest `KEPT` are removed.
     """
     reach("trainer.checkpoint.saved")
     try:
-        seal_checkpoint(checkpoint, identity, processes=processes)
+        seal_checkpoint(checkpoint, identity, processes=processes, alive=alive)
     except UnfitCheckpointError as error:
         logger.warning("%s; removing it", error)
         remove(checkpoint)
@@ -132,8 +143,9 @@ def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
 def retain(checkpoints: Path, identity: str) -> list[Path]:
     """Remove what is older than the newest `KEPT` whole checkpoints of this job; return those.
 
-    Each kept one is read again, byte for byte, before anything is removed. Other jobs' checkpoints,
-    and folders that are not checkpoints or not (yet) sealed, are not touched.
+    Before anything is removed, each kept one is proved unaltered since this process read it, byte
+    for byte. Other jobs' checkpoints, and folders that are not checkpoints or not (yet) sealed, are
+    not touched.
     """
     kept = 0
     removed: list[Path] = []
@@ -169,10 +181,10 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(PREFIX))
 
 
-def describe_files(folder: Path) -> dict[str, Any]:
+def describe_files(folder: Path, alive: Alive = _silently) -> dict[str, Any]:
     """Return size and hash of every file under `folder`, by relative name, without the manifest."""
     return {
-        name: {"size": path.stat().st_size, "sha256": file_sha256(path)}
+        name: {"size": path.stat().st_size, "sha256": known_sha256(path, alive)}
         for name, path in files_of(folder)
     }
 

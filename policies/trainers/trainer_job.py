@@ -17,7 +17,7 @@ from ...configs.methods import (
 )
 from ...configs.schema import RewardConfig
 from ...stores.durable import make_folder, write_file
-from ...stores.sealed import file_sha256
+from ...stores.sealed import known_sha256
 from .training_fit import PLAIN, TrainingFit, fit_fields, read_fit
 
 Method = Literal["dpo", "sft", "reward", "ppo", "quark"]
@@ -184,7 +184,7 @@ def job_json(job: TrainJob) -> str:
         "reward": str(job.reward) if job.reward else None,
         "online": _online_fields(job.online) if job.online else None,
         "sees_end": job.sees_end,
-        "inputs": {str(p): file_sha256(p) for p in inputs},
+        "inputs": {str(p): known_sha256(p) for p in inputs},
     }
     # Not on which GPUs: on others it goes on.
     fit = replace(job.fit, devices=PLAIN.devices)

@@ -17,7 +17,7 @@ from typing import Any
 from ...stores.durable import write_file
 from .prepared_rows import CACHE
 from .trainer_faults import TrainingError, halted, hung
-from .trainer_job import TrainJob
+from .trainer_job import ONLINE, TrainJob
 from .trainer_orders import Orders, write_orders
 from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
 from .training_places import shown_gpus
@@ -148,7 +148,9 @@ def launch_argv(job: TrainJob) -> list[str]:
     config = job.accelerate_config
     if config is None:
         config = job.folder("accelerate.json")
-        settings = accelerate_settings(job.processes, sharding=job.fit.sharding)
+        # The online methods divide their networks themselves.
+        sharding = "none" if job.method in ONLINE else job.fit.sharding
+        settings = accelerate_settings(job.processes, sharding=sharding)
         write_file(config, json.dumps(settings, indent=1).encode())
     threads = max(1, len(os.sched_getaffinity(0)) // job.processes)
     return [

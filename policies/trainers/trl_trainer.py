@@ -22,10 +22,10 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
-from .packing import cut_rows, refuse_mixing
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
+from .rows_end_to_end import cut_rows, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError

@@ -6,7 +6,6 @@ refused if loading it would need code of its own: pickled weights alone, or an a
 only modules named by `auto_map` can read.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +14,7 @@ from ...configs.own_function import hash_of, names_function
 from ...configs.schema import EngineConfig
 from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
+from ...stores.sealed import known_sha256
 from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.own_scorer import function_digest
@@ -118,7 +118,7 @@ def folder_digest(folder: Path) -> str:
     others = [folder / "config.json", *(folder / name for name in TOKENIZER_FILES)]
     others.append(folder / INDEX)
     files = sorted({path for path in (*weights, *others) if path.is_file()})
-    rows = [[path.name, _sha256(path)] for path in files]
+    rows = [[path.name, known_sha256(path)] for path in files]
     return digest({"files": rows, "stops": list(stop_token_ids(folder))})
 
 
@@ -257,8 +257,3 @@ def _is_scaled(positions: object) -> bool:
         return False
     told = cast("dict[str, Any]", positions)
     return told.get("rope_type", told.get("type", "default")) != "default"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

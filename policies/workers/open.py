@@ -64,7 +64,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it
         return ScriptedEngine(config)
     check_folder(Path(model))
     from .pool import EnginePool
-    from .supervised import WorkerEngine
+    from .worker_models import WorkerEngine
 
     groups = engine_groups(config)
 
@@ -89,7 +89,7 @@ def open_scorer(
         EngineError: when the folder does not hold a model.
     """
     from .pool import ScorerPool
-    from .supervised import WorkerScorer
+    from .worker_models import WorkerScorer
 
     place = str(model)
     function = (identity or scorer_digest(place)) if names_function(place) else None

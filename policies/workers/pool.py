@@ -15,8 +15,8 @@ from ..engines.engine import (
     ScoreResult,
 )
 from .replica_pool import ReplicaPool, Seat
-from .supervised import WorkerEngine, WorkerScorer
 from .work import GENERATE, MEASURE
+from .worker_models import WorkerEngine, WorkerScorer
 
 TOGETHER = 16
 """Answers that one replica measures before it gets the next ones."""

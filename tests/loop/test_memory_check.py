@@ -78,9 +78,12 @@ def test_sharded_by_the_users_file_it_fits(tmp_path: Path) -> None:
     assert stage(arithmetic(sharded, gpus(8, 80)), "train by dpo").verdict == "fits"
 
 
-def test_the_canary_takes_the_whole_model_on_one_device_however_it_is_sharded() -> None:
-    found = arithmetic(config(model="13b"), gpus(16, 16))
-    assert stage(found, "measure the canary").verdict == "does not fit"
+def test_the_canary_takes_the_whole_model_on_the_gpus_of_the_trainings_processes() -> None:
+    alone = stage(arithmetic(config(model="13b"), gpus(16, 16)), "measure the canary")
+    assert alone.verdict == "does not fit"
+    several = config("training.processes=auto", model="13b")
+    canary = stage(arithmetic(several, gpus(16, 16)), "measure the canary")
+    assert (canary.verdict, canary.has_bytes) == ("fits", 16 * 16 * GIB)
 
 
 def test_a_long_context_is_told_with_the_one_that_would_fit() -> None:
@@ -173,12 +176,6 @@ def test_a_sampler_on_gpus_of_its_own_leaves_the_trainer_its_own() -> None:
     assert stage(own, "train by ppo: sampler").has_bytes == pytest.approx(0.9 * 80 * GIB)
 
 
-def test_adapters_are_named_where_the_canary_does_not_fit() -> None:
-    canary = stage(arithmetic(config(), gpus(1, 16)), "measure the canary")
-    assert canary.verdict == "does not fit"
-    assert "--set training.lora.r=16 (-" in canary.advice()
-
-
 def test_a_sampler_is_proposed_gpus_of_its_own() -> None:
     judges = [f"annotation.{role}.model=http://j/v1" for role in ("strong", "medium", "weak")]
     given = (*judges, "annotation.pool=alpacafarm-hosted", "training.lora.r=16")
@@ -187,6 +184,15 @@ def test_a_sampler_is_proposed_gpus_of_its_own() -> None:
     )
     apart = ("training.devices=[0]", "policy.engine.devices=[1,2,3]")
     assert [relief.settings for relief in found.reliefs].count(apart) == 1
+
+
+def test_transformers_runs_a_trained_policy_in_the_type_in_which_it_is_published() -> None:
+    weights = []
+    for given in (("training.lora.r=16",), ("training.publish=bfloat16",), ()):
+        settings = ("policy.engine.kind=transformers", *given)
+        found = stage(arithmetic(config(*settings), gpus(1, 80)), "policy answers")
+        weights.append(next(p.most_bytes for p in found.parts if p.name == "weights"))
+    assert weights[0] == weights[1] == weights[2] // 2
 
 
 def test_a_copy_over_two_gpus_holds_half_on_each() -> None:

@@ -9,12 +9,14 @@ from lpfloop.loop.recipes.sampling_needs import require_sampling
 
 
 @pytest.mark.parametrize("variant", ["ppo", "quark"])
-def test_adapters_are_trained_and_divided_networks_refused(variant: str) -> None:
+def test_networks_are_divided_or_carry_adapters_but_not_both(variant: str) -> None:
     recipe = RECIPES[variant].recipe
-    require_sampling(recipe, load_config("tiny", variant, ("training.lora.r=4",), {}))
-    config = load_config("tiny", variant, ("training.sharding=fsdp2",), {})
-    with pytest.raises(ConfigError, match=f"training.sharding is fsdp2: {variant} holds whole"):
-        require_sampling(recipe, config)
+    divided, adapted = "training.sharding=fsdp2", "training.lora.r=4"
+    for setting in (divided, adapted):
+        require_sampling(recipe, load_config("tiny", variant, (setting,), {}))
+    both = load_config("tiny", variant, (divided, adapted), {})
+    with pytest.raises(ConfigError, match="over one body, which each process holds whole"):
+        require_sampling(recipe, both)
 
 
 def test_tokens_of_quantiles_are_not_trained_by_adapters() -> None:

@@ -1,6 +1,7 @@
 """Which models of a run stay loaded, which engine gets new weights, and who makes room for whom."""
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from descent import conversations, descend
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RewardConfig
+from lpfloop.loop.run import models as run_models
 from lpfloop.loop.run.loaded_models import LoadedModels
 from lpfloop.loop.run.models import Models, Served
 from lpfloop.loop.run.tenants import GIB, Premises
@@ -38,6 +40,27 @@ def test_an_endpoint_takes_no_device_from_the_policy(tmp_path):
         assert opened.engine(opened.initial) is policy
         assert opened.engine(opened.feedback) is critic
         opened.close()
+
+
+def test_a_policy_that_loads_keeps_no_critic_elsewhere_from_answering(tmp_path, monkeypatch):
+    loading, loaded = threading.Event(), threading.Event()
+
+    def load(model: str, config: EngineConfig, *, log: Path) -> Engine:
+        if config.kind == "transformers":
+            loading.set()
+            loaded.wait(60)
+        return ScriptedEngine(EngineConfig(kind="scripted"))
+
+    monkeypatch.setattr(run_models, "open_engine", load)
+    scripted = "critic.engine.kind=scripted"
+    opened = models(tmp_path, "tiny", "policy.engine.kind=transformers", scripted)
+    stage = threading.Thread(target=opened.engine, args=(opened.initial,))
+    stage.start()
+    loading.wait(60)
+    assert opened.engine(opened.feedback)
+    assert stage.is_alive()
+    loaded.set()
+    stage.join()
 
 
 # new weights

@@ -1,7 +1,6 @@
 """What low-rank adapters train is what is published: merged, in its type, with them beside it."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from lpfloop.policies.trainers.trained_model import (
     save_trained,
 )
 from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.training_fit import ADAPTER, KEPT, TrainingFit
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
@@ -135,15 +134,14 @@ def test_the_reference_is_the_base_or_the_model_that_is_named(world: Path, tmp_p
     make_model(world / "initial", seed=9)
     own = replace(dpo_job(world, tmp_path / "own"), fit=LORA)
     other = replace(own, reference=world / "initial", output=tmp_path / "other")
-    references: Mapping[str, torch.Tensor] = {
-        job.output.name: torch.tensor(
-            make_trainer(job, load_tokenizer(job.model)).train_dataset["ref_chosen_logps"][:]
-        )
-        for job in (own, other)
-    }
     plain = replace(own, fit=TrainingFit(), output=tmp_path / "plain")
-    whole: Any = make_trainer(plain, load_tokenizer(own.model))
-    by_base = torch.tensor(whole.train_dataset["ref_chosen_logps"][:])
+    references: dict[str, torch.Tensor] = {}
+    for job in (own, other, plain):
+        write_job(job)
+        trainer: Any = make_trainer(job, load_tokenizer(job.model))
+        told = trainer.train_dataset["ref_chosen_logps"][:]
+        references[job.output.name] = torch.tensor(told)
+    by_base = references["plain"]
     assert torch.allclose(references["own"], by_base, atol=1e-4)
     assert (references["other"] - by_base).abs().max() > 0.1
 

@@ -37,7 +37,7 @@ from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
 KINDS = ("vllm", "transformers")

@@ -27,8 +27,8 @@ from lpfloop.policies.engines.engine import (
 )
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import wire
-from lpfloop.policies.workers.supervised import WorkerEngine
 from lpfloop.policies.workers.worker import worker_environment
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash

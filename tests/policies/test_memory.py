@@ -374,7 +374,7 @@ def test_the_transformers_engine_draws_no_more_than_its_group_at_once() -> None:
 
 
 def test_float32_files_are_halved_by_vllm_alone() -> None:
-    trained = configured(LLAMA_7B).as_trained()
+    trained = configured(LLAMA_7B).as_saved(4)
     assert number_bytes("auto", trained, on_gpu=True, halved=True) == 2
     assert number_bytes("auto", trained, on_gpu=True, halved=False) == 4
     assert number_bytes("auto", configured(LLAMA_7B), on_gpu=False, halved=True) == 4

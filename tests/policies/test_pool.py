@@ -28,7 +28,7 @@ from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import supervised
 from lpfloop.policies.workers.open import open_engine, open_scorer
 from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

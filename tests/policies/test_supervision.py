@@ -24,7 +24,7 @@ from lpfloop.policies.engines.engine import (
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.policies.workers import supervised
-from lpfloop.policies.workers.supervised import WorkerEngine, WorkerScorer
+from lpfloop.policies.workers.worker_models import WorkerEngine, WorkerScorer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

@@ -18,15 +18,14 @@ CHANGED = TrainingFit(
     attention="eager",
     liger=True,
     publish="bfloat16",
-    sharding="fsdp2",
-    devices=(0, 2),
 )
 
 
-def test_a_job_keeps_how_it_fits(tmp_path: Path) -> None:
-    job = replace(plain_job(tmp_path), fit=CHANGED)
+@pytest.mark.parametrize("fit", [CHANGED, TrainingFit(sharding="fsdp2")])
+def test_a_job_keeps_how_it_fits(tmp_path: Path, fit: TrainingFit) -> None:
+    job = replace(plain_job(tmp_path), fit=fit)
     write_job(job)
-    assert read_job(job.folder("job.json")).fit == CHANGED
+    assert read_job(job.folder("job.json")).fit == fit
 
 
 def test_the_job_of_a_plain_training_is_as_it_was_before_adapters(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.policies.engines.engine import EngineError, UnloadableError
 from lpfloop.policies.engines.vllm_arguments import engine_arguments
 from lpfloop.policies.workers.open import open_engine
-from lpfloop.policies.workers.supervised import WorkerEngine
+from lpfloop.policies.workers.worker_models import WorkerEngine
 
 SET = {
     "max_num_seqs": 3,

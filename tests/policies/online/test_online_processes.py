@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rollouts import PPO, ppo_job, told_steps
-from trainings import starts
+from trainings import sha256, starts
 
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.memory_folders import SHARED_MEMORY, folder_of
@@ -43,18 +43,18 @@ def same_weights(one: TrainResult, other: TrainResult) -> None:
         assert value.sub(second[name]).abs().max() < 2e-5, name
 
 
-def test_two_processes_give_what_one_gives(tmp_path, tiny_policy, tiny_reward) -> None:
+@pytest.mark.parametrize("sharding", ["none", "fsdp2"])
+def test_two_processes_give_what_one_gives(tmp_path, tiny_policy, tiny_reward, sharding) -> None:
     results: list[TrainResult] = []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
-        job = made(folder, tiny_policy, tiny_reward, fit=TrainingFit(), processes=processes)
+        fit = TrainingFit(sharding=sharding if processes == 2 else "none")
+        job = made(folder, tiny_policy, tiny_reward, fit=fit, processes=processes)
         results.append(train(job, log=folder / "log"))
     one, two = (told_steps(result.output.parent) for result in results)
     for alone, together in zip(one, two, strict=True):
         assert together == pytest.approx(alone, rel=1e-3, abs=1e-4)
-    # Before its first update the policy is the one that drew the answers: every ratio is 1.
     assert two[0]["kl"] == pytest.approx(0, abs=1e-5)
-    assert two[0]["clipped/policy"] < two[0]["length"]
     same_weights(*results)
 
 
@@ -95,3 +95,22 @@ def test_if_one_process_is_killed_all_end_and_the_training_goes_on_from_its_chec
     result = train(job, log=tmp_path / "log")
     assert result.steps == 2
     assert starts(job.output)[0] == 0
+
+
+def test_a_divided_training_is_resumed_with_the_same_numbers(
+    tmp_path, tiny_policy, tiny_reward, monkeypatch
+) -> None:
+    """Killed after the second step, it goes on from the checkpoint of the first."""
+    results: list[TrainResult] = []
+    for name in ("whole", "killed"):
+        fit = TrainingFit(sharding="fsdp2")
+        job = made(tmp_path / name, tiny_policy, tiny_reward, fit=fit, processes=2)
+        if name == "killed":
+            monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#2:kill")
+        results.append(train(job, log=tmp_path / name / "log", retries=1, checkpoint_minutes=0))
+    work = results[1].output.parent
+    assert starts(work) == [0, 1]
+    parts = work / "checkpoints" / "checkpoint-1" / "pytorch_model_fsdp_0"
+    assert len(list(parts.glob("*.distcp"))) == 2, "each process writes its part"
+    whole, killed = (r.output / "model.safetensors" for r in results)
+    assert sha256(whole) == sha256(killed)

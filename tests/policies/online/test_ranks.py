@@ -36,12 +36,12 @@ def test_two_processes_share_items_and_have_the_same_sums_and_gradients(tmp_path
     ]
     said = [json.loads(process.communicate(timeout=120)[0]) for process in started]
     own = [said[0].pop(0), said[1].pop(0)]
-    assert own == [[1, 3, 5], [2, 4]]
+    assert own == [[[1, True], [3, True], [5, True]], [[2, True], [4, True], [1, False]]]
     assert said[0] == said[1] == [{"drawn": 7}, [3.0, 0.0], [1.0, 4.0], [2.0, 0.0]]
 
 
 def test_one_process_has_everything() -> None:
     ranks = Ranks()
     assert ranks.is_first
-    assert list(ranks.share([1, 2, 3])) == [1, 2, 3]
+    assert list(ranks.share([1, 2])) == [(1, True), (2, True)]
     assert ranks.told(5) == 5

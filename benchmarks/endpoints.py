@@ -108,12 +108,22 @@ def critiquing(config: RunConfig, folder: Path) -> Iterator[tuple[Iteration, Row
     job = Job(config=config, lake=folder / "lake", name="benchmark")
     with opened(job, prompts, Silent(), StopSignal()) as run:
         it = iteration(run, 1, MADE_HERE, ())
-        yield it, sample(it, chunked(wanted, config.prompts.chunk), n=1)
+        sampled = sample(it, chunked(wanted, config.prompts.chunk), n=1)
+        run.flow.settle()
+        yield it, sampled
+
+
+def critiqued(it: Iteration, sampled: Rows[Candidate]) -> Rows[Critique]:
+    """Critique to the last committed row."""
+    rows = critique(it, sampled)
+    it.run.flow.settle()
+    return rows
 
 
 def rows_of(it: Iteration, rows: Rows[Row]) -> list[Row]:
     journal = it.run.store.journal
     keys = [key for stage in rows.stages for key in stage.keys(journal)]
+    it.run.store.flush()
     return [row for key in keys for row in it.run.store.rows(rows.row_type, key)]
 
 
@@ -143,7 +153,7 @@ def measure_stage(config: RunConfig) -> Measurement:
     ):
         count = len(rows_of(it, sampled))
         done: list[Rows[Critique]] = []
-        measured = timed(count, lambda: done.append(critique(it, sampled)))
+        measured = timed(count, lambda: done.append(critiqued(it, sampled)))
         statuses = [row.status for row in rows_of(it, done[0])]
     assert statuses == ["scored"] * count, Counter(statuses)
     return measured

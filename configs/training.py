@@ -1,8 +1,8 @@
 """How an iteration's rows become the next model: the methods' settings, and where they run."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from .methods import (
     DPOTraining,
@@ -13,6 +13,24 @@ from .methods import (
     SFTTraining,
 )
 from .section import Devices, Section, cosmetic, neutral, optional, semantic
+
+ALL = "all-linear"
+
+
+def _as_names(said: object) -> object:
+    """Take one name, or several with commas between them, for a list of names."""
+    if said == ALL:
+        return said
+    names: object = said.split(",") if isinstance(said, str) else said
+    if isinstance(names, list | tuple):
+        parts = [str(name).strip() for name in cast("list[object]", names)]
+        if parts and all(parts):
+            return parts
+    raise ValueError(f"must be {ALL}, or names of layers such as [q_proj, v_proj]")
+
+
+Targets = Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_as_names)]
+"""The layers that get adapters."""
 
 
 class LoRAConfig(Section):
@@ -26,7 +44,7 @@ class LoRAConfig(Section):
     dropout: float = neutral(
         0.0, "dropout before the adapters; PPO and Quark train without", ge=0, lt=1
     )
-    targets: tuple[str, ...] | Literal["all-linear"] = neutral(
+    targets: Targets = neutral(
         "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
     )
     quantise: Literal["none", "nf4"] = neutral(

@@ -91,3 +91,16 @@ def test_two_settings_that_exclude_one_another_are_refused(
 )
 def test_what_can_be_trained_here_is_not_refused(settings: tuple[str, ...]) -> None:
     require_fit(load_config(None, None, settings, {}))
+
+
+@pytest.mark.parametrize("said", ["q_proj,v_proj", "[q_proj, v_proj]"])
+def test_layers_are_named_in_either_form(said: str) -> None:
+    config = load_config(None, None, (LORA, f"training.lora.targets={said}"), {})
+    assert config.training.lora.targets == ("q_proj", "v_proj")
+
+
+@pytest.mark.parametrize("said", ["[]", "", "3", "'q_proj,'"])
+def test_what_names_no_layer_is_refused_in_a_sentence(said: str) -> None:
+    with pytest.raises(ConfigError, match="all-linear, or names of layers") as error:
+        load_config(None, None, (LORA, f"training.lora.targets={said}"), {})
+    assert "\n" not in str(error.value)

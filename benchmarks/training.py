@@ -41,7 +41,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"]
-LLAMA_30M = {
+LLAMA_30M: dict[str, Any] = {
     "hidden_size": 512,
     "intermediate_size": 1376,
     "num_hidden_layers": 8,
@@ -58,7 +58,7 @@ FORWARD, BACKWARD = 1, 2
 
 def parse() -> argparse.Namespace:
     """Return the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data")
     parser.add_argument("--model", choices=("tiny", "30m"), default="30m")
     parser.add_argument("--pairs", type=int, default=96)

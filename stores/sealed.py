@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -174,7 +174,7 @@ def _look(path: Path) -> tuple[int, ...]:
     return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
 
 
-def _hashed(file: BinaryIO, alive: Callable[[], object]) -> str:
+def _hashed(file: FileIO, alive: Callable[[], object]) -> str:
     found, block = hashlib.sha256(), bytearray(BLOCK)
     while size := file.readinto(block):
         found.update(memoryview(block)[:size])

@@ -226,6 +226,7 @@ def _fits_of(
     yield {"training.weights": "bfloat16"}
     if whole:
         yield adapted
+        yield from ({**adapted, f"{section}.micro_batch_size": 1} for section in stage.sections)
     if have.on_gpu:
         yield {"training.optimizer": "adamw_8bit"}
         yield quantised

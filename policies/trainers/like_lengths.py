@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from accelerate.data_loader import SeedableRandomSampler
 from torch.utils.data import Sampler
 from transformers import Trainer
 
+pc: Any = pyarrow.compute
 ROWS = 1000
 """Rows that are read at a time."""
 PROMPT, WHOLE, ANSWERS = "prompt_ids", "input_ids", ("chosen_ids", "rejected_ids")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
+import pyarrow.compute
 import torch
 from accelerate.utils import broadcast_object_list, gather_object, send_to_device
 from datasets import Dataset, concatenate_datasets
@@ -26,6 +26,7 @@ from .like_lengths import GroupingTrainer, row_lengths, token_batches, token_col
 from .sharded_training import is_sharded
 from .trainer_job import TrainJob, read_json
 
+pc: Any = pyarrow.compute
 FOLDER = "references"
 """The folder of these files, beside the trainings' work folders."""
 SIDES = ("ref_chosen_logps", "ref_rejected_logps")
@@ -69,7 +70,7 @@ class KeptReference:
 def read_kept(path: Path, rows: int) -> list[list[float]] | None:
     """Return what a file keeps of so many rows; None if it is missing or damaged."""
     told = read_json(path) or {}
-    values = told.get("logprobs")
+    values: Any = told.get("logprobs")
     whole = isinstance(values, list) and told.get("sha256") == _seal(values)
     return values if whole and len(values) == rows else None
 
@@ -131,5 +132,6 @@ class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
         if not self.by_length:
             rows = range(len(dataset))
             return [rows[start : start + batch_size] for start in rows[::batch_size]]
-        lengths = row_lengths(dataset, self.args.max_length)
+        args: Any = self.args
+        lengths = row_lengths(dataset, args.max_length)
         return list(token_batches(lengths, batch_size * max(lengths)))

@@ -186,8 +186,8 @@ def job_json(job: TrainJob) -> str:
         "sees_end": job.sees_end,
         "inputs": {str(p): known_sha256(p) for p in inputs},
     }
-    # Not on which GPUs: on others it goes on.
-    fit = replace(job.fit, devices=PLAIN.devices)
+    # Not on which GPUs: on others it goes on. An online method finds its sampler's by them.
+    fit = job.fit if job.online else replace(job.fit, devices=PLAIN.devices)
     if fit != PLAIN:
         fields["fit"] = fit_fields(fit)
     if job.template is not None:

@@ -96,6 +96,8 @@ APART = ("training.devices=[0]", "policy.engine.devices=[1]")
         ("rlrf", 16, 80, (*DIVIDED, "critic.engine.kind=vllm")),
         *((variant, 1, 80, (*ADAPTED, *JUDGES)) for variant in ("sft", "dpo", "ppo", "quark")),
         *((variant, 8, 80, (*DIVIDED, *JUDGES)) for variant in ("sft", "dpo", "reward-model")),
+        ("ppo", 8, 80, (*DIVIDED, *JUDGES, "training.ppo.sampler_memory=0.25")),
+        ("quark", 8, 80, (*DIVIDED, *JUDGES)),
         ("ultrafeedback-dpo", 1, 80, (*ADAPTED, *GRADER)),
         ("ultrafeedback-dpo", 8, 80, (*DIVIDED, *GRADER)),
         ("ultrafeedback-ppo", 2, 80, (*ADAPTED, *APART, *GRADER)),

@@ -1,3 +1,4 @@
+# pyright: basic
 """Rows of like length in a pass, in the same optimizer steps; a reference that is asked once."""
 
 import json

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 from trainings import FILES, plain_job, scripted, write_checkpoint
@@ -24,8 +24,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     hashed = sealed._hashed
 
-    def counted(file: BinaryIO, alive: Callable[[], object]) -> str:
-        names.append(Path(file.name).name)
+    def counted(file: FileIO, alive: Callable[[], object]) -> str:
+        names.append(Path(str(file.name)).name)
         return hashed(file, alive)
 
     monkeypatch.setattr(sealed, "_hashed", counted)

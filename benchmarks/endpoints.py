@@ -47,7 +47,7 @@ Row = TypeVar("Row")
 SIDES = ("bare", "engine", "stage")
 IN_FLIGHT = 64
 LATENCY_S = 0.25
-FAST_S, SLOW_S, SLOTS = 0.05, 1.0, 16
+FAST_S, SLOW_S, SLOTS = 0.1, 2.0, 4
 ASPECTS = "Factuality,Insightfulness,Readability"
 GOALS = {"engine": 0.95, "pool": 0.9}
 
@@ -108,12 +108,22 @@ def critiquing(config: RunConfig, folder: Path) -> Iterator[tuple[Iteration, Row
     job = Job(config=config, lake=folder / "lake", name="benchmark")
     with opened(job, prompts, Silent(), StopSignal()) as run:
         it = iteration(run, 1, MADE_HERE, ())
-        yield it, sample(it, chunked(wanted, config.prompts.chunk), n=1)
+        sampled = sample(it, chunked(wanted, config.prompts.chunk), n=1)
+        run.flow.settle()
+        yield it, sampled
+
+
+def critiqued(it: Iteration, sampled: Rows[Candidate]) -> Rows[Critique]:
+    """Critique to the last committed row."""
+    rows = critique(it, sampled)
+    it.run.flow.settle()
+    return rows
 
 
 def rows_of(it: Iteration, rows: Rows[Row]) -> list[Row]:
     journal = it.run.store.journal
     keys = [key for stage in rows.stages for key in stage.keys(journal)]
+    it.run.store.flush()
     return [row for key in keys for row in it.run.store.rows(rows.row_type, key)]
 
 
@@ -143,7 +153,7 @@ def measure_stage(config: RunConfig) -> Measurement:
     ):
         count = len(rows_of(it, sampled))
         done: list[Rows[Critique]] = []
-        measured = timed(count, lambda: done.append(critique(it, sampled)))
+        measured = timed(count, lambda: done.append(critiqued(it, sampled)))
         statuses = [row.status for row in rows_of(it, done[0])]
     assert statuses == ["scored"] * count, Counter(statuses)
     return measured
@@ -229,14 +239,15 @@ def pool(options: argparse.Namespace) -> None:
     """Print the answers a second of a fast endpoint, a slow one, and both together."""
     message = asked_once("What is it good for?")
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
-    shares: list[float] = []
+    # So few a second that no processor is the limit.
+    count, shares = options.requests // 8, list[float]()
     with serving(FAST_S) as fast, serving(SLOW_S) as slow:
         for _ in range(options.rounds):
             alone = [
-                measure_engine([url], message * count, sampling, SLOTS).rate
-                for url, count in ((fast, options.requests), (slow, 4 * SLOTS))
+                measure_engine([url], message * asks, sampling, SLOTS).rate
+                for url, asks in ((fast, count // 4), (slow, 2 * SLOTS))
             ]
-            both = measure_engine([fast, slow], message * options.requests, sampling, SLOTS).rate
+            both = measure_engine([fast, slow], message * count, sampling, SLOTS).rate
             shares.append(both / sum(alone))
             print(f"fast {alone[0]:.1f}  slow {alone[1]:.1f}  both {both:.1f} answers/s")
     verdict("pool", median(shares), "of the sum of both alone")

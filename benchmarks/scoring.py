@@ -51,9 +51,9 @@ def made(folder: Path, options: argparse.Namespace) -> Path:
     return folder
 
 
-def conversations(options: argparse.Namespace) -> list[ScoreBatch]:
+def conversations(options: argparse.Namespace, seed: int) -> list[ScoreBatch]:
     """Return slices of conversations whose lengths are log-normal around the wanted median."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
     requests: list[ScoreRequest] = []
     for number in range(options.rows):
         words = round(options.words * draw.lognormvariate(0, options.spread))
@@ -100,7 +100,6 @@ def main() -> None:
     parser.add_argument("--without-vllm", action="store_true")
     options = parser.parse_args()
     config = RewardConfig.model_validate({"dtype": options.dtype, "max_length": 1024})
-    asked = conversations(options)
     with tempfile.TemporaryDirectory() as place:
         model = made(Path(place) / "reward", options)
         sides: dict[str, Scores] = {
@@ -111,11 +110,13 @@ def main() -> None:
             own = config.model_copy(update={"runner": "vllm"})
             served = open_scorer(model, own, log=Path(place) / "vllm.log")
             sides["vllm"] = served.score
+        asked = conversations(options, 0)
         first = {side: measured(score, asked)[1] for side, score in sides.items()}
-        rounds = [
-            {side: measured(score, asked)[0] for side, score in sides.items()}
-            for _ in range(options.rounds)
-        ]
+        rounds: list[dict[str, float]] = []
+        for seed in range(1, options.rounds + 1):
+            # Others each time: vLLM keeps what it has computed of the same ones.
+            asked = conversations(options, seed)
+            rounds.append({side: measured(score, asked)[0] for side, score in sides.items()})
         if not options.without_vllm:
             served.close()
     print(f"{'side':<12}{'rows/s':>10}{'of by rows':>12}{'apart':>12}")

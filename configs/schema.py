@@ -165,7 +165,11 @@ class RewardConfig(Section):
         NO_MODEL,
         "'tiny', 'none', a folder with a sequence classifier of one label, or ./FILE.py:NAME",
     )
-    batch_size: int = semantic(32, "conversations in one forward pass", ge=1)
+    batch_size: int = semantic(
+        32,
+        "conversations in one forward pass; on a GPU, of which a pass has the tokens at most",
+        ge=1,
+    )
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
     sees_end: bool = semantic(default=True, description="let the model read the answer's end token")
     dtype: Literal["auto", "float32", "bfloat16"] = neutral(

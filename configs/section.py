@@ -5,13 +5,14 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -94,10 +95,32 @@ Place = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)
 """The place of a model or file: a shipped name, a path, or a URL."""
 
 
-Devices = tuple[Annotated[int, Field(ge=0)], ...] | Literal["auto"]
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _lists_devices(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        _is_count(each, 0) for each in cast("Sequence[object]", value)
+    )
+
+
+def _devices(value: object) -> object:
+    if value != "auto" and not _lists_devices(value):
+        raise ValueError("must be a list of GPUs by their numbers, such as [0, 1], or auto")
+    return value
+
+
+def _replicas(value: object) -> object:
+    if value != "auto" and not _is_count(value, 1):
+        raise ValueError("must be a number from 1 on, or auto")
+    return value
+
+
+Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)]
 """GPUs by their numbers, or all that are visible."""
 
-Replicas = Annotated[int, Field(ge=1)] | Literal["auto"]
+Replicas = Annotated[int | Literal["auto"], BeforeValidator(_replicas)]
 """How many copies of a model share its work; `auto`: as many as its devices hold."""
 
 

@@ -54,8 +54,9 @@ ONLINE_WAYS = {
     **WAYS,
     "full, sampler elsewhere": (APART, 2),
     "LoRA, sampler elsewhere": ((*LORA, *APART), 2),
+    f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
 }
-"""Methods that sample hold whole networks, but can sample on other GPUs."""
+"""Methods that sample can do so on other GPUs; adapters' one body is not divided."""
 
 METHODS: Mapping[str, Method] = {
     "SFT": "sft",

@@ -42,7 +42,7 @@ TRAINED = ("train by", "measure the canary")
 """How the stages begin that a training's processes are in."""
 
 SAMPLING = frozenset({"training.ppo", "training.quark"})
-"""Trainings that sample: each process holds whole networks."""
+"""Trainings that sample: they can do so on other GPUs, and do not divide what carries adapters."""
 
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
@@ -235,6 +235,8 @@ def _fits_of(
         if several and training.devices == "auto" == config.policy.engine.devices:
             others = tuple(range(1, len(have.cards)))
             more = {"training.devices": (0,), "policy.engine.devices": others}
+        if several and whole:
+            yield divided
     elif several and training.accelerate_config is None:
         more = divided
     if more:

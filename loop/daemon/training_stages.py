@@ -9,7 +9,7 @@ from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.own_function import names_function
 from ...policies.memory.engine_memory import transformers_parts, vllm_parts
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
-from ...policies.memory.sharding import Sharding, sharding_of
+from ...policies.memory.sharding import STAGES, WHOLE, Sharding, sharding_of
 from ...policies.memory.training_memory import (
     PAIRED,
     Workload,
@@ -91,8 +91,10 @@ class TrainingStages:
         config, settings = self.engines.config, self._settings(method)
         assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
-        # Each process holds whole networks, and averages gradients in place, without buckets.
-        sharding = Sharding(processes=self._processes(settings))
+        # Gradients of whole networks are averaged in place, without buckets.
+        count, training = self._processes(settings), config.training
+        divided = training.sharding != "none" and not training.lora.r and count > 1
+        sharding = Sharding(processes=count, divided=STAGES[3] if divided else WHOLE)
         reward = self._reward(shape)
         work = Workload(
             method=method,
@@ -101,8 +103,8 @@ class TrainingStages:
             accumulation=1,
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
-            fit=fit_of(config.training),
-            reference=config.iterations > 1 and config.training.reference == "initial",
+            fit=fit_of(training),
+            reference=config.iterations > 1 and training.reference == "initial",
             answer=answer,
             reward_number=0 if reward is None else self.engines.reward_number(reward),
         )

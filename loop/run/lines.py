@@ -40,7 +40,9 @@ class EngineLine:
     def batch(self, key: str, requests: Sequence[Request], *, again: bool) -> Batch:
         """Return requests as they travel."""
         sampling = self.again if again else self.first
-        sampling = replace(sampling, max_tokens=sampling.max_tokens + self._room)
+        # Nothing is stored of how probable a judge's words were.
+        room = sampling.max_tokens + self._room
+        sampling = replace(sampling, max_tokens=room, logprob=not self.judge)
         return Batch(key=key, requests=tuple(requests), sampling=sampling)
 
     def stream(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[Completion]]]:

@@ -238,6 +238,7 @@ def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> R
 def _trained(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
+    run.flow.settle()
     # Its sampler and its reward model run beside the trainer, wherever there is room.
     places = run.places.of_training("auto")
     steps = run.pay(

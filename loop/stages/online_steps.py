@@ -49,13 +49,9 @@ class Steps:
         budget = self.run.budget
         if self._waiting:
             budget.require_time_and_room()
-            # What other stages have under way may cost less than it can.
-            while budget.in_flight and not budget.fits(self.most):
-                self.stage.flow.wait()
-            with budget.deciding:
-                budget.refuse(self.most)
-                budget.check()
-                budget.reserve(self._waiting[0].key, self.most)
+            budget.refuse(self.most)
+            budget.check()
+            budget.reserve(self._waiting[0].key, self.most)
 
     def told(self, progress: TrainerProgress) -> None:
         """Commit what is owed up to a step that the trainer tells of, and admit the next one."""

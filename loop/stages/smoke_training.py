@@ -121,7 +121,7 @@ def _settings(it: Iteration, method: Trained) -> Settings:
     training = it.run.config.training
     settings: Settings = getattr(training, method)
     online = isinstance(settings, PPOTraining | QuarkTraining)
-    rows = ROWS if online else max(ROWS, _processes(it, method))
+    rows = max(ROWS, _processes(it, method))
     one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
     if online:
         one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}

@@ -130,6 +130,8 @@ def train(
     Raises:
         NothingToTrainOn: as `require_enough`.
     """
+    # Whatever goes on is over before so much is begun, even where the rows are there already.
+    it.run.flow.settle()
     beside = supervision(it)
     policy = it.run.models.initial if start == "initial" else it.policy
     training = Training(run=it.run, iteration=it.number, policy=policy, supervision=beside)

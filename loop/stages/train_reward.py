@@ -48,6 +48,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         NothingToTrainOn: if there are fewer pairs than `training.min_pairs`, or M_0 has no weights
         here.
     """
+    it.run.flow.settle()
     config, start = it.run.config, it.run.models.initial
     params: Json = {
         "start": start.identity,

@@ -87,7 +87,7 @@ class ChatRequest:
         body: dict[str, Any] = {"messages": messages, **kept}
         if self.bounded:
             body[dialect.limit] = self.sampling.max_tokens
-        if dialect.logprobs:
+        if dialect.logprobs and self.sampling.logprob:
             body["logprobs"] = True
         if self.sampling.stop:
             body["stop"] = list(self.sampling.stop)

@@ -65,8 +65,8 @@ class Stream:
 
     @property
     def _is_short(self) -> bool:
-        waiting, unanswered = self._added - self._begun, self._added - self._settled
-        return waiting < self._traffic.ahead and unanswered < self._traffic.most_unanswered
+        ahead, most = self._traffic.ahead, self._traffic.most
+        return self._added - self._begun < ahead and self._added - self._settled < ahead + most
 
     def _wake(self) -> None:
         if self._sleeps and self._is_short:

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 from ..engines.engine import EngineError
 from .faults import RefusedError, TemporaryError
-from .gate import SLACK_S, Gate, Passage
+from .gate import Gate, Passage
+from .openings import Openings
 from .ranking import Ranking
 from .retry import Errand, Patience, Trial
 
@@ -31,10 +32,12 @@ LOOK = 16
 PROBATION_S = 2.0
 """How long a request on trial is expected to take: longer than one at an endpoint that answers."""
 LEAST_AHEAD = 64
-MOST_AHEAD = 16
+MOST_AHEAD = 32
 """At most so many times the slots are kept waiting."""
 SPARE = 4
-"""For so many slots one request more waits; and so many times as many may be without an answer."""
+"""For so many slots one request more waits."""
+UNANSWERED = 4
+"""At most so many times the slots are without an answer, those that wait to be tried again too."""
 SLOWER = 2.0
 """An endpoint is slow that takes so many times as long as the quickest."""
 
@@ -43,7 +46,8 @@ class Traffic:
     """The gates of an engine's endpoints, and the queue of what is asked.
 
     `ahead` is how many requests should wait in the queue, so that no endpoint waits for them and
-    it can be told whether the slower ones are needed. Read from other threads, too.
+    it can be told whether the slower ones are needed; `most` is how many may be without an answer
+    besides. Both are read from other threads, too.
     """
 
     def __init__(self, urls: Iterable[str], concurrency: int) -> None:
@@ -51,25 +55,22 @@ class Traffic:
         self.tasks: set[asyncio.Task[Any]] = set()
         self._gates = [Gate(place, url, concurrency, concurrency) for place, url in enumerate(urls)]
         self._ranking = Ranking(self._gates)
-        self._closed = set[Gate]()
-        self._next_opening = math.inf
-        self._open_s, self._open_since = 0.0, 0.0
+        self._open = Openings(self._gates)
         self._queue: deque[Trial[Any]] = deque()
         self._is_due = False
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: str | None = None
         for gate in self._gates:
             self._ranking.note(gate, is_open=True)
-        self._quickest_s = math.inf
+        self._spared: list[Gate] = []
+        self._enough = math.inf
+        self._quickest_s, self._rate = math.inf, 0.0
         self.ahead = len(self._gates)
-
-    @property
-    def most_unanswered(self) -> int:
-        """How many requests may be without an answer before no more are taken in."""
-        return self.ahead + SPARE * sum(gate.most for gate in self._gates)
+        self.most = UNANSWERED * concurrency * len(self._gates)
 
     def resize(self, concurrency: int) -> None:
         """Change how many requests may be under way at each endpoint."""
+        self.most = UNANSWERED * concurrency * len(self._gates)
         for gate in self._gates:
             gate.resize(concurrency)
             self._note(gate)
@@ -99,7 +100,7 @@ class Traffic:
 
     def _join(self, trial: Trial[Any]) -> None:
         """Let a request wait; one that was under way before stands ahead of the others."""
-        trial.joined = self._open_clock()
+        trial.joined = self._open.clock(self._now)
         trial.waits_for = None
         if trial.begun:
             self._queue.appendleft(trial)
@@ -118,64 +119,66 @@ class Traffic:
         if self._stopped is not None:
             while self._queue:
                 self._queue.popleft().fail(EngineError(self._stopped))
-        self._open_gates()
+        for gate in self._open.due(self._now):
+            self._note(gate)
+        if len(self._queue) >= self._enough:
+            self._use_spared()
         passed_over: list[Trial[Any]] = []
-        spared: list[Gate] = []
         while self._queue and len(passed_over) < LOOK:
-            trial = self._queue.popleft()
-            if trial.result.done():
-                continue
-            while (gate := self._gate_for(trial)) is not None and self._is_too_slow(gate):
-                self._ranking.note(gate, is_open=False)
-                spared.append(gate)
+            trial = self._queue[0]
+            gate = None if trial.result.done() else self._gate_for(trial)
+            while gate is not None and len(self._queue) < (backlog := self._backlog_for(gate)):
+                self._spare(gate, backlog)
+                gate = self._gate_for(trial)
+            self._queue.popleft()
             if gate is not None:
                 self._begin(trial, gate)
-                continue
-            passed_over.append(trial)
-            if trial.avoids is None:
-                break
+            elif not trial.result.done():
+                passed_over.append(trial)
+                if trial.avoids is None:
+                    break
         self._queue.extendleft(reversed(passed_over))
-        for gate in spared:
-            self._note(gate)
         self._watch()
 
     def _gate_for(self, trial: Trial[Any]) -> Gate | None:
         """Return where a request goes: not to where it failed, if another gate is open."""
         gate = self._ranking.first(avoiding=trial.avoids)
-        others = len(self._gates) - len(self._closed) - 1
-        if gate is None and trial.avoids is not None and others <= 0:
+        if gate is None and trial.avoids is not None and self._open.count <= 1:
             return self._ranking.first()
         return gate
 
-    def _is_too_slow(self, gate: Gate) -> bool:
-        """Whether all that waits is sooner answered by gates that are faster than this one."""
-        needed = gate.latency_s if gate.proven else PROBATION_S
-        if needed is None or needed <= self._quickest_s or len(self._queue) >= self.ahead // 2:
-            return False
-        faster = [g for g in self._busy() if g is not gate and (g.latency_s or needed) < needed]
-        if not faster:
-            return False
-        by_others = min(g.latency_s or 0.0 for g in faster)
-        by_others += len(self._queue) / sum(g.rate for g in faster)
-        return needed > by_others
+    def _backlog_for(self, gate: Gate) -> float:
+        """Return how many requests must wait for a gate to be of use.
 
-    def _busy(self) -> list[Gate]:
-        """Return the open gates whose answers are awaited."""
-        return [
-            gate
-            for gate in self._gates
-            if gate.proven and gate.under_way and gate.latency_s and gate not in self._closed
-        ]
+        With fewer, the faster gates will have answered them all before this one answers.
+        """
+        needed = gate.latency_s if gate.proven else PROBATION_S
+        if needed is None or needed <= SLOWER * self._quickest_s:
+            return 0.0
+        by_others = (needed - self._quickest_s) * (self._rate - gate.rate)
+        # Not so many may ever wait.
+        return min(by_others, self.ahead / 2)
+
+    def _spare(self, gate: Gate, backlog: float) -> None:
+        """Leave out a gate until so many requests wait."""
+        self._ranking.note(gate, is_open=False)
+        self._spared.append(gate)
+        self._enough = min(self._enough, backlog)
+
+    def _use_spared(self) -> None:
+        """Let the gates be used again that were too slow."""
+        spared, self._spared, self._enough = self._spared, [], math.inf
+        for gate in spared:
+            self._note(gate)
 
     def _begin(self, trial: Trial[Any], gate: Gate) -> None:
-        loop = asyncio.get_running_loop()
-        trial.patience.queued += self._open_clock() - trial.joined
+        trial.patience.queued += self._open.clock(self._now) - trial.joined
         gate.under_way += 1
-        passage = Passage(gate, loop.time(), on_trial=not gate.proven)
+        passage = Passage(gate, self._now, on_trial=not gate.proven)
         if passage.on_trial:
             gate.trier = passage
         self._note(gate)
-        task = trial.waits_for = loop.create_task(trial.errand.attempt(passage))
+        task = trial.waits_for = asyncio.create_task(trial.errand.attempt(passage))
         self.tasks.add(task)
         task.add_done_callback(partial(self._ended, trial, passage))
         if not trial.begun:
@@ -184,7 +187,7 @@ class Traffic:
 
     def _ended(self, trial: Trial[T], passage: Passage, task: asyncio.Task[T]) -> None:
         """Learn from how an attempt ended, settle it or have it tried again."""
-        gate, now = passage.gate, asyncio.get_running_loop().time()
+        gate, now = passage.gate, self._now
         self.tasks.discard(task)
         gate.under_way -= 1
         fault = None if task.cancelled() else task.exception()
@@ -213,54 +216,35 @@ class Traffic:
         """Try again after a pause, unless the request is at fault or its patience ends before."""
         if trial.result.done():
             return
-        loop = asyncio.get_running_loop()
         pause = trial.pause_after(fault)
         if trial.is_guilty(self.answers):
             trial.refuse(trial.given_up(fault))
-        elif pause > trial.patience.left(loop.time()):
+        elif pause > trial.patience.left(self._now):
             trial.fail(self._out_of_patience(trial.patience))
         elif pause:
             trial.avoids = gate
-            trial.waits_for = loop.call_later(pause, self._join, trial)
+            trial.waits_for = asyncio.get_running_loop().call_later(pause, self._join, trial)
         else:
             self._join(trial)
 
     def _note(self, gate: Gate) -> None:
         """Take in a change of a gate."""
-        now = asyncio.get_running_loop().time()
-        is_open = gate.is_open(now)
-        if not is_open or gate in self._closed:
-            self._count_open_time(now)
-            (self._closed.discard if is_open else self._closed.add)(gate)
-            openings = (g.opens_at for g in self._closed if g.trier is None)
-            self._next_opening = min(openings, default=math.inf)
+        was_open = gate in self._open
+        is_open = self._open.note(gate, self._now)
         self._ranking.note(gate, is_open=is_open)
-
-    def _open_gates(self) -> None:
-        """Open the gates whose time has come."""
-        now = asyncio.get_running_loop().time()
-        if self._next_opening <= now + SLACK_S:
-            for gate in [gate for gate in self._closed if gate.is_open(now)]:
-                self._note(gate)
+        if was_open and not is_open:
+            self._survey()
 
     @property
-    def _is_shut(self) -> bool:
-        return len(self._closed) == len(self._gates)
-
-    def _open_clock(self) -> float:
-        """Return for how long any gate was open so far."""
-        now = asyncio.get_running_loop().time()
-        return self._open_s + (0.0 if self._is_shut else now - self._open_since)
-
-    def _count_open_time(self, now: float) -> None:
-        self._open_s, self._open_since = self._open_clock(), now
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _watch(self) -> None:
         """Wake up when a gate opens or patience ends; at once where it ends before."""
         until = math.inf
-        if self._queue and self._is_shut:
+        if self._queue and not self._open.count:
             until = self._end_of_patience()
-        at = min(self._next_opening, until) if self._queue else math.inf
+        at = min(self._open.next, until) if self._queue else math.inf
         if self._alarm is not None and (self._alarm.when() != at or self._alarm.cancelled()):
             self._alarm.cancel()
             self._alarm = None
@@ -276,14 +260,16 @@ class Traffic:
 
         A gate that opens too late can still be replaced by a trial that succeeds.
         """
-        now, clock = asyncio.get_running_loop().time(), self._open_clock()
+        now, clock = self._now, self._open.clock(self._now)
         is_tried = any(gate.trier is not None for gate in self._gates)
         first = math.inf
-        for trial in self._queue:
+        waiting, self._queue = self._queue, deque()
+        for trial in waiting:
             until = now + trial.patience.left(now) + (clock - trial.joined)
-            if until <= now or (self._next_opening > until and not is_tried):
+            if until <= now or (self._open.next > until and not is_tried):
                 trial.fail(self._out_of_patience(trial.patience))
-            else:
+            elif not trial.result.done():
+                self._queue.append(trial)
                 first = min(first, until)
         return first
 
@@ -301,12 +287,13 @@ class Traffic:
         Some for each slot, so that none is idle; and as many as the fastest gates answer while the
         slowest one answers one, so that it is known whether the slowest one helps.
         """
-        usable = [gate for gate in self._gates if gate not in self._closed]
+        usable = [gate for gate in self._gates if gate in self._open]
         slots = sum(int(gate.slots) if gate.proven else 1 for gate in usable) or 1
-        latencies = [g.latency_s for g in usable if g.proven and g.latency_s is not None]
-        self._quickest_s = SLOWER * min(latencies, default=math.inf)
+        answering = [gate for gate in usable if gate.proven and gate.rate]
+        latencies = [gate.latency_s or math.inf for gate in answering]
+        self._quickest_s = min(latencies, default=math.inf)
+        self._rate = sum(gate.rate for gate in answering)
         ahead = min(slots, LEAST_AHEAD + slots // SPARE)
-        if latencies:
-            longer = max(latencies) - min(latencies)
-            ahead += 2 * int(longer * sum(gate.rate for gate in usable if gate.proven))
-        self.ahead = min(ahead, MOST_AHEAD * slots)
+        longer = max(latencies, default=0.0) - min(latencies, default=0.0)
+        self.ahead = min(ahead + int(2 * longer * self._rate), MOST_AHEAD * slots)
+        self._use_spared()

@@ -19,7 +19,8 @@ class Sampling:
     """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion.
 
     `token_ids` asks for the drawn tokens beside their text, for trainers: tokenizing the text again
-    can give other tokens. `logit_bias` is added to the logits of tokens, -100 to 100 each, before
+    can give other tokens. Without `logprob` an engine may leave it out of its completions, where it
+    makes them longer. `logit_bias` is added to the logits of tokens, -100 to 100 each, before
     division by the temperature; a token is named by its id, or by its text if the engine holds the
     tokenizer. Then, in this order: `repetition_penalty` divides the positive logits of tokens that
     prompt or answer hold, and multiplies the others; after division by the temperature `min_p`
@@ -31,6 +32,7 @@ class Sampling:
     top_p: float
     max_tokens: int
     token_ids: bool = False
+    logprob: bool = True
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     top_k: int | None = None
     min_p: float | None = None

@@ -128,7 +128,8 @@ def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -
     frozen body, the policy and the value model (which then begins as the policy) have an adapter
     each, and the reference is the body without one. At a time, the larger of two: a backward pass
     of one of the two, or a measuring pass over `MEASURED_TOGETHER` times as many rows with whole
-    logits. Quark's AdamW is not fused, and on a GPU holds its update once more.
+    logits. Quark's AdamW is not fused, and on a GPU holds its update once more. Of divided
+    networks each gathers its layers, and keeps its ends.
     """
     states = states_of(shape, work.fit, on_gpu=work.on_gpu)
     if work.method == "ppo":
@@ -141,11 +142,13 @@ def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -
     frozen = narrow * shape.parameters if own else 0
     scoring = 0 if reward is None else work.reward_number * reward.parameters
     unfused = work.method == "quark" and work.on_gpu
-    update = FLOAT32 * states.trained if unfused else 0
+    update = work.sharding.part_bytes("moments", FLOAT32 * states.trained) if unfused else 0
+    gathered = work.sharding.gathered_bytes(shape, work.precision.narrow)
     passing = max(_learning(shape, work), _measuring(shape, work), update)
     return [
         *states.parts(work.sharding),
-        fixed("reference", frozen),
+        fixed("reference", work.sharding.part_bytes("weights", frozen)),
+        fixed("gathered weights", gathered * (3 if work.method == "ppo" else 2)),
         fixed("reward model", scoring),
         Holding(name="pass", least_bytes=update, most_bytes=passing),
         runtime(on_gpu=work.on_gpu),

@@ -3,8 +3,8 @@
 
 A step draws and scores rollouts, measures them under policy, reference and value model, computes
 advantages from rewards, KL penalty and values, and passes over them `inner_epochs` times. Policy
-and value model are separate networks under one optimizer; their gradients are clipped together.
-Dropout is off throughout.
+and value model have one optimizer, and their gradients are clipped together. Dropout is off
+throughout.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a folder of our own within it, private
 MEMORY = Path("/proc/meminfo")
-AVAILABLE = "MemAvailable:"
+CONTAINER = Path("/sys/fs/cgroup")
 LOCK = "lock"
 TWICE = 2
 """While new weights are written, the sampler may still hold the old ones."""
@@ -119,7 +119,18 @@ def _locked(root: Path) -> Generator[None]:
 
 
 def _available_bytes() -> int:
-    """Return how much memory could be used without swapping."""
-    lines = MEMORY.read_text().splitlines() if MEMORY.is_file() else []
-    told = next((line.split()[1] for line in lines if line.startswith(AVAILABLE)), "0")
-    return int(told) * 1024
+    """Return how much memory could be used without swapping, or being killed by a container."""
+    told = int(_said(MEMORY, "MemAvailable:")) * 1024
+    limit = CONTAINER / "memory.max"
+    if not limit.is_file() or limit.read_text().strip() == "max":
+        return told
+    # A container's files count as its memory, too; those that nobody used lately are given up.
+    spare = int(_said(CONTAINER / "memory.stat", "inactive_file"))
+    used = int((CONTAINER / "memory.current").read_text())
+    return min(told, int(limit.read_text()) - used + spare)
+
+
+def _said(path: Path, name: str) -> str:
+    """Return the second word of the line of a file that begins with `name`; 0 without one."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next((line.split()[1] for line in lines if line.split()[:1] == [name]), "0")

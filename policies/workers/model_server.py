@@ -14,6 +14,7 @@ from typing import IO, cast
 from ...configs.schema import ConfigError, EngineConfig
 from ..endpoint.endpoint import api_key, probe
 from ..engines.engine import EngineError
+from .places import engine_groups
 from .worker import worker_environment
 
 POLL_S = 0.3
@@ -74,7 +75,9 @@ class ModelServer:
             "engine": config.model_dump(mode="json", exclude={"api_key"}),
             "options": [*options, "--disable-uvicorn-access-log"],
         }
-        environment = worker_environment(config.kv_cache_gib, config.cpu_threads) | QUIET
+        # One server is one copy of the model.
+        devices = engine_groups(config)[0]
+        environment = worker_environment(config.kv_cache_gib, config.cpu_threads, devices) | QUIET
         if self._key is not None:
             environment["VLLM_API_KEY"] = self._key
         self._process = subprocess.Popen(

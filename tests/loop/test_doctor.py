@@ -45,7 +45,7 @@ def endpoint():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
     server.shutdown()
@@ -149,6 +149,31 @@ def test_an_endpoint_is_asked_with_the_key(tmp_path, endpoint) -> None:
     assert "serves judge" in about(diagnose(tmp_path, *settings), "critic engine").detail
     settings[-1] = "critic.engine.api_key=wrong"
     assert about(diagnose(tmp_path, *settings), "critic engine").status == "missing"
+
+
+def test_many_endpoints_are_asked_at_once(tmp_path) -> None:
+    """Each answers only when the others were asked, too."""
+    together = threading.Barrier(8, timeout=20)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            together.wait()
+            data = b'{"data": [{"id": "judge"}]}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        urls = [f"http://127.0.0.1:{server.server_port}/{n}" for n in range(8)]
+        settings = (f"critic.engine.base_urls=[{', '.join(urls)}]", "critic.engine.kind=openai")
+        diagnosis = diagnose(tmp_path, *SCRIPTED[::2], *settings)
+        server.shutdown()
+    assert about(diagnosis, "critic engine").detail.count("serves judge") == 8
 
 
 def test_a_served_policy_can_not_be_trained(tmp_path, endpoint) -> None:

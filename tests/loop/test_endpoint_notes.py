@@ -72,7 +72,7 @@ class Judge:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
     def close(self) -> None:
@@ -114,6 +114,13 @@ def test_units_keep_who_answered_and_status_is_silent_while_it_stays_the_same(la
     assert served
     assert all(serving.said == said for serving in served)
     assert told(lake)["warnings"] == []
+
+
+def test_a_judge_is_not_asked_how_probable_its_words_are(lake, judge):
+    """Nothing is stored of it, and it makes an answer many times as long."""
+    turn(lake, judge)
+    assert judge.bodies
+    assert not any("logprobs" in body for body in judge.bodies)
 
 
 def test_status_warns_of_a_judge_that_changes_within_a_run(lake, judge):

@@ -115,6 +115,14 @@ def test_rows_that_a_recipe_looks_at_are_there(lake):
         assert [len(chunk) for chunk in read] == [1] * CHUNKS
 
 
+def test_a_verifier_of_the_users_own_runs_in_the_main_thread(lake):
+    own = ("critic.kind=both", "critic.verifier=overlapping:verifier")
+    with turn(job(lake, *ONE_BY_ONE, *own, prompts=2 * CHUNKS)) as it:
+        critique(it, sample(it, it.prompts(), n=1))
+        it.run.flow.settle()
+    assert overlapping.calls == [threading.main_thread().name] * CHUNKS
+
+
 Cook = Callable[[Iteration], None]
 
 

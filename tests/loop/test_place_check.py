@@ -7,6 +7,7 @@ from gpus import show_gpus
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
+from lpfloop.configs.section import ConfigError
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.doctor import diagnose
 from lpfloop.loop.daemon.place_check import places_of
@@ -25,6 +26,23 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, more, setting) -> No
     assert "no GPU is visible" in told.stderr
     assert told.stderr.count("\n") <= 3
     assert not lake.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("policy.engine.devices=0", "must be a list of GPUs by their numbers, such as [0, 1], or"),
+        ("reward.devices=[-1]", "must be a list of GPUs by their numbers, such as [0, 1], or auto"),
+        ("critic.engine.devices=[true]", "must be a list of GPUs by their numbers"),
+        ("reward.replicas=0", "must be a number from 1 on, or auto, not 0"),
+        ("policy.engine.replicas=two", "must be a number from 1 on, or auto, not 'two'"),
+    ],
+)
+def test_what_is_no_list_and_no_number_is_told_in_one_line(setting, told) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, None, (setting,), {})
+    assert str(refused.value).startswith(f"--set: {setting.partition('=')[0]}: {told}")
+    assert "\n" not in str(refused.value)
 
 
 def test_too_many_replicas_are_refused_by_the_name_of_their_setting(monkeypatch, tmp_path) -> None:

@@ -70,7 +70,7 @@ class Tattler(BaseHTTPRequestHandler):
 @contextmanager
 def tattling(**how):
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Telling", (Tattler,), how))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"
     finally:

@@ -125,7 +125,7 @@ class Silent(BaseHTTPRequestHandler):
 def silent():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
     server.asked, server.over = threading.Event(), threading.Event()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.over.set()
     server.shutdown()

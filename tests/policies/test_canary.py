@@ -30,6 +30,7 @@ from lpfloop.policies.engines.engine import (
     Completion,
     Engine,
     EngineError,
+    ReloadableEngine,
     Request,
     Sampling,
 )
@@ -356,6 +357,7 @@ def test_a_stale_replica_is_found_by_the_canary(
     rows = read_canary(moved)
     with pytest.raises(StaleWeightsError, match=r"replica 2 of 3: .* does not run"):
         prove(pool, rows)
+    assert isinstance(pool, ReloadableEngine)
     pool.reload(moved)
     prove(pool, rows)
     # Each is measured by itself, and all together give the same numbers.

@@ -64,7 +64,7 @@ class Endpoint:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
     def close(self) -> None:
@@ -130,6 +130,11 @@ def test_what_is_sent_and_what_is_read(endpoint: Endpoint) -> None:
     assert (drawn.text, drawn.prompt_tokens, drawn.completion_tokens) == ("hello", 5, 3)
     assert drawn.logprob == pytest.approx(-1.5)
     assert endpoint.keys == {"Bearer made-up"}
+
+
+def test_log_probabilities_are_asked_for_where_they_are_wanted(endpoint: Endpoint) -> None:
+    draw(endpoint, sampling=replace(SAMPLING, logprob=False))
+    assert "logprobs" not in endpoint.bodies[0]
 
 
 def test_a_batch_whose_bias_names_a_text_is_refused_before_it_is_sent(endpoint: Endpoint) -> None:

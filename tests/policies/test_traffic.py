@@ -3,33 +3,29 @@
 import asyncio
 import math
 import random
+import sys
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+from batches import SLICE, batches
 from scripted_http import Asked, Reply, Script, Stage, failure
+from virtual import VirtualLoop
+from waiting import wait_until
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.endpoint.gate import TRIP_AFTER
+from lpfloop.policies.endpoint.gate import TRIP_AFTER, Passage
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
-from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
-from lpfloop.stores.records import Message
+from lpfloop.policies.endpoint.retry import Errand
+from lpfloop.policies.endpoint.traffic import Traffic
+from lpfloop.policies.engines.engine import Batch, Completion, EngineError
 
-SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
 FAST_S, SLOW_S = 0.05, 1.0
 SLOTS = 4
-SLICE = 32
-
-
-def batches(count: int) -> list[Batch]:
-    requests = [
-        Request(request_id=f"n{i}", messages=(Message(role="user", content=f"n{i}"),), seed=i)
-        for i in range(count)
-    ]
-    return [
-        Batch(key=str(start), requests=tuple(requests[start : start + SLICE]), sampling=SAMPLING)
-        for start in range(0, count, SLICE)
-    ]
 
 
 class Paced(Stage):
@@ -195,3 +191,75 @@ def test_a_batch_waits_for_its_slowest_request_and_the_next_ones_do_not() -> Non
     drawn = draw(Uneven([FAST_S]), count)
     slots_s = count * FAST_S + count / SLICE * 40 * FAST_S
     assert drawn.seconds <= 1.1 * slots_s / SLOTS + 40 * FAST_S
+
+
+FILES = ("traffic.py", "ranking.py", "openings.py", "gate.py")
+"""The modules that find a place for each request."""
+
+
+def lines_a_request(endpoints: int) -> float:
+    """Return how many lines of them run for a request, while all endpoints are kept busy."""
+    lines = 0
+
+    def call(frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        path = Path(frame.f_code.co_filename)
+        return line if path.name in FILES and path.parent.name == "endpoint" else None
+
+    def line(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        del frame, argument
+        lines += event == "line"
+        return line
+
+    async def attempt(passage: Passage) -> int:
+        await asyncio.sleep(1.0 + passage.gate.place / 100)
+        return passage.gate.place
+
+    async def ask(count: int) -> list[int]:
+        traffic = Traffic([f"http://host/{place}" for place in range(endpoints)], 4)
+        errand = Errand(attempt, lambda _: -1)
+        return await asyncio.gather(*(traffic.ask(errand, 1e9) for _ in range(count)))
+
+    loop, count = VirtualLoop(), 16 * endpoints
+    sys.settrace(call)
+    try:
+        places = loop.run_until_complete(ask(count))
+    finally:
+        sys.settrace(None)
+        loop.close()
+    assert set(places) == set(range(endpoints))
+    return lines / count
+
+
+def test_more_endpoints_make_no_request_dearer() -> None:
+    assert lines_a_request(100) <= 1.5 * lines_a_request(10)
+
+
+def test_nothing_is_prepared_for_slots_that_are_not_used_yet() -> None:
+    """A hundred endpoints of 64 slots, of which none has answered: a request and a task each."""
+    stage = Stage(100, lambda *_: Reply(manner="hang"))
+    served = threading.Thread(target=stage.loop.run_forever)
+    served.start()
+    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls, concurrency=64))
+    taken: list[int] = []
+
+    def source() -> Iterator[Batch]:
+        for batch in batches(2 * 100 * 64):
+            taken.append(len(batch.requests))
+            yield batch
+
+    def draw_all() -> None:
+        with pytest.raises(EngineError, match="closed"):
+            list(engine.generate(source()))
+
+    caller = threading.Thread(target=draw_all)
+    caller.start()
+    wait_until(lambda: len(stage.asked) == 100)
+    assert len(engine._traffic.tasks) == 100
+    assert sum(taken) < 2 * 100 + SLICE
+    engine.close()
+    caller.join()
+    stage.loop.call_soon_threadsafe(stage.loop.stop)
+    served.join()
+    stage.close()

@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving_critic(port: int = 0) -> Iterator[str]:
     """Serve the critic on loopback; give its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"

@@ -40,6 +40,12 @@ def failing_critic(request: Request, sampling: Sampling) -> str:
     return scripts.clear_critic(request, sampling)
 
 
+def verifier(prompt: object, text: str) -> int:
+    """Note in which thread it runs: what people write may need to be in the main one."""
+    calls.append(threading.current_thread().name)
+    return 1
+
+
 def stuck_policy(request: Request, sampling: Sampling) -> str:
     """Answer when it is released."""
     begun.set()

@@ -175,7 +175,7 @@ def paid_judge(answer: Callable[[Request, Sampling], str]) -> Iterator[PaidJudge
 
     server = Server(("127.0.0.1", 0), Handler)
     judge.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield judge

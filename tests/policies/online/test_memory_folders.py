@@ -94,3 +94,13 @@ def test_a_folder_that_others_may_enter_is_not_used(tmp_path, monkeypatch) -> No
     (tmp_path / ROOT.name).chmod(0o777)
     with memory_folder(tmp_path / "work", 1000) as folder:
         assert folder is None
+
+
+def test_what_a_container_may_not_use_does_not_count_as_room(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(memory_folders, "CONTAINER", tmp_path)
+    (tmp_path / "memory.current").write_text("9000\n")
+    (tmp_path / "memory.stat").write_text("anon 5000\ninactive_file 3000\n")
+    for limit, has_room in (("10000", True), ("7999", False), ("max", True)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        with memory_folder(tmp_path / "work", 1000) as folder:
+            assert (folder is not None) == has_room

@@ -115,6 +115,18 @@ def test_a_block_that_fails_leaves_the_body_as_it_was(body) -> None:
 
 
 @pytest.mark.parametrize("recompute", ["never", "always"])
+def test_the_ratio_is_1_at_a_steps_first_update(job, recompute) -> None:
+    fit = TrainingFit(lora=LoRAConfig(r=4, dropout=0.5), recompute=recompute)
+    body = SharedBody(replace(job, fit=fit), CPU, valued=True)
+    moved(body, "policy")
+    with torch.no_grad(), body.policy() as policy:
+        before = answer_logits(policy, work())
+    said(body)
+    with body.policy() as policy:
+        assert torch.equal(answer_logits(policy, work()), before)
+
+
+@pytest.mark.parametrize("recompute", ["never", "always"])
 def test_gradients_reach_the_networks_own_weights_alone(job, recompute) -> None:
     fit = replace(job.fit, recompute=recompute)
     body = SharedBody(replace(job, fit=fit), CPU, valued=True)

@@ -54,9 +54,7 @@ def test_two_processes_give_what_one_gives(tmp_path, tiny_policy, tiny_reward, s
     one, two = (told_steps(result.output.parent) for result in results)
     for alone, together in zip(one, two, strict=True):
         assert together == pytest.approx(alone, rel=1e-3, abs=1e-4)
-    # Before its first update the policy is the one that drew the answers: every ratio is 1.
     assert two[0]["kl"] == pytest.approx(0, abs=1e-5)
-    assert two[0]["clipped/policy"] < two[0]["length"]
     same_weights(*results)
 
 

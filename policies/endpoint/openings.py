@@ -1,0 +1,43 @@
+"""Which gates are closed, when the next one opens, and for how long any was open."""
+
+import math
+from collections.abc import Sequence
+
+from .gate import SLACK_S, Gate
+
+
+class Openings:
+    """The gates that let nothing pass: until a time, or until their trial ends."""
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        self.next = math.inf
+        self._count = len(gates)
+        self._closed = set[Gate]()
+        self._open_s = self._since = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many gates are open."""
+        return self._count - len(self._closed)
+
+    def __contains__(self, gate: Gate) -> bool:
+        return gate not in self._closed
+
+    def note(self, gate: Gate, now: float) -> bool:
+        """Take in a change of a gate; return whether it is open."""
+        is_open = gate.is_open(now)
+        if not is_open or gate in self._closed:
+            self._open_s, self._since = self.clock(now), now
+            (self._closed.discard if is_open else self._closed.add)(gate)
+            self.next = min((g.opens_at for g in self._closed if g.trier is None), default=math.inf)
+        return is_open
+
+    def due(self, now: float) -> list[Gate]:
+        """Return the gates whose time has come."""
+        if self.next > now + SLACK_S:
+            return []
+        return [gate for gate in self._closed if gate.is_open(now)]
+
+    def clock(self, now: float) -> float:
+        """Return for how long any gate was open so far."""
+        return self._open_s + (now - self._since if self.count else 0.0)

@@ -44,10 +44,10 @@ def require_layers(config: RunConfig, location: str) -> None:
 def excluded(training: TrainingConfig) -> Iterator[str]:
     """Yield what is wrong with the settings themselves, wherever they run."""
     lora = training.lora
-    if not lora.r and lora != type(lora)():
+    if not lora.r and lora.quantise != "none":
         yield (
-            "training.lora.r is 0, so that no adapters are trained, and the rest of training.lora "
-            "says how: set training.lora.r, such as 16"
+            f"training.lora.quantise={lora.quantise} is for weights below adapters, and "
+            "training.lora.r is 0: set training.lora.r, such as 16"
         )
     if training.weights == "float32":
         return

@@ -35,6 +35,8 @@ NOT_HERE = tuple(
     for name in ("template", "extra_body", "reasoning_effort")
 )
 """Settings of models that run here, or of endpoints: scripted ones are neither."""
+ON_GPUS = ("training.lora.quantise", "training.optimizer")
+"""Settings whose other values need a GPU."""
 RECIPE = frozenset(f"recipe.{name}" for name in settings_of(VARIANT))
 ALL = {field.path: field for field in fields()}
 FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RECIPE}
@@ -159,6 +161,11 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.ppo.whiten_rewards_over": "batch",
         "training.ppo.whiten_advantages": "group",
         "training.ppo.missing_eos": "subtract",
+        "training.lora.quantise": "nf4",
+        "training.weights": "bfloat16",
+        "training.optimizer": "adamw_8bit",
+        "training.recompute": "always",
+        "training.attention": "sdpa",
         "training.next_token.source": str(more / "prompts.jsonl"),
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
@@ -214,7 +221,7 @@ def changed(made: Made, field: ConfigField) -> RunConfig:
 def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path):
     with pytest.raises(ConfigError) as told:
         loop(made.lake, config=changed(made, FIELDS[path]))
-    if path in (*USELESS, *NOT_HERE):
+    if path in (*USELESS, *NOT_HERE, *ON_GPUS):
         assert path.removeprefix("policy.").removeprefix("critic.") in str(told.value)
         assert kept(made.lake) == made.kept
         return
@@ -223,8 +230,9 @@ def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path
     assert kept(made.lake) == made.kept
 
 
-# A tracker's library is not in the lock.
-OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p != "tracking.to"]
+# Neither a tracker's library nor Liger's is in the lock.
+UNLOCKED = ("tracking.to", "training.liger")
+OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p not in UNLOCKED]
 
 
 @pytest.mark.parametrize("path", OTHERS)

@@ -70,7 +70,6 @@ def test_on_a_gpu_what_is_not_installed_is_named(
     ("settings", "named"),
     [
         (("training.lora.quantise=nf4",), "training.lora.r is 0"),
-        (("training.lora.alpha=32",), "training.lora.r is 0"),
         ((LORA, NARROW), "training.weights"),
         ((NARROW, "training.optimizer=adamw_8bit"), "training.optimizer"),
     ],

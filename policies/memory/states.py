@@ -7,7 +7,7 @@ GPU, or in 4 bits (QLoRA, Dettmers et al., 2023, arXiv 2305.14314).
 
 from dataclasses import dataclass, replace
 
-from ..trainers.training_fit import PLAIN, TrainingFit
+from ..trainers.training_fit import PIECE, PLAIN, TrainingFit
 from .adapter_sizes import Adapters
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 from .sharding import Sharding
@@ -20,7 +20,7 @@ EIGHT_BIT_MOMENT = 1 + 4 / 256
 """Bytes of one of bitsandbytes' moments, in blocks of 256 with a scale each."""
 
 UPDATED = 20
-"""Bytes a number that `RemainderAdamW` takes for the matrix that it updates, mostly float32."""
+"""Bytes a number that `RemainderAdamW` takes for those that it updates together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def states_of(shape: ModelShape, fit: TrainingFit = PLAIN, *, on_gpu: bool) -> T
             trained=shape.parameters,
             number=BFLOAT16,
             remainder=BFLOAT16,
-            update=UPDATED * shape.embedding,
+            update=UPDATED * min(PIECE, shape.embedding),
         )
     if not fit.adapts:
         # transformers leaves an embedding its moments in float32.

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .training_fit import PIECE
+
 HALF = 16
 """Bits of each half."""
 
@@ -90,18 +92,11 @@ class RemainderAdamW(Optimizer):
     def _update(self, parameter: Any, group: dict[str, Any]) -> None:
         state = self._state_of(parameter)
         state["step"] += 1
-        done, (beta1, beta2) = state["step"].item(), group["betas"]
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        gradient = parameter.grad.float()
-        mean.lerp_(gradient, 1 - beta1)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        scale = square.sqrt().div_(math.sqrt(1 - beta2**done)).add_(group["eps"])
-        whole = join(parameter.data, state["remainder"])
-        whole.mul_(1 - group["lr"] * group["weight_decay"])
-        whole.addcdiv_(mean, scale, value=-group["lr"] / (1 - beta1**done))
-        narrow, lower = split(whole)
-        parameter.copy_(narrow)
-        state["remainder"].copy_(lower)
+        parts = (parameter.data, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+        rows = [torch.atleast_1d(part) for part in (*parts, state["remainder"])]
+        size = max(1, PIECE * len(rows[0]) // max(1, parameter.numel()))
+        for piece in zip(*(part.split(size) for part in rows), strict=True):
+            _update_piece(*piece, done=state["step"].item(), group=group)
 
     def _state_of(self, parameter: Any) -> dict[str, Any]:
         state = self.state[parameter]
@@ -124,3 +119,27 @@ class RemainderAdamW(Optimizer):
                 for name, value in state_dict["state"][number].items():
                     state[name] = value if name == "step" else value.to(parameter.device)
                 _keep(parameter, state["remainder"])
+
+
+def _update_piece(
+    weights: Tensor,
+    gradient: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    remainder: Tensor,
+    *,
+    done: float,
+    group: dict[str, Any],
+) -> None:
+    """Make AdamW's step number `done` on some rows of a parameter, in place."""
+    beta1, beta2 = group["betas"]
+    wide = gradient.float()
+    mean.lerp_(wide, 1 - beta1)
+    square.mul_(beta2).addcmul_(wide, wide, value=1 - beta2)
+    scale = square.sqrt().div_(math.sqrt(1 - beta2**done)).add_(group["eps"])
+    whole = join(weights, remainder)
+    whole.mul_(1 - group["lr"] * group["weight_decay"])
+    whole.addcdiv_(mean, scale, value=-group["lr"] / (1 - beta1**done))
+    narrow, lower = split(whole)
+    weights.copy_(narrow)
+    remainder.copy_(lower)

@@ -23,6 +23,10 @@ COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})
 """What changes only memory and speed."""
 
 
+PIECE = 1 << 24
+"""Numbers that `RemainderAdamW` updates at a time: it takes about 20 bytes for each meanwhile."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFit:
     """The settings of this name in `training`, for one job; the defaults are those of there.

@@ -3,9 +3,11 @@
 import io
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from lpfloop.policies.trainers import remainder_adamw
 from lpfloop.policies.trainers.remainder_adamw import (
     RemainderAdamW,
     join,
@@ -119,3 +121,16 @@ def test_what_is_saved_goes_on_to_the_same_bits() -> None:
         join_weights(model)
     for p, q in zip(straight.parameters(), second.parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+def test_an_update_in_pieces_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[list[Tensor]] = []
+    for piece in (remainder_adamw.PIECE, 24):
+        monkeypatch.setattr(remainder_adamw, "PIECE", piece)
+        model = net()
+        split_weights(model)
+        fitted(model, RemainderAdamW(model.parameters(), lr=RATE), batches(10))
+        join_weights(model)
+        ended.append([parameter.data for parameter in model.parameters()])
+    for whole, pieces in zip(*ended, strict=True):
+        assert torch.equal(whole, pieces)

@@ -56,18 +56,15 @@ class Connections:
     """The connections to one endpoint, as many as requests are under way; of one event loop.
 
     The client library is used without its models: what an endpoint says is checked by the reader.
-    Retries and time limits are the caller's. Of the address the library gets no user: it would be
-    told in logs.
+    Retries and time limits are the caller's.
     """
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
         self.key = key
-        whole = httpx2.URL(url)
-        self._url = whole.copy_with(userinfo=b"")
+        self._url = httpx2.URL(url)
         self._http = httpx2.AsyncClient(
             transport=BoundedTransport(),
-            auth=(whole.username, whole.password) if whole.userinfo else None,
             follow_redirects=False,
             timeout=None,
             trust_env=False,
@@ -75,7 +72,7 @@ class Connections:
         self._client = openai.AsyncOpenAI(
             base_url=self._url,
             api_key=key or NO_KEY,
-            # Goes before a key that the library finds in the environment.
+            # Goes before one that the library finds in the environment.
             default_headers={"Authorization": f"Bearer {key or NO_KEY}"},
             max_retries=0,
             timeout=None,
@@ -126,10 +123,9 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             AnswerTooLargeError: for a success beyond the limits. Of an error only the beginning is
                 kept.
         """
-        request.headers = httpx2.Headers(_named(request.headers, SENT))
         connection = self._free.pop() if self._free else self._new()
         try:
-            reply = await connection.handle_async_request(request)
+            reply = await connection.handle_async_request(_bare(request))
             reply.request = request
             try:
                 body = await _body(reply)
@@ -138,7 +134,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         finally:
             self._free.append(connection)
         headers = _named(reply.headers, KEPT)
-        return httpx2.Response(reply.status_code, headers=headers, content=body, request=request)
+        return httpx2.Response(reply.status_code, headers=headers, content=body)
 
     def _new(self) -> httpx2.AsyncHTTPTransport:
         connection = httpx2.AsyncHTTPTransport(verify=_trusted())
@@ -173,6 +169,17 @@ async def _body(reply: httpx2.Response) -> bytes:
     if reply.is_success and body.count(b"{") + body.count(b"[") > ANSWER_PARTS:
         raise AnswerTooLargeError
     return bytes(body[:limit])
+
+
+def _bare(request: httpx2.Request) -> httpx2.Request:
+    """Return a request with the headers that are sent."""
+    return httpx2.Request(
+        request.method,
+        request.url,
+        headers=_named(request.headers, SENT),
+        stream=request.stream,
+        extensions=request.extensions,
+    )
 
 
 def _named(headers: httpx2.Headers, names: Collection[str]) -> list[tuple[str, str]]:

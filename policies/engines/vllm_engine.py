@@ -215,7 +215,7 @@ class _Drawing:
             seed=request.seed,
             stop_token_ids=list(self._chat.stops),
             logit_bias=opened.bias or None,
-            logprobs=0,
+            logprobs=0 if sampling.logprob else None,  # a sixth of the time of short answers
             flat_logprobs=True,
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -251,7 +251,7 @@ class _Drawing:
             prompt_tokens=prompt_tokens,
             completion_tokens=len(drawn.token_ids),
             finish_reason=said.finish_reason,
-            logprob=float(drawn.cumulative_logprob),
+            logprob=float(drawn.cumulative_logprob) if batch.sampling.logprob else None,
             token_ids=tuple(drawn.token_ids) if batch.sampling.token_ids else None,
         )
 

@@ -143,6 +143,17 @@ def test_temperature_zero_is_the_same_for_every_seed(opened: Opener, kind: str) 
         assert len({drawn[f"a/{question}/{i}"].text for i in range(4)}) == 1
 
 
+@pytest.mark.parametrize("sampling", [WARM, replace(WARM, temperature=0.0)], ids=["warm", "greedy"])
+@pytest.mark.parametrize("kind", ["vllm", "openai"])
+def test_leaving_log_probabilities_out_changes_no_answer(
+    opened: Opener, kind: str, sampling: Sampling
+) -> None:
+    whole = draw(opened(kind), batch("a", sampling=sampling))
+    without = draw(opened(kind), batch("a", sampling=replace(sampling, logprob=False)))
+    assert {drawn.logprob for drawn in without.values()} == {None}
+    assert without == {key: replace(drawn, logprob=None) for key, drawn in whole.items()}
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_small_nucleus_leaves_the_greedy_answer(opened: Opener, kind: str) -> None:
     engine = opened(kind)

@@ -6,6 +6,7 @@ everything handed to the store is durable; so it depends neither on the machine 
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import scripts
 
@@ -46,7 +47,7 @@ class StageClock:
         store, settled = run.store, run.store.on_settled
         commit = store.commit
 
-        def handed(*args, **options) -> None:
+        def handed(*args: Any, **options: Any) -> None:
             with self._mutex:
                 self._handed += 1
             commit(*args, **options)

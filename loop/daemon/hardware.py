@@ -22,7 +22,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
         *("smbfs", "vboxsf", "virtiofs", "webdav", "wekafs"),
     }
 )
-CORE = ("httpx2", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
+CORE = ("openai", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
 """The distributions that every run needs."""
 GIB = 2**30
 

@@ -56,8 +56,8 @@ class ChatRequest:
         """Post it once, with `extra` fields.
 
         Raises:
-            HttpStatusError, AnswerTooLargeError, httpx2.HTTPError, OSError, ValueError, TypeError,
-            LookupError, AttributeError, RecursionError: when no chat completion comes back.
+            OpenAIError, AnswerTooLargeError, OSError, ValueError, TypeError, LookupError,
+            AttributeError, RecursionError: when no chat completion comes back.
         """
         body = {"model": served.name, **self.parameters(dialect, served.family), **extra}
         reply = await connections.post("chat/completions", body)

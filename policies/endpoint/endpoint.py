@@ -107,7 +107,7 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
 
     Raises:
         EngineError: when `model_name` is not served, or several are and none is named.
-        HttpStatusError, AnswerTooLargeError, httpx2.HTTPError, OSError: when it does not answer.
+        OpenAIError, AnswerTooLargeError, OSError: when it does not answer.
         ValueError, TypeError, LookupError, AttributeError: when the reply is no list of models.
     """
     listed: Any = await connections.get("models")

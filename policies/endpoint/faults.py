@@ -5,7 +5,6 @@ it.
 """
 
 import base64
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ from typing import cast
 from urllib.parse import quote
 
 import httpx2
+import openai
 
 from ..engines.engine import EngineError
-from .transport import AnswerTooLargeError, HttpStatusError
+from .transport import AnswerTooLargeError
 
 KEY_VARIABLE = "LPFLOOP_API_KEY"
 HIDDEN = "[hidden]"
@@ -54,8 +54,7 @@ BUSY_STATUSES = frozenset(
 """Statuses that are temporary and never caused by the request."""
 
 ATTEMPT_ERRORS = (
-    HttpStatusError,
-    httpx2.HTTPError,
+    openai.OpenAIError,
     AnswerTooLargeError,
     OSError,
     LookupError,
@@ -120,76 +119,37 @@ def fault_of(
     url: str, error: Exception, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
     """Classify the failure of one attempt at `url`."""
-    if isinstance(error, HttpStatusError):
+    if isinstance(error, openai.APIStatusError):
         return _status(url, error, key)
-    if isinstance(error, TimeoutError | httpx2.TimeoutException):
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
         return TemporaryError("the endpoint did not answer in time", suspect=True)
-    if isinstance(error, httpx2.DecodingError):
-        return TemporaryError(GARBLED, suspect=True, garbled=True)
-    if isinstance(error, httpx2.HTTPError | OSError):
-        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, openai.APIConnectionError | OSError):
+        cause = error.__cause__ or error
+        if isinstance(cause, httpx2.DecodingError):
+            return TemporaryError(GARBLED, suspect=True, garbled=True)
+        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
-            suspect=not isinstance(error, httpx2.ConnectError),
+            suspect=not isinstance(cause, httpx2.ConnectError),
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
     return TemporaryError(GARBLED, suspect=True, garbled=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _ErrorBody:
-    """What a server says of an error: as text, and its fields if it is JSON."""
-
-    text: str
-    fields: Mapping[str, object]
-
-    @classmethod
-    def of(cls, body: bytes) -> "_ErrorBody":
-        text = body.decode(errors="replace").strip()
-        try:
-            value: object = json.loads(text)
-        except (ValueError, RecursionError):
-            return cls(text, {})
-        if isinstance(value, dict) and "error" in value:
-            value = cast("dict[str, object]", value)["error"]
-        if not isinstance(value, dict):
-            return cls(value if isinstance(value, str) else text, {})
-        return cls(text, cast("dict[str, object]", value))
-
-    @property
-    def message(self) -> str:
-        """The server's message without the JSON around it."""
-        said = self.fields.get("message")
-        return said if isinstance(said, str) and said.strip() else self.text
-
-    @property
-    def complaints(self) -> list[Complaint]:
-        """What the server complains of: one complaint, or one for each field that is wrong."""
-        if not self.fields:
-            return [Complaint(self.text.lower())]
-        details = self.fields.get("detail")
-        if not isinstance(details, list):
-            return [_complaint(self.fields, self.fields.get("param"))]
-        return [
-            _detail(cast("dict[str, object]", entry))
-            for entry in cast("list[object]", details)
-            if isinstance(entry, dict)
-        ]
-
-
 def _status(
-    url: str, error: HttpStatusError, key: str | None
+    url: str, error: openai.APIStatusError, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
-    status, body = error.status, _ErrorBody.of(error.body)
-    sentence = f"HTTP {status}: {shown(body.message, key)}" if body.message else f"HTTP {status}"
-    if "insufficient_quota" in (body.fields.get("code"), body.fields.get("type")):
+    status, text = error.status_code, error.response.text.strip()
+    message = _message(error) or text
+    sentence = f"HTTP {status}: {shown(message, key)}" if message else f"HTTP {status}"
+    if "insufficient_quota" in (error.code, error.type):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
-        told = f"{body.text} {body.message}".lower()
-        return RefusedError(sentence, told=told, complaints=body.complaints)
+        told = f"{text} {message}".lower()
+        return RefusedError(sentence, told=told, complaints=_complaints(error.body, text))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        pause = asked_pause(error.headers, time.time())
+        pause = asked_pause(error.response.headers, time.time())
         return TemporaryError(
             sentence,
             pause_s=pause,
@@ -197,6 +157,28 @@ def _status(
             crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
         )
     return EngineError(f"{url}: {_final(status, sentence)}")
+
+
+def _message(error: openai.APIStatusError) -> str:
+    """Return the server's message without the JSON around it; empty if there is none."""
+    body = error.body
+    said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
+    return said.strip() if isinstance(said, str) else ""
+
+
+def _complaints(body: object, text: str) -> list[Complaint]:
+    """Return what a server complains of: one complaint, or one for each field that is wrong."""
+    if not isinstance(body, dict) or not body:
+        return [Complaint(text.lower())]
+    fields = cast("dict[str, object]", body)
+    details = fields.get("detail")
+    if not isinstance(details, list):
+        return [_complaint(fields, fields.get("param"))]
+    return [
+        _detail(cast("dict[str, object]", entry))
+        for entry in cast("list[object]", details)
+        if isinstance(entry, dict)
+    ]
 
 
 def _detail(entry: Mapping[str, object]) -> Complaint:

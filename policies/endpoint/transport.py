@@ -4,16 +4,15 @@ Proxies from the environment are not used: a key must reach its endpoint and no 
 not limited here: the caller sets one deadline for the whole attempt.
 """
 
-import base64
 import json
 import resource
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 import httpx2
+import openai
 
 ANSWER_BYTES = 8 * 2**20
 """The largest reply, decompressed: about 40,000 tokens with log-probabilities.
@@ -32,6 +31,19 @@ ERROR_BYTES = 2**16
 NO_KEY = "none"
 """Sent where no key is configured: some servers want any."""
 
+SENT = frozenset(
+    {
+        *("accept", "accept-encoding", "authorization", "connection", "content-length"),
+        *("content-type", "host", "user-agent"),
+    }
+)
+"""The headers that are sent. The client library has more: of this machine, and from variables of
+the environment that are meant for another host.
+"""
+
+KEPT = frozenset({"date", "retry-after"})
+"""The headers of a reply that are looked at; without the others there is no cookie."""
+
 OTHER_FILES = 512
 """Files besides connections that a process may need to have open."""
 
@@ -40,68 +52,80 @@ class AnswerTooLargeError(Exception):
     """A reply is larger than any can be."""
 
 
-class HttpStatusError(Exception):
-    """A reply whose status is no success."""
-
-    def __init__(self, reply: httpx2.Response, body: bytes) -> None:
-        super().__init__(f"HTTP {reply.status_code}")
-        self.status: int = reply.status_code
-        self.headers: Mapping[str, str] = reply.headers
-        self.body = body
-
-
 class Connections:
     """The connections to one endpoint, as many as requests are under way; of one event loop.
 
-    Each is a pool of its own, which holds that one: a pool of many looks at all of them whenever
-    one is taken or given back.
+    The client library is used without its models: what an endpoint says is checked by the reader.
+    Retries and time limits are the caller's.
     """
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
         self.key = key
         self._url = httpx2.URL(url)
-        said = {"Accept": "application/json", "User-Agent": "lpfloop"}
-        encoding = {"Accept-Encoding": "gzip, deflate"}
-        opening = {"Authorization": _authorization(self._url, key or NO_KEY)}
-        self._headers = {**said, **encoding, **opening}
-        self._free: list[httpx2.AsyncHTTPTransport] = []
-        self._all: list[httpx2.AsyncHTTPTransport] = []
+        self._http = httpx2.AsyncClient(
+            transport=BoundedTransport(),
+            follow_redirects=False,
+            timeout=None,
+            trust_env=False,
+        )
+        self._client = openai.AsyncOpenAI(
+            base_url=self._url,
+            api_key=key or NO_KEY,
+            # Goes before one that the library finds in the environment.
+            default_headers={"Authorization": f"Bearer {key or NO_KEY}"},
+            max_retries=0,
+            timeout=None,
+            http_client=self._http,
+        )
 
     async def get(self, path: str) -> object:
         """Return what the endpoint has at `path` below its address.
 
         Raises: as `post`.
         """
-        return await self._asked(httpx2.Request("GET", self._at(path), headers=self._headers))
+        reply = await self._client.get(_below(self._url, path), cast_to=httpx2.Response)
+        return json.loads(reply.content)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
         """Return what the endpoint replies to `body`.
 
         Raises:
-            HttpStatusError: when the status is no success.
+            openai.APIStatusError: when the status is no success.
             AnswerTooLargeError: for a success beyond the limits.
-            httpx2.HTTPError, OSError: when no reply comes, or none that can be unpacked.
+            openai.APIConnectionError, OSError: when no reply comes, or none that can be unpacked.
             ValueError, RecursionError: when it is no JSON.
         """
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        headers = {**self._headers, "Content-Type": "application/json"}
-        return await self._asked(
-            httpx2.Request("POST", self._at(path), headers=headers, content=text.encode())
-        )
+        address = _below(self._url, path)
+        reply = await self._client.post(address, body=body, cast_to=httpx2.Response)
+        return json.loads(reply.content)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for connection in self._all:
-            await connection.aclose()
+        await self._http.aclose()
 
-    def _at(self, path: str) -> httpx2.URL:
-        return _below(self._url, path)
 
-    async def _asked(self, request: httpx2.Request) -> object:
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """Reads every reply whole, or as much of it as is allowed after decompression.
+
+    Each connection is a pool of its own, which holds that one: a pool of many looks at all of them
+    whenever one is taken or given back.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[httpx2.AsyncHTTPTransport] = []
+        self._all: list[httpx2.AsyncHTTPTransport] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; return its reply with the body read.
+
+        Raises:
+            AnswerTooLargeError: for a success beyond the limits. Of an error only the beginning is
+                kept.
+        """
         connection = self._free.pop() if self._free else self._new()
         try:
-            reply = await connection.handle_async_request(request)
+            reply = await connection.handle_async_request(_bare(request))
             reply.request = request
             try:
                 body = await _body(reply)
@@ -109,14 +133,18 @@ class Connections:
                 await reply.aclose()
         finally:
             self._free.append(connection)
-        if not reply.is_success:
-            raise HttpStatusError(reply, body)
-        return json.loads(body)
+        headers = _named(reply.headers, KEPT)
+        return httpx2.Response(reply.status_code, headers=headers, content=body)
 
     def _new(self) -> httpx2.AsyncHTTPTransport:
         connection = httpx2.AsyncHTTPTransport(verify=_trusted())
         self._all.append(connection)
         return connection
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for connection in self._all:
+            await connection.aclose()
 
 
 def allow_connections(count: int) -> None:
@@ -143,16 +171,24 @@ async def _body(reply: httpx2.Response) -> bytes:
     return bytes(body[:limit])
 
 
-def _authorization(url: httpx2.URL, key: str) -> str:
-    """Return what opens an endpoint: the user of its address, if it has one, else the key."""
-    if not url.userinfo:
-        return f"Bearer {key}"
-    return f"Basic {base64.b64encode(unquote(url.userinfo.decode()).encode()).decode()}"
+def _bare(request: httpx2.Request) -> httpx2.Request:
+    """Return a request with the headers that are sent."""
+    return httpx2.Request(
+        request.method,
+        request.url,
+        headers=_named(request.headers, SENT),
+        stream=request.stream,
+        extensions=request.extensions,
+    )
+
+
+def _named(headers: httpx2.Headers, names: Collection[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers.items() if name in names]
 
 
 @lru_cache
-def _below(url: httpx2.URL, path: str) -> httpx2.URL:
-    return url.copy_with(path=f"{url.path.rstrip('/')}/{path}")
+def _below(url: httpx2.URL, path: str) -> str:
+    return str(url.copy_with(path=f"{url.path.rstrip('/')}/{path}"))
 
 
 @lru_cache

@@ -228,6 +228,40 @@ def test_a_small_answer_that_unpacks_to_much_never_fills_the_memory(packed):
     assert peak < 3 * ANSWER_BYTES
 
 
+def asked(reply: Reply | None = None, query: str = "") -> list[Asked]:
+    """Draw two answers, one after the other; return all that the endpoint was asked."""
+    stage = Stage(1, lambda _, name, attempt: None if name.startswith("/") else reply)
+    config = EngineConfig(base_urls=(stage.urls[0] + query,), concurrency=1)
+    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    requests = [Request(request_id=str(n), messages=QUESTION, seed=n) for n in range(2)]
+    try:
+        assert list(engine.generate([Batch(key="k", requests=tuple(requests), sampling=SAMPLING)]))
+    finally:
+        engine.close()
+        stage.close()
+    assert len(stage.posts) == 2
+    return stage.asked
+
+
+def test_only_what_the_protocol_needs_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name of this machine's system, nothing that is meant for another host, no cookie."""
+    meant = "Authorization: Bearer other\nX-Team: other"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", meant)
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "other")
+    value = json.loads(answer("yes").body)
+    for request in asked(as_json(200, value, Set_Cookie="a=other; Path=/")):
+        needed = {"accept", "accept-encoding", "authorization", "connection", "host", "user-agent"}
+        assert set(request.headers) <= {*needed, "content-length", "content-type"}
+        assert request.headers["authorization"] == "Bearer none"
+        assert "other" not in str(request.headers)
+
+
+def test_an_address_with_a_query_keeps_it() -> None:
+    found = asked(query="?version=2")
+    assert found[0].name == "/v1/models?version=2"
+
+
 def with_thought(field: str, content: str | None, word: str) -> Reply:
     def change(value: dict[str, Any]) -> None:
         choice = value["choices"][0]

@@ -57,7 +57,7 @@ def try_trainings(
         return False
     works = {method: _pay(it, answers, twos, method, name) for method in methods}
     for work in works.values():
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(work.parent, ignore_errors=True)
     return True
 
 
@@ -87,7 +87,8 @@ def _pay(
 
 
 def _work_folder(it: Iteration, planned: Planned) -> Path:
-    return it.run.store.folder / "work" / planned.identity
+    """Return where a step works: what a training keeps beside its folder goes with it, too."""
+    return it.run.store.folder / "work" / planned.identity / "step"
 
 
 def distinct_twos(candidates: Sequence[Candidate], prompts: Mapping[str, Prompt]) -> list[Two]:
@@ -150,7 +151,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         data=(work / f"{sealed.sha256}.parquet",),
         output=work,
         settings=settings,
-        seed=derive_seed(run.config.seed, "train", work.name) % 2**32,
+        seed=derive_seed(run.config.seed, "train", work.parent.name) % 2**32,
         processes=_processes(it, method),
         accelerate_config=accelerate_config(run),
         fit=_fit(it),
@@ -170,7 +171,7 @@ def _online(
     """
     prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
     training = OnlineTraining(it=it, method=method, prompts=chunked(prompts, ROWS), reward=None)
-    job = training.job(work.name)
+    job = training.job(work.parent.name)
     if not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
         job = replace(job, reward=rewarding.output)

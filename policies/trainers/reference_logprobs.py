@@ -44,7 +44,7 @@ class KeptReference:
     def of(cls, job: TrainJob) -> "KeptReference":
         """Return those of a job whose `job.json` is written."""
         model = job.reference or job.model
-        written = read_json(job.folder("job.json")) or {}
+        written: dict[str, Any] = json.loads(job.folder("job.json").read_bytes())
         files = {Path(p).name: h for p, h in written["inputs"].items() if Path(p).parent == model}
         identity = {
             "files": files,

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from families import FAMILIES, PROMPTS, answers, asked, base_text, begin_family
+from safetensors.torch import save_file
 from trainings import DPO
 
 from lpfloop.configs.schema import EngineConfig
@@ -89,7 +91,7 @@ def test_a_trained_models_folder_divides_answers_as_its_trainer_did(tmp_path, na
     """With what was named for the model before it, and without, where it was written down."""
     family, _, _ = begin_family(name, tmp_path / "old")
     shutil.copytree(tmp_path / "old", tmp_path / "saved")
-    (tmp_path / "saved" / "model.safetensors").touch()
+    save_file({"weight": torch.zeros(1)}, tmp_path / "saved" / "model.safetensors")
     template = ALPACA if family.template is None else None
     job = TrainJob(
         method="dpo",

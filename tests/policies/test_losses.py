@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from lpfloop.configs.methods import RewardTraining
 from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
-from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = pytest.mark.model
@@ -119,6 +119,7 @@ def test_dpos_loss_is_the_papers(world: Path, tmp_path: Path):
         method="dpo", model=job.model, reference=world / "reference", data=job.data,
         output=job.output, settings=settings, seed=3,
     )  # fmt: skip
+    write_job(job)
     trainer: Any = make_trainer(job, tokenizer_of(job))
     batch = first_batch(trainer)
     model, reference = trainer.model.double(), load_model(job, world / "reference").double()

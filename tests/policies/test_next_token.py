@@ -98,6 +98,7 @@ def test_an_optimizer_step_of_trls_adds_it_once(world: Path, tmp_path: Path, met
     job = with_set(make(world, tmp_path / "work"), world)
     small = job.settings.model_copy(update={"batch_size": 4, "micro_batch_size": 2})
     job = replace(job, settings=small, reference=world / "reference" if method == "dpo" else None)
+    write_job(job)
     trainer: Any = make_trainer(job, AutoTokenizer.from_pretrained(job.model))
     model = trainer.model.double()
     loader = iter(trainer.get_train_dataloader())

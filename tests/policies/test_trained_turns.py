@@ -16,7 +16,13 @@ from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer
 from lpfloop.policies.engines.thinking import Thinking, with_thought
 from lpfloop.policies.trainers.trained_turns import chat_of
 from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob, TurnForm, job_json, read_job
+from lpfloop.policies.trainers.trainer_job import (
+    TrainJob,
+    TurnForm,
+    job_json,
+    read_job,
+    write_job,
+)
 from lpfloop.stores.records import Message, Pair
 from lpfloop.stores.schemas import to_table
 
@@ -52,7 +58,7 @@ def prepared(job: TrainJob) -> dict[str, list[int]]:
 
     from lpfloop.policies.trainers.trl_trainer import make_trainer
 
-    job.output.mkdir()
+    write_job(job)
     tokenizer = AutoTokenizer.from_pretrained(job.model, local_files_only=True)
     trainer: Any = make_trainer(job, tokenizer)
     (row,) = trainer.train_dataset
@@ -150,7 +156,7 @@ def learned(job: TrainJob) -> dict[str, list[int]]:
     """Return the tokens that TRL's trainer has of the one row's answers, with the prompt's."""
     from lpfloop.policies.trainers.trl_trainer import make_trainer
 
-    job.output.mkdir()
+    write_job(job)
     trainer: Any = make_trainer(job, load_tokenizer(job.model, job.template))
     (row,) = trainer.train_dataset
     if job.method == "sft":

@@ -39,13 +39,14 @@ def rehearsed(folder: Path, policy: Path) -> Rehearsal:
 
 def row_of_trl(notes: StageNotes, folder: Path, policy: Path) -> dict[str, list[int]]:
     """Return the token ids of a rehearsed training's first row, by TRL's own trainer."""
+    from lpfloop.policies.trainers.trainer_job import write_job
     from lpfloop.policies.trainers.trl_trainer import make_trainer
 
     assert notes.job is not None
     data, work = folder / "pairs.parquet", folder / "work"
     pl.DataFrame([notes.row]).write_parquet(data)
-    work.mkdir()
     job = replace(notes.job, model=policy, reference=None, data=(data,), output=work)
+    write_job(job)
     trainer: Any = make_trainer(job, tokenizer_of(policy))
     (row,) = trainer.train_dataset
     return {name: list(row[f"{name}_ids"]) for name in ("prompt", "chosen", "rejected")}

@@ -27,6 +27,8 @@ from .math_answers import Final
 WORKER = Path(__file__).with_name("math_worker.py")
 START_S = 60.0
 """How long a worker may take to start (importing sympy on a busy machine)."""
+STARTS = 3
+"""How many workers may be lost in a row while they start: one may be killed, for its memory."""
 GRACE_S = 5
 """The kernel ends a comparison this long after the pool would have: only if the pool is gone."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
@@ -34,7 +36,7 @@ ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH"
 
 
 class MathVerifyMissingError(RuntimeError):
-    """A worker could not start: math-verify is not installed, or does not import."""
+    """No worker could start: math-verify is not installed, or does not import."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class MathPool:
         self._told = on_outcome
         self._limit_s = limit_s
         self._workers: list[_ComparisonWorker] = []
+        self._lost_at_start = 0
 
     def __enter__(self) -> Self:
         """Return the pool itself."""
@@ -89,6 +92,7 @@ class MathPool:
         for worker in self._workers:
             _end(worker)
         self._workers.clear()
+        self._lost_at_start = 0
 
     def compare(self, jobs: Sequence[tuple[Final, Final]]) -> list[str]:
         """Return for each (gold, answer) `equal`, `different`, `unreadable`, `failed` or `timeout`.
@@ -156,16 +160,18 @@ class MathPool:
             outcomes[worker.job] = json.loads(line)
             self._told(outcomes[worker.job])
         worker.job, worker.deadline, worker.ready = None, float("inf"), True
+        self._lost_at_start = 0
 
     def _lose(self, worker: _ComparisonWorker, outcome: str, outcomes: dict[int, str]) -> None:
         """End a worker that hangs or has died; what it was at gets `outcome`."""
         _end(worker)
         self._workers.remove(worker)
         if not worker.ready:
-            self.close()
-            raise MathVerifyMissingError(
-                "math-verify cannot be started; install it with: pip install 'lpfloop[math]'"
-            )
+            self._lost_at_start += 1
+            if self._lost_at_start >= STARTS:
+                raise MathVerifyMissingError(
+                    "math-verify cannot be started; install it with: pip install 'lpfloop[math]'"
+                )
         if worker.job is not None:
             outcomes[worker.job] = outcome
             self._told(outcome)

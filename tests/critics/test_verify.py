@@ -239,14 +239,53 @@ def test_workers_have_no_secret_and_no_terminal_of_the_callers(monkeypatch):
     assert ended(worker.pid)
 
 
-def test_a_worker_that_is_killed_while_idle_is_replaced():
+def test_workers_that_are_killed_while_idle_are_replaced():
     before = set(psutil.Process().children())
     with MathPool(workers=2, limit_s=20) as pool:
         assert pool.compare([HALF, HALF]) == ["equal", "equal"]
-        first, _ = set(psutil.Process().children()) - before
-        first.kill()
-        wait_until(lambda: ended(first.pid))
+        # One of them may have made both comparisons while the other was still starting.
+        workers = set(psutil.Process().children()) - before
+        assert len(workers) == 2
+        for worker in workers:
+            worker.kill()
+        wait_until(lambda: all(ended(worker.pid) for worker in workers))
         assert pool.compare([HALF] * 4) == ["equal"] * 4
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+starts = Path(__file__).with_suffix(".starts")
+with starts.open("a") as file:
+    file.write("x")
+if len(starts.read_text()) <= {times}:
+    os.kill(os.getpid(), signal.SIGKILL)
+print('"ready"', flush=True)
+for line in sys.stdin:
+    print('"equal"', flush=True)
+"""
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_replaced(monkeypatch, tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text(DYING.format(times=math_pool.STARTS - 1), "utf-8")
+    monkeypatch.setattr(math_pool, "WORKER", worker)
+    with MathPool(workers=1, limit_s=20) as pool:
+        assert pool.compare([HALF, HALF]) == ["equal", "equal"]
+    assert len(worker.with_suffix(".starts").read_text()) == math_pool.STARTS
+
+
+def test_workers_that_never_start_are_given_up(monkeypatch, tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text(DYING.format(times=1000), "utf-8")
+    monkeypatch.setattr(math_pool, "WORKER", worker)
+    with MathPool(workers=1, limit_s=20) as pool:
+        for attempts in (1, 2):
+            with pytest.raises(MathVerifyMissingError):
+                pool.compare([HALF])
+            assert not pool.started
+            starts = worker.with_suffix(".starts").read_text()
+            assert len(starts) == attempts * math_pool.STARTS
 
 
 PARENT = """

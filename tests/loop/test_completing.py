@@ -26,6 +26,7 @@ from lpfloop.loop.run.model_pool import POOLS, PoolModel, load_pool
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.complete import complete
 from lpfloop.loop.stages.model_assignment import principle_of, slots, told
+from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.stores.records import Candidate, Message, Prompt
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,8 +65,8 @@ def job(folder: Path, *overrides: str, pool: Path, name: str = "a", fork=None) -
     return Job(config=config, lake=folder, name=name, fork=fork)
 
 
-def completions(wanted: Job, n: int = 4, stop_after: int = -1) -> list[Candidate]:
-    with turn(wanted, stop_after) as it:
+def completions(wanted: Job, n: int = 4) -> list[Candidate]:
+    with turn(wanted) as it:
         return rows(it, complete(it, it.prompts(), n=n))
 
 
@@ -279,13 +280,32 @@ def test_one_model_alone_that_changes_is_asked_again(tmp_path, asked):
     assert len(asked) == sum(c.model == "cool" for c in after)
 
 
-@pytest.mark.parametrize("stop_after", [1, 7, 13, 18])
-def test_stopped_anywhere_and_resumed_the_rows_are_the_same(tmp_path, asked, stop_after):
+@pytest.mark.parametrize(
+    ("overlap", "last"),
+    [
+        # While the first two models, which share an engine, take turns, and the others wait.
+        *(("overlap=true", 1), ("overlap=true", 9)),
+        # In the second and in the fourth of five models that answer one after the other.
+        *(("overlap=false", 25), ("overlap=false", 60)),
+    ],
+)
+def test_stopped_anywhere_and_resumed_the_rows_are_the_same(
+    tmp_path, monkeypatch, asked, overlap, last
+):
     whole = completions(job(tmp_path / "whole", pool=pool_file(tmp_path)))
     asked.clear()
-    wanted = job(tmp_path / "parts", pool=pool_file(tmp_path))
-    with pytest.raises(Stopped):
-        completions(wanted, stop_after=stop_after)
+    answer = ScriptedEngine._complete
+    wanted = job(tmp_path / "parts", overlap, pool=pool_file(tmp_path))
+
+    def stopping(self, request, sampling):
+        if len(asked) + 1 == last:
+            it.run.stop.request()
+        return answer(self, request, sampling)
+
+    monkeypatch.setattr(ScriptedEngine, "_complete", stopping)
+    with pytest.raises(Stopped), turn(wanted) as it:
+        complete(it, it.prompts(), n=4)
+    assert last <= len(asked) < len(whole)
     assert completions(wanted) == whole
     assert len(asked) == len(whole)
 
@@ -320,7 +340,7 @@ def test_the_tiny_policy_answers_at_five_temperatures_in_one_engine(tmp_path):
     )
     with turn(job(tmp_path, *settings, pool=Path("tiny"))) as it:
         found = rows(it, complete(it, it.prompts(), n=4))
-        assert len(it.run.models._engines) == 1
+        assert len(list(it.run.models._loaded.items())) == 1
     assert len(list((tmp_path / "runs" / "a" / "logs").glob("engine-*.log"))) == 1
     assert {c.model for c in found} == {m.name for m in load_pool("tiny").models}
     assert sum(c.usable for c in found) > 90

@@ -5,6 +5,7 @@ change nothing.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ NOT_HERE = tuple(
 )
 """Settings of models that run here, or of endpoints: scripted ones are neither."""
 ON_GPUS = ("training.lora.quantise", "training.optimizer")
-"""Settings whose other values need a GPU."""
+"""Settings whose other values need a GPU: they are refused by name before anything is compared."""
+TRAINED_ON_GPUS = ("training.devices", "training.sharding")
+"""Cosmetic settings whose other values need a GPU, so that here they are refused by name."""
 RECIPE = frozenset(f"recipe.{name}" for name in settings_of(VARIANT))
 ALL = {field.path: field for field in fields()}
 FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RECIPE}
@@ -179,6 +182,13 @@ def fitting(folder: Path) -> dict[str, Any]:
         **{f"{engine}.kind": "transformers" for engine in engines},
         **{f"{engine}.dtype": "bfloat16" for engine in ("policy.engine", "critic.engine")},
         **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},
+        # Scripted models need no GPU; a stage takes turns with others on the same.
+        **{f"{engine}.devices": (0,) for engine in (*engines, "policy.engine", "critic.engine")},
+        # There is no reward model in this run.
+        "reward.devices": (0,),
+        "reward.runner": "vllm",
+        "training.devices": (0,),
+        "training.sharding": "fsdp2",
         "annotation.keyed_on": "instruction",
         "annotation.order": "both",
         "annotation.comparisons": "all",
@@ -232,7 +242,18 @@ def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path
 
 # Neither a tracker's library nor Liger's is in the lock.
 UNLOCKED = ("tracking.to", "training.liger")
-OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p not in UNLOCKED]
+TRIED_APART = (*UNLOCKED, *TRAINED_ON_GPUS)
+OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p not in TRIED_APART]
+
+
+@pytest.mark.parametrize("path", TRAINED_ON_GPUS)
+def test_without_a_gpu_a_training_on_gpus_is_refused_by_name(made, path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = changed(made, FIELDS[path])
+    with pytest.raises(ConfigError, match=rf"^{re.escape(path)}=.*no GPU is visible here"):
+        loop(made.lake, config=config)
+    assert FIELDS[path].effect == "cosmetic"
+    assert kept(made.lake) == made.kept
 
 
 @pytest.mark.parametrize("path", OTHERS)

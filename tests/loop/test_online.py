@@ -131,7 +131,7 @@ def test_a_setting_of_the_method_makes_other_steps(
     assert len(stood_in) == STEPS
 
 
-def test_a_run_that_trains_in_many_processes_samples_and_trains_in_one(
+def test_the_launchers_file_is_for_the_other_trainings_alone_and_processes_for_all(
     tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ):
     jobs: list[TrainJob] = []
@@ -140,9 +140,9 @@ def test_a_run_that_trains_in_many_processes_samples_and_trains_in_one(
         jobs.append(job)
 
     monkeypatch.setattr(lpfloop.loop.stages.publish, "train", partial(train, before=note))
-    many = ("training.processes=8", "training.accelerate_config=launch.yaml")
+    many = ("training.processes=2", "training.accelerate_config=launch.yaml")
     run(tmp_path, online_config(prompts, *many))
-    assert {(job.processes, job.accelerate_config) for job in jobs} == {(1, None)}
+    assert {(job.processes, job.accelerate_config) for job in jobs} == {(2, None)}
 
 
 @pytest.mark.usefixtures("stood_in")

@@ -8,6 +8,7 @@ again, after a stop or a crash, pays only for what was in flight.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -93,6 +94,7 @@ class _BatchSource(Generic[Q]):
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
         self._pump = pump
         self._flow = stage.flow
+        self._rest = stage.rest
         self._line = pump.line
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
@@ -125,12 +127,18 @@ class _BatchSource(Generic[Q]):
 
     def __next__(self) -> Any:
         while True:
-            while not self.ready():
-                self._flow.wait()
+            if not self.ready():
+                self._await_ready()
             with self._budget.deciding:
                 # Another stage may have spent something meanwhile.
                 if self.ready():
                     return self._next()
+
+    def _await_ready(self) -> None:
+        """Wait for another stage, or for what is under way."""
+        with nullcontext() if self._away else self._rest():
+            while not self.ready():
+                self._flow.wait()
 
     def _next(self) -> Any:
         if self._flow.broken:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ...configs.schema import RunConfig
@@ -34,7 +35,7 @@ from .reporter import Advance, Reporter, served_by
 from .stage import Stage
 from .stage_places import MAIN_THREAD, Places, Whereabouts
 from .stop import StopSignal
-from .wall_time import WallTime
+from .wall_time import StageTime, WallTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +189,18 @@ class Run:
             owed = self.fork.adopt(self.store, owed)
         reach("stage.planned")
         payment = Payment(run=self, planned=planned, judge=judge)
+        time_ = StageTime(self.wall_time)
         stage = Stage(
             planned=planned,
             owed=owed,
             commit=payment.commit,
             flow=self.flow,
             waits=self.flow.unread(work.upstream, work.reads),
+            rest=time_.rest,
         )
         needed = places if owed else MAIN_THREAD
-        self.flow.pay(planned, owed, needed, payment.show, lambda: self._paid(stage, payment, pay))
+        paid = partial(self._paid, stage, payment, time_, pay)
+        self.flow.pay(planned, owed, needed, payment.show, paid)
         return planned
 
     def make(
@@ -214,7 +218,13 @@ class Run:
 
         return self.pay(iteration, label, work, pay)
 
-    def _paid(self, stage: Stage, payment: "Payment", pay: Callable[[Stage], None]) -> None:
+    def _paid(
+        self,
+        stage: Stage,
+        payment: "Payment",
+        time_: StageTime,
+        pay: Callable[[Stage], None],
+    ) -> None:
         """Show a stage, pay what it owes, and account for the time; what is left was stopped."""
         planned, owed = stage.planned, stage.owed
         iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(owed)
@@ -224,14 +234,14 @@ class Run:
         self.flow.report(
             lambda: self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
         )
-        began = self.wall_time.begin() if owed else None
         try:
             if owed:
+                time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
                 pay(stage)
         finally:
-            self._end(planned, began)
+            self._end(planned, time_ if owed else None)
         if payment.units < len(owed):
             self.flow.check()
             self.budget.check()
@@ -265,13 +275,13 @@ class Run:
             }
         )
 
-    def _end(self, planned: Planned, began: float | None) -> None:
+    def _end(self, planned: Planned, time_: StageTime | None) -> None:
         """Wait until what was finished is durable, and account for the time."""
         try:
             self.store.flush()
         finally:
-            if began is not None:
-                self._note_seconds(planned, *self.wall_time.end(began))
+            if time_ is not None:
+                self._note_seconds(planned, *time_.end())
             self.flow.report(lambda: self.reporter.end(planned.iteration, planned.stage))
 
     def _note_seconds(self, planned: Planned, seconds: float, twice: float) -> None:

@@ -1,6 +1,7 @@
 """A stage while it is paid: what it owes, and when its units may begin."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from ...stores.journal_reader import Unit
@@ -18,7 +19,8 @@ def _nothing_unread(_: Unit) -> bool:
 class Stage:
     """A planned stage, and which of its units are owed.
 
-    `waits` says whether a unit reads what is not committed yet.
+    `waits` says whether a unit reads what is not committed yet; the stage is to `rest` while
+    nothing of it is under way.
     """
 
     planned: Planned
@@ -26,6 +28,7 @@ class Stage:
     commit: Callable[[Unit, RowsByType, Advance], None]
     flow: Flow
     waits: Callable[[Unit], bool] = _nothing_unread
+    rest: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def units(self) -> Iterator[Unit]:
         """Give the owed units in order, each when it may begin.
@@ -35,7 +38,12 @@ class Stage:
         """
         for unit in self.owed:
             self.flow.admit()
+            if self.waits(unit):
+                self._await(unit)
+            yield unit
+
+    def _await(self, unit: Unit) -> None:
+        with self.rest():
             while self.waits(unit):
                 self.flow.wait()
                 self.flow.admit()
-            yield unit

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 
 class WallTime:
@@ -15,21 +16,44 @@ class WallTime:
         self._since = 0.0
         self._twice = 0.0
 
-    def begin(self) -> float:
-        """Note that a stage begins; return the time, by which it ends later."""
+    def change(self, by: int) -> float:
+        """Note that so many more stages are at work; return the time."""
         with self._mutex:
-            return self._change(1)
-
-    def end(self, began: float) -> tuple[float, float]:
-        """Return a stage's seconds, and those counted for others, too, since a stage last ended."""
-        with self._mutex:
-            now = self._change(-1)
-            twice, self._twice = self._twice, 0.0
-        return now - began, twice
-
-    def _change(self, by: int) -> float:
-        now = self._clock()
-        self._twice += max(0, self._running - 1) * (now - self._since)
-        self._running += by
-        self._since = now
+            now = self._clock()
+            self._twice += max(0, self._running - 1) * (now - self._since)
+            self._running += by
+            self._since = now
         return now
+
+    def taken_twice(self) -> float:
+        """Return the seconds counted for several stages that nobody was told of yet."""
+        with self._mutex:
+            twice, self._twice = self._twice, 0.0
+        return twice
+
+
+class StageTime:
+    """The time of one stage; waiting for what another one makes is no part of it."""
+
+    def __init__(self, wall: WallTime) -> None:
+        self._wall = wall
+        self._began = 0.0
+        self._rested = 0.0
+
+    def begin(self) -> None:
+        """Note that the stage begins."""
+        self._began = self._wall.change(1)
+
+    @contextmanager
+    def rest(self) -> Generator[None]:
+        """Leave a while out, in which the stage waits for another."""
+        left = self._wall.change(-1)
+        try:
+            yield
+        finally:
+            self._rested += self._wall.change(1) - left
+
+    def end(self) -> tuple[float, float]:
+        """Return its seconds, and those counted for others, too, since a stage last ended."""
+        ended = self._wall.change(-1)
+        return ended - self._began - self._rested, self._wall.taken_twice()

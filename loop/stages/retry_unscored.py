@@ -28,6 +28,7 @@ from ..run.reporter import Advance, served_by
 from ..run.run import Run, Work
 from ..run.stage import Stage
 from ..run.stage_places import Places
+from ..run.wall_time import StageTime
 from .ask_judge import Replies
 from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
 from .review_prompts import REVIEW, fate
@@ -190,11 +191,12 @@ class Retrying:
         run.budget.require_time_and_room()
         shown = (where[0], f"retry:{where[1]}")
         run.reporter.begin(*shown, planned=len(owed), done=0)
-        began = run.wall_time.begin()
+        time_ = StageTime(run.wall_time)
+        time_.begin()
         try:
             judge.pay(stage, lambda unit: units[unit.key].replies)
         finally:
-            seconds, _ = run.wall_time.end(began)
+            seconds, _ = time_.end()
             run.budget.add_seconds(seconds)
             if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
             run.reporter.end(*shown)

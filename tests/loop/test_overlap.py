@@ -29,7 +29,7 @@ from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.loop.run.unread_replies import UnreadRepliesError
-from lpfloop.loop.run.wall_time import WallTime
+from lpfloop.loop.run.wall_time import StageTime, WallTime
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.pair import pair
 from lpfloop.loop.stages.refine import best, refine
@@ -252,12 +252,35 @@ def test_a_recipe_that_fails_lets_what_is_in_flight_end(lake):
 
 def test_time_side_by_side_counts_once():
     now = iter((0.0, 1.0, 5.0, 7.0, 8.0, 9.0))
-    time_ = WallTime(lambda: next(now))
-    first, second = time_.begin(), time_.begin()
-    assert time_.end(second) == (4.0, 4.0)
-    third = time_.begin()
-    assert time_.end(first) == (8.0, 1.0)
-    assert time_.end(third) == (2.0, 0.0)
+    wall = WallTime(lambda: next(now))
+    first, second, third = (StageTime(wall) for _ in range(3))
+    first.begin()
+    second.begin()
+    assert second.end() == (4.0, 4.0)
+    third.begin()
+    assert first.end() == (8.0, 1.0)
+    assert third.end() == (2.0, 0.0)
+
+
+def test_the_time_in_which_a_stage_waits_for_another_is_the_others():
+    now = iter((0.0, 1.0, 2.0, 6.0, 8.0, 9.0))
+    wall = WallTime(lambda: next(now))
+    first, second = StageTime(wall), StageTime(wall)
+    first.begin()
+    second.begin()
+    with second.rest():
+        pass  # From 2 to 6.
+    assert first.end() == (8.0, 3.0)
+    assert second.end() == (4.0, 0.0)
+
+
+def test_a_stage_that_waits_for_a_slow_one_is_not_busy(lake):
+    wanted = job(lake, *ONE_BY_ONE, SLOW, prompts=2 * CHUNKS)
+    with turn(wanted) as it:
+        critique(it, sample(it, it.prompts(), n=1))
+        it.run.flow.settle()
+        sampled, judged = (state.seconds for state in it.run.store.journal.stages())
+    assert judged < 0.5 * sampled
 
 
 def test_the_hours_of_a_run_are_those_on_the_wall(lake):

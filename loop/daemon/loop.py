@@ -46,6 +46,7 @@ from .derived_run import Given, begin, stored_given, train_given
 from .job import Job
 from .opening import opened
 from .tell_trackers import tell_trackers
+from .training_check import faint_rates
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
@@ -86,6 +87,9 @@ def run_loop(
         finished = run.store.journal.events("end")[-1:] == [whole]
         if is_endpoint(run.models.initial.location) and trains(run.config) and not finished:
             reporter.note(UNTRAINABLE.format(run.models.initial.location))
+        elif not finished:
+            for remark in faint_rates(run.config):
+                reporter.note(remark)
 
         if job.given is None:
             on_begin(run, prompts)

@@ -10,8 +10,12 @@ from ...policies.memory.sharding import sharding_of
 from ...policies.trainers.preflight import refuse_missing_layers
 from ...policies.trainers.trainer_faults import TrainingError
 from ...policies.trainers.training_fit import fit_of
+from ..recipes.smoke_needs import trainings
 from ..run.models import is_endpoint
 from .hardware import devices
+
+LEAST_RATE = 1e-5
+"""The learning rate below which rounding the merged weights to bfloat16 loses what was learned."""
 
 KERNELS = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}
 """The distributions that hold implementations of attention."""
@@ -39,6 +43,20 @@ def require_layers(config: RunConfig, location: str) -> None:
         refuse_missing_layers(fit_of(config.training), Path(location))
     except TrainingError as error:
         raise ConfigError(str(error)) from error
+
+
+def faint_rates(config: RunConfig) -> Iterator[str]:
+    """Yield a remark on each training of the run whose steps are small for adapters."""
+    if not config.training.lora.r:
+        return
+    for method in trainings(config):
+        rate: float = getattr(config.training, method).learning_rate
+        if rate < LEAST_RATE:
+            yield (
+                f"training.{method}.learning_rate={rate:g} suits whole weights: adapters usually "
+                "learn at about 1e-4, and rounding to bfloat16 may lose what smaller steps make "
+                "(training.publish=float32 keeps it)"
+            )
 
 
 def excluded(training: TrainingConfig) -> Iterator[str]:

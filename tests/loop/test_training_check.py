@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon.training_check import require_fit
+from lpfloop.loop.daemon.training_check import faint_rates, require_fit
 
 LORA = "training.lora.r=8"
 NARROW = "training.weights=bfloat16"
@@ -103,3 +103,21 @@ def test_what_names_no_layer_is_refused_in_a_sentence(said: str) -> None:
     with pytest.raises(ConfigError, match="all-linear, or names of layers") as error:
         load_config(None, None, (LORA, f"training.lora.targets={said}"), {})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "remarks"),
+    [
+        ((), 0),
+        (("training.lora.r=8", "training.dpo.learning_rate=1e-4"), 0),
+        (("training.lora.r=8", "training.dpo.learning_rate=2e-6"), 1),
+        (("training.lora.r=8", "training.sft.learning_rate=2e-6"), 0),
+        (("training.lora.r=8", "training.sft.learning_rate=2e-6", "recipe.train=rs"), 1),
+    ],
+)
+def test_a_rate_that_is_small_for_adapters_is_remarked(
+    settings: tuple[str, ...], remarks: int
+) -> None:
+    told = list(faint_rates(load_config("tiny", "rlrf", settings, {})))
+    assert len(told) == remarks
+    assert all("learning_rate=2e-06" in remark for remark in told)

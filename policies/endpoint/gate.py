@@ -59,10 +59,17 @@ class Gate:
     garbled: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
     halved_at: float = -math.inf
     latency_s: float | None = None
+    used_since: float | None = None
 
     def is_open(self, now: float) -> bool:
         """Whether requests may pass, or one on trial."""
         return self.trier is None and self.opens_at <= now + SLACK_S
+
+    def slowness_s(self, now: float) -> float:
+        """Return how long an answer takes; before the first one, how long it has taken so far."""
+        if self.latency_s is not None:
+            return self.latency_s
+        return 0.0 if self.used_since is None else now - self.used_since
 
     @property
     def has_room(self) -> bool:

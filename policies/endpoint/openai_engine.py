@@ -7,7 +7,7 @@ Requests wait in one queue for the endpoint that will answer them soonest (`traf
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ class OpenAIEngine:
             self._config = config
             if not self._closed:
                 allow_connections(config.concurrency * len(self._urls))
-                self._loop.call_soon_threadsafe(self._traffic.resize, config.concurrency)
+        self._soon(partial(self._traffic.resize, config.concurrency))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return None for each: endpoints cannot score given answers."""
@@ -127,6 +127,8 @@ class OpenAIEngine:
                         held.append(result)
                     else:
                         yield result
+                    # What the caller has not kept yet counts as at hand.
+                    self._soon(partial(stream.free, len(result.completions)))
                 elif take:
                     batch = next(source, None)
                     more = batch is not None
@@ -160,6 +162,12 @@ class OpenAIEngine:
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.gather(*(c.aclose() for c in self._connections))
 
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Have the engine's thread call something, unless the engine is closed."""
+        with self._closing:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(call)
+
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         self._refuse_texts(batch.sampling)
         with self._closing:
@@ -180,12 +188,15 @@ class OpenAIEngine:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        drawn = [self._ask(request, batch.sampling, stream) for request in batch.requests]
+        drawn: list[asyncio.Future[Completion]] = []
         try:
+            async for request in stream.admit(batch.requests):
+                drawn += [self._ask(request, batch.sampling, stream)]
             return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*drawn)))
         finally:
             for waiting in drawn:
-                waiting.cancel()
+                if not waiting.cancel() and not waiting.cancelled():
+                    waiting.exception()  # retrieved, should the others never have been asked
 
     def _ask(
         self, request: Request, sampling: Sampling, stream: Stream

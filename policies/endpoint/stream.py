@@ -1,14 +1,17 @@
 """The batches of one call of `generate`: what of them waits, and what is finished, across threads.
 
 The caller's thread adds batches and takes those that are finished; the event loop's thread counts
-the requests that begin and end. A batch waits for its slowest request, but the next one does not:
-what counts is how many requests wait in the queue.
+the requests that begin and end. A batch waits for its slowest request, and the next one begins
+meanwhile, as far as `Traffic.at_hand` allows: what is answered and not given back is paid for again
+if the process is killed.
 """
 
+import asyncio
 import queue
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 
-from ..engines.engine import BatchResult
+from ..engines.engine import BatchResult, Request
 from .traffic import Traffic
 
 POLL_S = 0.02
@@ -22,6 +25,9 @@ class Stream:
         self.batches = set[Future[BatchResult]]()
         self._traffic = traffic
         self._added = self._begun = self._settled = 0
+        self._asked = self._taken = 0
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
         self._sleeps = False
         self._events: queue.SimpleQueue[Future[BatchResult] | None] = queue.SimpleQueue()
 
@@ -53,6 +59,24 @@ class Stream:
         for batch in self.batches:
             batch.cancel()
 
+    async def admit(self, requests: Sequence[Request]) -> AsyncIterator[Request]:
+        """Give each request of a batch once it may be asked, those of earlier batches first.
+
+        All but the last batch that has begun are asked whole, so some can always be given back.
+        """
+        async with self._turn:
+            for request in requests:
+                while self._asked - self._taken >= self._traffic.at_hand + len(requests):
+                    self._freed.clear()
+                    await self._freed.wait()
+                self._asked += 1
+                yield request
+
+    def free(self, size: int) -> None:
+        """Note that the caller is done with a batch of so many requests."""
+        self._taken += size
+        self._freed.set()
+
     def begin(self) -> None:
         """Note that a request leaves the queue."""
         self._begun += 1
@@ -61,6 +85,7 @@ class Stream:
     def settle(self, _: object) -> None:
         """Note that a request is answered."""
         self._settled += 1
+        self._freed.set()  # more may be at hand now that more is known of the endpoints
         self._wake()
 
     @property

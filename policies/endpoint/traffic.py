@@ -36,6 +36,8 @@ MOST_AHEAD = 32
 """At most so many times the slots are kept waiting."""
 SPARE = 4
 """For so many slots one request more waits."""
+AT_HAND = 2
+"""So many times the slots are asked and not given back, besides the batch that goes beyond."""
 UNANSWERED = 4
 """At most so many times the slots are without an answer, those that wait to be tried again too."""
 SLOWER = 2.0
@@ -47,7 +49,8 @@ class Traffic:
 
     `ahead` is how many requests should wait in the queue, so that no endpoint waits for them and
     it can be told whether the slower ones are needed; `most` is how many may be without an answer
-    besides. Both are read from other threads, too.
+    besides. Both are read from other threads, too. `at_hand` is how many may be asked before their
+    batches are given back, as what was answered until then is lost with the process.
     """
 
     def __init__(self, urls: Iterable[str], concurrency: int) -> None:
@@ -67,10 +70,12 @@ class Traffic:
         self._quickest_s, self._rate = math.inf, 0.0
         self.ahead = len(self._gates)
         self.most = UNANSWERED * concurrency * len(self._gates)
+        self.at_hand = self._least_at_hand = AT_HAND * concurrency * len(self._gates)
 
     def resize(self, concurrency: int) -> None:
         """Change how many requests may be under way at each endpoint."""
         self.most = UNANSWERED * concurrency * len(self._gates)
+        self._least_at_hand = AT_HAND * concurrency * len(self._gates)
         for gate in self._gates:
             gate.resize(concurrency)
             self._note(gate)
@@ -174,6 +179,8 @@ class Traffic:
     def _begin(self, trial: Trial[Any], gate: Gate) -> None:
         trial.patience.queued += self._open.clock(self._now) - trial.joined
         gate.under_way += 1
+        if gate.used_since is None and gate.proven:
+            gate.used_since = self._now
         passage = Passage(gate, self._now, on_trial=not gate.proven)
         if passage.on_trial:
             gate.trier = passage
@@ -285,7 +292,8 @@ class Traffic:
         """Learn how fast the fastest gate is, and how many requests should wait.
 
         Some for each slot, so that none is idle; and as many as the fastest gates answer while the
-        slowest one answers one, so that it is known whether the slowest one helps.
+        slowest one answers one, so that it is known whether the slowest one helps. As many more are
+        at hand, as the batches in which the slowest one has a request are not whole so long.
         """
         usable = [gate for gate in self._gates if gate in self._open]
         slots = sum(int(gate.slots) if gate.proven else 1 for gate in usable) or 1
@@ -294,6 +302,9 @@ class Traffic:
         self._quickest_s = min(latencies, default=math.inf)
         self._rate = sum(gate.rate for gate in answering)
         ahead = min(slots, LEAST_AHEAD + slots // SPARE)
-        longer = max(latencies, default=0.0) - min(latencies, default=0.0)
-        self.ahead = min(ahead + int(2 * longer * self._rate), MOST_AHEAD * slots)
+        slowest_s = max((gate.slowness_s(self._now) for gate in usable if gate.proven), default=0.0)
+        longer = max(slowest_s - self._quickest_s, 0.0)
+        meanwhile = int(2 * longer * self._rate)
+        self.ahead = min(ahead + meanwhile, MOST_AHEAD * slots)
+        self.at_hand = self._least_at_hand + min(meanwhile, MOST_AHEAD * slots)
         self._use_spared()

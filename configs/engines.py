@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, SecretStr
 
 from .request_body import ExtraBody, ReasoningEffort
-from .section import Devices, Place, Replicas, Section, cosmetic, live, neutral, optional, semantic
+from .section import AutoCount, Devices, Place, Section, cosmetic, live, neutral, optional, semantic
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -141,7 +141,7 @@ class EngineConfig(Section):
         "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
     )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
-    replicas: Replicas = cosmetic(
+    replicas: AutoCount = cosmetic(
         "auto", "copies of the model that share its work; auto: devices / tensor_parallel"
     )
     vllm: VLLMConfig = optional(VLLMConfig())

@@ -16,10 +16,10 @@ from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .recipes import RLRF, Recipe
 from .section import (
+    AutoCount,
     ConfigError,
     Devices,
     Place,
-    Replicas,
     Section,
     cosmetic,
     live,
@@ -181,7 +181,7 @@ class RewardConfig(Section):
     devices: Devices = cosmetic(
         "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
     )
-    replicas: Replicas = cosmetic(
+    replicas: AutoCount = cosmetic(
         "auto", "copies of the model that share its work; auto: one on each device"
     )
 

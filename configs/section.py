@@ -111,7 +111,7 @@ def _devices(value: object) -> object:
     return value
 
 
-def _replicas(value: object) -> object:
+def _auto_count(value: object) -> object:
     if value != "auto" and not _is_count(value, 1):
         raise ValueError("must be a number from 1 on, or auto")
     return value
@@ -120,8 +120,8 @@ def _replicas(value: object) -> object:
 Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)]
 """GPUs by their numbers, or all that are visible."""
 
-Replicas = Annotated[int | Literal["auto"], BeforeValidator(_replicas)]
-"""How many copies of a model share its work; `auto`: as many as its devices hold."""
+AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
+"""How many copies of a model, or processes, share its work; `auto`: as many as its devices hold."""
 
 
 class Section(BaseModel):

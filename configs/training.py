@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from .methods import (
     DPOTraining,
@@ -12,7 +12,7 @@ from .methods import (
     RewardTraining,
     SFTTraining,
 )
-from .section import Devices, Section, cosmetic, neutral, optional, semantic
+from .section import AutoCount, Devices, Section, cosmetic, neutral, optional, semantic
 
 ALL = "all-linear"
 
@@ -77,7 +77,7 @@ class TrainingConfig(Section):
     devices: Devices = cosmetic(
         "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
     )
-    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = cosmetic(
+    processes: AutoCount = cosmetic(
         1, "training processes, one per device; auto: one for each of the devices"
     )
     sharding: Literal["none", "fsdp2"] = cosmetic(

@@ -8,8 +8,8 @@ from pathlib import Path
 from ...configs.engines import EngineConfig, VLLMConfig
 from ...configs.own_function import names_function
 from ...configs.schema import RunConfig
+from ...configs.section import AutoCount
 from ...configs.section import Devices as Numbers
-from ...configs.section import Replicas
 from ...policies.memory.engine_memory import (
     REQUEST,
     Hosting,
@@ -261,7 +261,7 @@ class EngineStages:
         return frozenset(range(len(self.have.cards)) if named == "auto" else named)
 
     def _on_device(
-        self, stage: str, parts: Sequence[Holding], named: Numbers, replicas: Replicas
+        self, stage: str, parts: Sequence[Holding], named: Numbers, replicas: AutoCount
     ) -> StageMemory:
         """Return a stage on each of its devices; without a GPU all copies share the memory."""
         have = self.have.of(named)

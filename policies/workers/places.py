@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...configs.engines import EngineConfig
 from ...configs.schema import RewardConfig
-from ...configs.section import ConfigError, Devices, Replicas
+from ...configs.section import AutoCount, ConfigError, Devices
 from ..devices import Gpu, showing, visible_gpus
 
 
@@ -52,7 +52,7 @@ def scorer_groups(config: RewardConfig, *, function: bool = False) -> tuple[Devi
 def device_groups(
     section: str,
     devices: Devices,
-    replicas: Replicas,
+    replicas: AutoCount,
     tensor_parallel: int = 1,
     *,
     visible: Sequence[Gpu] | None = None,
@@ -87,7 +87,7 @@ def device_groups(
     )
 
 
-def _on_cpu(section: str, devices: Devices, replicas: Replicas) -> tuple[DeviceGroup, ...]:
+def _on_cpu(section: str, devices: Devices, replicas: AutoCount) -> tuple[DeviceGroup, ...]:
     if devices != "auto":
         raise ConfigError(
             f"{section}.devices={_said(devices)}: no GPU is visible here, and models run on the "

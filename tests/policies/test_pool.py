@@ -104,9 +104,14 @@ def texts(engine: EnginePool | WorkerEngine, asked: Iterable[Batch]) -> dict[str
 
 
 def test_both_replicas_work_and_give_what_one_gives(opened: Opener) -> None:
-    asked = batches(40, 2)
-    pids = Counter(texts(opened("scripts:named", "scripts:named"), asked).values())
+    pids = set[str]()
+    # One may load long before the other, and would draw all of a few.
+    for result in opened("scripts:named", "scripts:named").generate(batches(20_000)):
+        pids.add(result.completions[0].text)
+        if len(pids) == 2:
+            break
     assert len(pids) == 2
+    asked = batches(40, 2)
     wanted = {f"b{n}/{i}": f"w {i}" for n in range(40) for i in range(2)}
     assert texts(opened("faulty:behave", "faulty:behave"), asked) == wanted
 

@@ -2,18 +2,9 @@
 
 from typing import Any
 
-LLAMA_13B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 5120,
-    "intermediate_size": 13_824,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 40,
-    "vocab_size": 32_000,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float16",
-}
+from lpfloop.policies.memory.published_sizes import PUBLISHED
+
+LLAMA_13B: dict[str, Any] = dict(PUBLISHED["Llama-2-13B"])
 LLAMA_7B: dict[str, Any] = {
     **LLAMA_13B,
     "hidden_size": 4096,

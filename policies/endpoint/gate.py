@@ -29,6 +29,8 @@ NOTABLE_S = 10.0
 
 LATEST = 0.1
 """What the latest answer counts for in an endpoint's speed."""
+FORGETTING = 0.01
+"""How far each quicker answer takes the slowest one back."""
 SHORTEST_S = 1e-6
 
 SLACK_S = 1e-3
@@ -42,7 +44,7 @@ class Gate:
     """The state of one endpoint; times are those of the event loop.
 
     `slots` are the requests that may be under way, at most `most`; `latency_s` is how long an
-    answer takes.
+    answer takes on average, `slowest_s` how long the slowest of late took.
     """
 
     place: int
@@ -59,6 +61,7 @@ class Gate:
     garbled: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
     halved_at: float = -math.inf
     latency_s: float | None = None
+    slowest_s: float = 0.0
     used_since: float | None = None
 
     def is_open(self, now: float) -> bool:
@@ -66,9 +69,9 @@ class Gate:
         return self.trier is None and self.opens_at <= now + SLACK_S
 
     def slowness_s(self, now: float) -> float:
-        """Return how long an answer takes; before the first one, how long it has taken so far."""
+        """Return how long the slowest answers take; before the first, how long it has taken yet."""
         if self.latency_s is not None:
-            return self.latency_s
+            return self.slowest_s
         return 0.0 if self.used_since is None else now - self.used_since
 
     @property
@@ -104,6 +107,7 @@ class Gate:
             latency = max(now - passage.began, SHORTEST_S)
             before = latency if self.latency_s is None else self.latency_s
             self.latency_s = before + LATEST * (latency - before)
+            self.slowest_s = max(latency, self.slowest_s + FORGETTING * (latency - self.slowest_s))
 
     def failed(self, passage: "Passage", fault: TemporaryError, now: float) -> None:
         """Learn from a failure, which is no more under way: pause, take fewer, or be down."""

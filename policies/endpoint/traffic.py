@@ -292,8 +292,8 @@ class Traffic:
         """Learn how fast the fastest gate is, and how many requests should wait.
 
         Some for each slot, so that none is idle; and as many as the fastest gates answer while the
-        slowest one answers one, so that it is known whether the slowest one helps. As many more are
-        at hand, as the batches in which the slowest one has a request are not whole so long.
+        slowest one answers one, so that it is known whether the slowest one helps. More are at hand
+        by as many as are answered during the slowest request, as its batch is not whole so long.
         """
         usable = [gate for gate in self._gates if gate in self._open]
         slots = sum(int(gate.slots) if gate.proven else 1 for gate in usable) or 1
@@ -302,9 +302,12 @@ class Traffic:
         self._quickest_s = min(latencies, default=math.inf)
         self._rate = sum(gate.rate for gate in answering)
         ahead = min(slots, LEAST_AHEAD + slots // SPARE)
+        most = MOST_AHEAD * slots
+        self.ahead = min(ahead + self._answered_in(max(latencies, default=0.0)), most)
         slowest_s = max((gate.slowness_s(self._now) for gate in usable if gate.proven), default=0.0)
-        longer = max(slowest_s - self._quickest_s, 0.0)
-        meanwhile = int(2 * longer * self._rate)
-        self.ahead = min(ahead + meanwhile, MOST_AHEAD * slots)
-        self.at_hand = self._least_at_hand + min(meanwhile, MOST_AHEAD * slots)
+        self.at_hand = self._least_at_hand + min(self._answered_in(slowest_s), most)
         self._use_spared()
+
+    def _answered_in(self, seconds: float) -> int:
+        """Return how many are answered, twice over, while a request takes longer than the others."""
+        return int(2 * max(seconds - self._quickest_s, 0.0) * self._rate)

@@ -46,7 +46,11 @@ __all__ = [
     "variants",
 ]
 
-UNSAID = {"guard": False}
+UNSAID: Values = {
+    "guard": False,
+    "prompts": {"dev_share": 0.0},
+    "verdict": {"on_regression": "continue"},
+}
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
@@ -226,11 +230,12 @@ def stored_config(
     Raises:
         ConfigError: as `load_config`.
     """
-    stored = {**UNSAID, **{name: value for name, value in values.items() if name not in GONE}}
+    stored = {name: value for name, value in values.items() if name not in GONE}
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
     merged = MergedLayers()
+    merged.add(Layer(source="what runs from before a field did", values=UNSAID))
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)

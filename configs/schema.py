@@ -30,6 +30,7 @@ from .smoke import SmokeConfig
 from .tracking import TrackingConfig
 from .training import TrainingConfig
 from .variants import chosen_recipe
+from .verdict import VerdictConfig
 
 __all__ = [
     "PRESETS",
@@ -70,7 +71,16 @@ class PartsConfig(Section):
 
 
 PromptField = Literal[
-    "prompt", "messages", "reference", "task", "prompt_id", "split", "source", "checks"
+    "prompt",
+    "messages",
+    "reference",
+    "task",
+    "prompt_id",
+    "split",
+    "source",
+    "checks",
+    "family",
+    "cluster",
 ]
 """What a field of a row of prompts can be."""
 
@@ -100,11 +110,18 @@ class PromptsConfig(Section):
     task: str | None = semantic(
         None, "task of prompts without one; default: guessed from their fields"
     )
+    dev: str | None = semantic(
+        None, "file or folder of dev prompts, which decide inside the loop; default: split off"
+    )
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )
+    dev_share: float = semantic(
+        0.1, "share split off `source` as dev prompts, if none are named", ge=0, le=0.5
+    )
     per_iteration: int | None = semantic(None, "train prompts an iteration; default: all", ge=1)
     evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
+    deciding: int | None = semantic(660, "dev prompts that decide; null: all", ge=1)
     chunk: int = semantic(64, "prompts in a unit of work", ge=1)
     parts: PartsConfig = PartsConfig()
     rules: RuleFilters = RuleFilters()
@@ -259,6 +276,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
+    verdict: VerdictConfig = VerdictConfig()
     overlap: bool = cosmetic(
         default=True,
         description="let stages overlap whose models are on separate devices or endpoints",

@@ -8,7 +8,11 @@ never 0. Ids are hashes of what determines the row (see `keys`). The Arrow schem
 from dataclasses import dataclass
 from typing import Literal
 
-Split = Literal["train", "held-out"]
+Split = Literal["train", "dev", "held-out"]
+"""Prompts to train on; those that decide inside the loop; those that are only reported on."""
+Against = Literal["initial", "previous", "best"]
+Scope = Literal["all", "task", "family"]
+Answer = Literal["better", "not better", "undecided"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
 Rating = Literal[-1, 0, 1]
@@ -46,7 +50,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """x: what the policy is asked, with the reference answer if the task has one."""
+    """x: what the policy is asked, with the reference answer if the task has one.
+
+    `family` names the prompts that it is reported with, such as those of one template; `cluster`
+    those whose results are not independent of its own, such as all questions about one text.
+    """
 
     prompt_id: str
     task: str
@@ -55,6 +63,8 @@ class Prompt:
     reference: str | None
     checks: tuple[Check, ...]
     source: str
+    family: str | None = None
+    cluster: str | None = None
 
     @property
     def instruction(self) -> str:
@@ -366,3 +376,76 @@ class Score:
     prompt_id: str
     candidate_id: str
     value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVerdict:
+    """Whether M_t is better than another policy, by `n` prompts in `clusters` clusters.
+
+    `scope` is all prompts, or the `task` or `family` called `name`. `before` and `after` are the
+    means of the other policy and of M_t, `difference` their paired difference, from `low` to `high`
+    at the confidence that is left for this look. `gained` and `lost` are the shares of prompts that
+    got better and worse; `needed` is how many prompts would decide, None where it is decided or no
+    number would do.
+    """
+
+    iteration: int
+    checkpoint_id: str
+    against: Against
+    other_id: str
+    other_iteration: int
+    split: Split
+    figure: str
+    scope: Scope
+    name: str
+    n: int
+    clusters: int
+    before: float
+    after: float
+    difference: float
+    low: float | None
+    high: float | None
+    gained: float
+    lost: float
+    answer: Answer
+    needed: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Which policies a run has after iteration t: M_t, the best so far, where the next one begins.
+
+    `accepted` says whether M_t is at least as good as the best, by the configured margin; `reason`
+    says why, in words. `gainless` counts the iterations since the best was found.
+    """
+
+    iteration: int
+    checkpoint_id: str
+    accepted: bool
+    best_id: str
+    best_iteration: int
+    next_id: str
+    next_iteration: int
+    gainless: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """A sign that a run learns to please its judge, and its receipt.
+
+    `before` and `after` are the numbers compared, `limit` what the change must not pass; `examples`
+    are ids of rows that show it. `stops`: whether the run ends there.
+    """
+
+    iteration: int
+    checkpoint_id: str
+    kind: str
+    scope: Scope
+    name: str
+    before: float | None
+    after: float
+    limit: float
+    stops: bool
+    told: str
+    examples: tuple[str, ...]

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 import pyarrow as pa
 
 from .records import (
+    Alarm,
     AspectRating,
     Candidate,
     Check,
@@ -25,6 +26,7 @@ from .records import (
     Grade,
     Message,
     Pair,
+    PolicyVerdict,
     Preference,
     Prompt,
     PromptReview,
@@ -33,11 +35,12 @@ from .records import (
     RewardModel,
     Rollout,
     Score,
+    Standing,
     Statistic,
     Yield,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Row = (
     Prompt
@@ -57,6 +60,9 @@ Row = (
     | Grade
     | PromptReview
     | Receipt
+    | PolicyVerdict
+    | Standing
+    | Alarm
 )
 R = TypeVar("R", bound=Row)
 
@@ -101,6 +107,9 @@ TABLES: Mapping[type[Row], str] = {
     Grade: "grades",
     PromptReview: "prompt_reviews",
     Receipt: "receipts",
+    PolicyVerdict: "verdicts",
+    Standing: "standings",
+    Alarm: "alarms",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
 
@@ -113,6 +122,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "reference": _TEXT,
         "checks": _CHECKS,
         "source": _TEXT,
+        "family": _TEXT,
+        "cluster": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -286,6 +297,52 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "attempts": _INT,
         "text": _TEXT,
     },
+    "verdicts": {
+        "iteration": _INT,
+        "checkpoint_id": _TEXT,
+        "against": _TEXT,
+        "other_id": _TEXT,
+        "other_iteration": _INT,
+        "split": _TEXT,
+        "figure": _TEXT,
+        "scope": _TEXT,
+        "name": _TEXT,
+        "n": _INT,
+        "clusters": _INT,
+        "before": _REAL,
+        "after": _REAL,
+        "difference": _REAL,
+        "low": _REAL,
+        "high": _REAL,
+        "gained": _REAL,
+        "lost": _REAL,
+        "answer": _TEXT,
+        "needed": _INT,
+    },
+    "standings": {
+        "iteration": _INT,
+        "checkpoint_id": _TEXT,
+        "accepted": _BOOL,
+        "best_id": _TEXT,
+        "best_iteration": _INT,
+        "next_id": _TEXT,
+        "next_iteration": _INT,
+        "gainless": _INT,
+        "reason": _TEXT,
+    },
+    "alarms": {
+        "iteration": _INT,
+        "checkpoint_id": _TEXT,
+        "kind": _TEXT,
+        "scope": _TEXT,
+        "name": _TEXT,
+        "before": _REAL,
+        "after": _REAL,
+        "limit": _REAL,
+        "stops": _BOOL,
+        "told": _TEXT,
+        "examples": _TEXTS,
+    },
     "receipts": {
         "iteration": _INT,
         "filter": _TEXT,
@@ -303,6 +360,9 @@ _SINCE: Mapping[str, int] = {
     "grades": 3,
     "prompt_reviews": 3,
     "receipts": 3,
+    "verdicts": 5,
+    "standings": 5,
+    "alarms": 5,
 }
 """The schema version in which a table last changed, where that is not 1.
 
@@ -310,7 +370,10 @@ It is written into every part, so a table that a later version does not change k
 with them the hashes by which a recomputed unit is recognised.
 """
 
-LATER: Mapping[str, tuple[str, ...]] = {"candidates": ("reasoning",)}
+LATER: Mapping[str, tuple[str, ...]] = {
+    "candidates": ("reasoning",),
+    "prompts": ("family", "cluster"),
+}
 """Columns that a table has gained, null in most rows.
 
 A part in which such a column holds nothing is without it, so that it keeps its bytes, too; a

@@ -28,7 +28,7 @@ SHAREGPT = {
     "system": "system",
 }
 """The roles of `conversations`, whose turns have `from` and `value`."""
-SPLITS: tuple[Split, ...] = ("train", "held-out")
+SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
 TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""

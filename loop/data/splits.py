@@ -12,8 +12,11 @@ from ...configs.schema import PartsConfig
 from ...stores.records import Prompt
 
 Part = Literal["sft", "preference", "unlabeled"]
-HELD_OUT = "held-out"
-"""The split, and the benchmark, of prompts that are never trained on."""
+DEV, HELD_OUT = "dev", "held-out"
+"""The splits, and the benchmarks, of prompts that are never trained on.
+
+Those of `dev` decide inside the loop, those held out are the test: they are only reported on.
+"""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 

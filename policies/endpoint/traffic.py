@@ -309,5 +309,5 @@ class Traffic:
         self._use_spared()
 
     def _answered_in(self, seconds: float) -> int:
-        """Return how many are answered, twice over, while a request takes longer than the others."""
+        """Return how many are answered, twice over, in what a request takes longer than others."""
         return int(2 * max(seconds - self._quickest_s, 0.0) * self._rate)

@@ -1,6 +1,7 @@
 """One example row of each noun."""
 
 from lpfloop.stores.records import (
+    Alarm,
     AspectRating,
     Candidate,
     Check,
@@ -11,6 +12,7 @@ from lpfloop.stores.records import (
     Grade,
     Message,
     Pair,
+    PolicyVerdict,
     Preference,
     Prompt,
     PromptReview,
@@ -19,6 +21,7 @@ from lpfloop.stores.records import (
     RewardModel,
     Rollout,
     Score,
+    Standing,
     Statistic,
     Yield,
 )
@@ -206,6 +209,52 @@ SCORE = Score(
     candidate_id="cand-1",
     value=1.0,
 )
+VERDICT = PolicyVerdict(
+    iteration=2,
+    checkpoint_id="c2",
+    against="best",
+    other_id="c1",
+    other_iteration=1,
+    split="dev",
+    figure="verified",
+    scope="task",
+    name="math",
+    n=220,
+    clusters=140,
+    before=0.5,
+    after=0.55,
+    difference=0.05,
+    low=-0.01,
+    high=0.11,
+    gained=0.12,
+    lost=0.07,
+    answer="undecided",
+    needed=700,
+)
+STANDING = Standing(
+    iteration=2,
+    checkpoint_id="c2",
+    accepted=True,
+    best_id="c2",
+    best_iteration=2,
+    next_id="c2",
+    next_iteration=2,
+    gainless=0,
+    reason="M_2 is the best so far",
+)
+ALARM = Alarm(
+    iteration=2,
+    checkpoint_id="c2",
+    kind="approval",
+    scope="family",
+    name="repeat",
+    before=-0.1,
+    after=0.3,
+    limit=0.2,
+    stops=True,
+    told="the critic approves more, less is right",
+    examples=("cand-1",),
+)
 ONE_OF_EACH = (
     PROMPT,
     CANDIDATE,
@@ -224,4 +273,7 @@ ONE_OF_EACH = (
     RECEIPT,
     EVALUATION,
     SCORE,
+    VERDICT,
+    STANDING,
+    ALARM,
 )

@@ -412,7 +412,7 @@ class PolicyVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PolicyStanding:
     """Which policies a run has after iteration t: M_t, the best so far, where the next one begins.
 
     `accepted` says whether M_t is at least as good as the best, by the configured margin; `reason`

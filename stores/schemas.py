@@ -26,6 +26,7 @@ from .records import (
     Grade,
     Message,
     Pair,
+    PolicyStanding,
     PolicyVerdict,
     Preference,
     Prompt,
@@ -35,7 +36,6 @@ from .records import (
     RewardModel,
     Rollout,
     Score,
-    Standing,
     Statistic,
     Yield,
 )
@@ -61,7 +61,7 @@ Row = (
     | PromptReview
     | Receipt
     | PolicyVerdict
-    | Standing
+    | PolicyStanding
     | Alarm
 )
 R = TypeVar("R", bound=Row)
@@ -108,7 +108,7 @@ TABLES: Mapping[type[Row], str] = {
     PromptReview: "prompt_reviews",
     Receipt: "receipts",
     PolicyVerdict: "verdicts",
-    Standing: "standings",
+    PolicyStanding: "standings",
     Alarm: "alarms",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}

@@ -12,6 +12,7 @@ from lpfloop.stores.records import (
     Grade,
     Message,
     Pair,
+    PolicyStanding,
     PolicyVerdict,
     Preference,
     Prompt,
@@ -21,7 +22,6 @@ from lpfloop.stores.records import (
     RewardModel,
     Rollout,
     Score,
-    Standing,
     Statistic,
     Yield,
 )
@@ -231,7 +231,7 @@ VERDICT = PolicyVerdict(
     answer="undecided",
     needed=700,
 )
-STANDING = Standing(
+STANDING = PolicyStanding(
     iteration=2,
     checkpoint_id="c2",
     accepted=True,

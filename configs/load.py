@@ -50,6 +50,7 @@ UNSAID: Values = {
     "guard": False,
     "prompts": {"dev_share": 0.0},
     "verdict": {"on_regression": "continue"},
+    "alarms": {"watch": False},
 }
 """What a run did that began before there was the field, where the default differs."""
 PREFIX = "LPFLOOP_"

@@ -23,6 +23,7 @@ from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
 from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
+from ..evaluation.watch import AlarmStopError, stop_at_alarms, watch
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
@@ -80,6 +81,7 @@ def run_loop(
         NothingToTrainOn: if an iteration has too little to train on.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
+        AlarmStopError: if an alarm stops the run; it can be resumed.
     """
     prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
@@ -143,6 +145,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         JournalError,
         BucketError,
         UnreadRepliesError,
+        AlarmStopError,
     ) as end:
         how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
@@ -177,6 +180,7 @@ def turn(
             it = iteration(run, number, checkpoint)
             evaluate(it, held_out)
             probe(it)
+            watch(it)
         run.flow.settle()
         note_duplicates(run, number)
         tell_trackers(run, number)
@@ -184,6 +188,7 @@ def turn(
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)
             run.store.back_up()
+        stop_at_alarms(run, number)
 
 
 def _trained(it: Iteration, given: Given | None) -> Checkpoint:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ...stores.records import Alarm, Scope
+from ..lake.query.alarm_list import UNVERIFIED
 from ..lake.statistics.sign_flips import chance_of_rise, holm, summed
 from .observed import CRITIC, REWARD, Observation, ObservedPolicy, ObservedPrompt, Shift, percent
 
-APPROVAL, UNVERIFIED = "approval", "unverified"
+APPROVAL = "approval"
 SCOPES: tuple[Scope, ...] = ("all", "task", "family")
 FEWEST_UNITS = 8
 """Clusters below which the prompts themselves count, and the alarm is about these alone."""
@@ -216,7 +217,7 @@ def _unverified(seen: Observation, groups: Sequence[PromptGroup]) -> Iterator[Al
         if _chance(group, rated, [b - a for a, b in said]) < limit:
             yield seen.alarm(
                 UNVERIFIED,
-                f"unknown: in the task {group.name} the critic approves {percent(after)} of "
+                f"in the task {group.name} the critic approves {percent(after)} of "
                 f"{seen.name}'s answers (M_{seen.initial.iteration}: {percent(before)}), and "
                 f"nothing verifies them ({len(rated)} prompts): give checks or references, or "
                 "read the examples",

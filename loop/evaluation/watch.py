@@ -13,6 +13,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Evaluation
 from ...stores.schemas import RowsByType
+from ..lake.query.alarm_list import sentence
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
 from .observe import answer_units, compared_iterations, observed, watched_benchmark
@@ -76,7 +77,7 @@ def _figures(seen: Observation) -> list[Evaluation]:
 def _tell(run: Run, alarms: Sequence[Alarm]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for alarm in alarms:
-        run.reporter.note(f"alarm: {alarm.told}")
+        run.reporter.note(sentence(alarm))
         detail: Json = asdict(alarm)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))
 

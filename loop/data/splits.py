@@ -6,13 +6,14 @@ some that only a policy sees. The parts share no prompt, unless the layout is `s
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from ...configs.schema import PartsConfig
 from ...stores.records import Prompt
 
 Part = Literal["sft", "preference", "unlabeled"]
-DEV, HELD_OUT = "dev", "held-out"
+DEV: Final = "dev"
+HELD_OUT: Final = "held-out"
 """The splits, and the benchmarks, of prompts that are never trained on.
 
 Those of `dev` decide inside the loop, those held out are the test: they are only reported on.

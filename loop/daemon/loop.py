@@ -20,6 +20,7 @@ from ...stores.lake import OwedAgainError
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
+from ..data.splits import DEV
 from ..evaluation.assess import evaluate, require_assessable
 from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
@@ -236,6 +237,11 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on."""
     return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
+
+
+def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the dev prompts by which the policies of a run are compared as it goes on."""
+    return ordered(prompts, DEV, config.seed)[: config.prompts.deciding]
 
 
 def _discard_work(run: Run) -> None:

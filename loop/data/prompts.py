@@ -27,6 +27,7 @@ from .prompt_rows import (
     content_id,
     to_prompt,
 )
+from .splits import DEV
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -128,7 +129,7 @@ def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
         ConfigError: for a check of an unknown kind, or if no prompts are named.
     """
     if config.source == TINY:
-        return tiny_prompts()
+        return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
     path = Path(config.source)
@@ -162,6 +163,9 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
         reference=tiny.reference,
         checks=tiny.checks,
         source=TINY,
+        family=tiny.kind,
+        # All questions about a person have the same answer; a story has its own habits.
+        cluster=" ".join(map(str, tiny.exercise.items)) if tiny.task == "facts" else tiny.kind,
     )
 
 

@@ -1,9 +1,11 @@
 import json
 import logging
+from hashlib import sha256
 
 import pytest
 
-from lpfloop.configs.schema import PromptsConfig
+from lpfloop.configs.schema import PromptsConfig, RunConfig
+from lpfloop.loop.daemon.loop import deciding
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
 from lpfloop.loop.data.prompts import load_prompts, read_prompts, split_prompts, tiny_prompts
@@ -133,7 +135,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
         ([{"messages": [{"role": "user"}]}], "'messages[1].content' must be a text"),
         ([{"messages": [{"role": "boss", "content": "x"}]}], "the role must be one of system"),
         ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a message"),
-        ([{"prompt": "x", "split": "dev"}], "'split' must be train or held-out"),
+        ([{"prompt": "x", "split": "test"}], "'split' must be train, dev or held-out"),
         ([{"prompt": "x", "reference": 3}], "'reference' must be a text, but is a number"),
         ([{"prompt": "x", "task": True}], "'task' must be a text, but is true or false"),
         ([{"prompt": "x", "prompt_id": {}}], "'prompt_id' must be a text, but is an object"),
@@ -225,6 +227,37 @@ def test_the_tiny_worlds_prompts() -> None:
     assert {prompt.task for prompt in prompts} == {"math", "facts", "general"}
     assert sum(prompt.split == "train" for prompt in prompts) >= 3000
     assert sum(prompt.split == "held-out" for prompt in prompts) >= 600
+    ids = [[prompt.prompt_id, prompt.split] for prompt in prompts if prompt.split != "dev"]
+    assert (
+        sha256(json.dumps(ids).encode()).hexdigest()
+        == "21e71835234c2317e4fa300f8915f8bf8e7d70b487b8926ae01603559e14179d"
+    )
+
+
+def test_tiny_prompts_tell_their_family_and_what_shares_their_outcome() -> None:
+    prompts = {prompt.instruction: prompt for prompt in tiny_prompts()}
+    person = prompts["Describe Hugo Ivers."]
+    assert (person.family, person.cluster) == ("judge", "Hugo Ivers")
+    assert prompts["Who was Hugo Ivers?"].cluster == "Hugo Ivers"
+    story = prompts["There are 3 boxes of 7 coins. Ben takes 4. How many coins stay?"]
+    assert (story.family, story.cluster) == ("boxes", "boxes")
+    assert prompts["Write drum 7 times."].family == "repeat"
+
+
+def test_without_a_dev_share_the_tiny_world_has_no_dev_prompts() -> None:
+    earlier = load_prompts(PromptsConfig(source="tiny", dev_share=0), seed=0)
+    assert earlier == [prompt for prompt in tiny_prompts() if prompt.split != "dev"]
+
+
+def test_those_that_decide_are_dev_prompts_in_an_order_of_the_seed() -> None:
+    config = RunConfig(prompts=PromptsConfig(source="tiny", deciding=100))
+    chosen = deciding(config, tiny_prompts())
+    assert len(chosen) == 100
+    assert {prompt.split for prompt in chosen} == {"dev"}
+    assert chosen == deciding(config, tiny_prompts()[::-1])
+    every = config.model_copy(update={"prompts": PromptsConfig(source="tiny", deciding=None)})
+    assert len(deciding(every, tiny_prompts())) == 504
+    assert deciding(every, tiny_prompts())[:100] == chosen
 
 
 # published files

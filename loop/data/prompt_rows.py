@@ -178,7 +178,9 @@ def _split(row: Row) -> Split | None:
     for split in SPLITS:
         if value == split:
             return split
-    raise RowError(f"'split' must be {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, but is {json.dumps(value)[:60]}")
+    raise RowError(
+        f"'split' must be {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, but is {json.dumps(value)[:60]}"
+    )
 
 
 def _source(row: Row) -> str | None:

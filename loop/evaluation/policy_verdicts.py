@@ -1,7 +1,7 @@
 """The verdict on M_t: is it better than M_{t-1}, than the best so far, than M_0?
 
 Each comparison is paired by prompt and robust to clusters of prompts that stand or fall together
-(`statistics.verdicts`). A run looks once an iteration, and its error rate is shared among these
+(`statistics.decisions`). A run looks once an iteration, and its error rate is shared among these
 looks; at one look it is shared among the tasks, and among the families. Dev prompts decide which
 policy is the best and where the next iteration begins; held-out prompts are only reported on.
 """
@@ -30,7 +30,7 @@ from ...stores.schemas import RowsByType
 from ..data.prompt_clusters import clusters_of
 from ..data.splits import DEV
 from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
-from ..lake.statistics.verdicts import PairedResults, decide, level_of_look
+from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .course import Course, standing_after, told

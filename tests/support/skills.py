@@ -59,11 +59,10 @@ def trained(folder: Path, skills: Sequence[Skill], patch: pytest.MonkeyPatch) ->
 
 def policy(request: Request, sampling: Sampling) -> str:
     """Answer rightly if the skill of the last training reaches so far; drafts are of both kinds."""
-    said = request.messages[-1].content
-    task, number, of = said.split()[1], int(said.split()[3]), int(said.split()[5])
     if sampling.temperature > 0:
         return RIGHT if request.seed % 2 else WRONG
-    return RIGHT if number < _trained[-1].skill[task] * of else WRONG
+    _, task, _, number, _, count, _ = request.messages[-1].content.split()
+    return RIGHT if int(number) < _trained[-1].skill[task] * int(count) else WRONG
 
 
 def prompts_file(folder: Path, each: int = 60, train: int = 12) -> Path:

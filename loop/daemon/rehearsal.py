@@ -278,6 +278,7 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
                     "chunk": sample.chunk,
                     "per_iteration": None,
                     "evaluated": None,
+                    "deciding": None,
                     "parts": sample.parts,
                     "variance": prompts.variance.model_copy(update={"margin": margin}),
                 }

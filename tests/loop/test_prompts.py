@@ -8,9 +8,10 @@ from lpfloop.configs.schema import PromptsConfig, RunConfig
 from lpfloop.loop.daemon.loop import deciding
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
-from lpfloop.loop.data.prompts import load_prompts, read_prompts, split_prompts, tiny_prompts
+from lpfloop.loop.data.prompts import load_prompts, read_prompts, tiny_prompts
+from lpfloop.loop.data.splits import split_prompts
 from lpfloop.loop.data.text_lines import LONGEST_LINE
-from lpfloop.stores.records import Check, Message
+from lpfloop.stores.records import Check, Message, Split
 
 
 @pytest.fixture
@@ -172,19 +173,20 @@ def test_files_that_can_not_be_read(tmp_path) -> None:
 
 def test_the_split_is_stable_and_near_the_share(file) -> None:
     prompts = read_prompts(file(*({"prompt": f"p{n}"} for n in range(2000))))
-    split = split_prompts(prompts, 0.1, seed=1)
+    shares: dict[Split, float] = {"held-out": 0.1}
+    split = split_prompts(prompts, shares, seed=1)
     held_out = {prompt.prompt_id for prompt in split if prompt.split == "held-out"}
     assert 150 < len(held_out) < 250
-    fewer = split_prompts(prompts[:1000], 0.1, seed=1)
+    fewer = split_prompts(prompts[:1000], shares, seed=1)
     kept = {prompt.prompt_id for prompt in fewer if prompt.split == "held-out"}
     assert kept == held_out & {prompt.prompt_id for prompt in prompts[:1000]}
-    assert split_prompts(prompts, 0.1, seed=2) != split
+    assert split_prompts(prompts, shares, seed=2) != split
 
 
 def test_equal_texts_stay_on_one_side(file) -> None:
     rows = [{"prompt": f"p{n % 50}", "prompt_id": str(n)} for n in range(200)]
     sides = dict[str, set[str]]()
-    for prompt in split_prompts(read_prompts(file(*rows)), 0.3, seed=0):
+    for prompt in split_prompts(read_prompts(file(*rows)), {"held-out": 0.3}, seed=0):
         sides.setdefault(prompt.instruction, set()).add(prompt.split)
     assert all(len(found) == 1 for found in sides.values())
 
@@ -193,13 +195,14 @@ def test_equal_texts_stay_on_one_side(file) -> None:
 def test_a_small_file_gets_both_sides(file, size) -> None:
     prompts = read_prompts(file(*({"prompt": f"p{n}"} for n in range(size))))
     for share in (0.01, 0.5):
-        assert {p.split for p in split_prompts(prompts, share, seed=0)} == {"train", "held-out"}
+        split = split_prompts(prompts, {"held-out": share}, seed=0)
+        assert {p.split for p in split} == {"train", "held-out"}
 
 
 def test_a_file_with_held_out_prompts_is_left_as_it_is(file) -> None:
     prompts = read_prompts(file({"prompt": "x"}, {"prompt": "y", "split": "held-out"}))
-    assert split_prompts(prompts, 0.5, seed=0) == prompts
-    assert split_prompts(prompts[:1], 0, seed=0) == prompts[:1]
+    assert split_prompts(prompts, {"held-out": 0.5}, seed=0) == prompts
+    assert split_prompts(prompts[:1], {}, seed=0) == prompts[:1]
 
 
 # what a run gets

@@ -26,7 +26,7 @@ from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
 from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
-from ...stores.records import Evaluation, Prompt
+from ...stores.records import Evaluation, Prompt, Score
 from ...stores.schemas import RowsByType
 from ..evaluation.probe import ANSWERS, MEASURES
 from ..evaluation.probe_sets import PROBES, load_probes
@@ -374,7 +374,7 @@ def _served(role: NeededRole) -> Served:
 
 
 def _nothing(_: Unit) -> RowsByType:
-    return {Evaluation: []}
+    return {Evaluation: [], Score: []}
 
 
 class _Counter:

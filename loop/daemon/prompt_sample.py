@@ -20,7 +20,7 @@ from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
-from .loop import deciding, examined, ordered
+from .exams import deciding, examined, ordered
 
 GROUP = 4
 """Prompts that stand for a group."""

@@ -40,8 +40,8 @@ def together(*prompts: Prompt) -> bool:
     [
         (
             (
-                "Dina has twice as many dolls as Ivy. 2/3 of Ivy's dolls are collectors editions. If "
-                "Ivy has 20 collectors edition dolls, how many dolls does Dina have?"
+                "Dina has twice as many dolls as Ivy. 2/3 of Ivy's dolls are collectors editions. "
+                "If Ivy has 20 collectors edition dolls, how many dolls does Dina have?"
             ),
             (
                 "Dina has 60 dolls. She has twice as many dolls as Ivy. 2/3 of Ivy's dolls are "

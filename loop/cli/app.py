@@ -69,6 +69,9 @@ from . import (
 from . import (
     trace_commands as tracing,
 )
+from . import (
+    verdict_commands as deciding,
+)
 from .common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -106,6 +109,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "critique": critiquing.critique,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
+    "verdict": deciding.verdict,
     "variants": reading.variants,
     "principles": completing.principles,
     "import": exchange.import_,

@@ -46,7 +46,7 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
     probe(it)
     if it.number == course.first:
         return course
-    watch(it)
+    watch(it, DEV if len(exams.prompts[DEV]) >= it.run.config.alarms.fewest else HELD_OUT)
     after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
     return judged(it, course, exams.prompts[DEV], DEV) if decides else after
 

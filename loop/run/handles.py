@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...stores.journal_reader import Reader
-from ...stores.keys import canonical_json, digest
+from ...stores.keys import Json, canonical_json, digest
 from ...stores.records import (
     Candidate,
     Critique,
@@ -138,5 +138,10 @@ def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
 
 
 def content_key(prompts: Sequence[Prompt]) -> str:
-    """Return the hash of everything these prompts say."""
-    return digest([canonical_json(plain(prompt)) for prompt in prompts])
+    """Return the hash of everything these prompts say; what they are counted with says nothing."""
+    return digest([canonical_json(_said_by(prompt)) for prompt in prompts])
+
+
+def _said_by(prompt: Prompt) -> dict[str, Json]:
+    fields: dict[str, Json] = plain(prompt)
+    return {name: value for name, value in fields.items() if name not in ("family", "cluster")}

@@ -21,6 +21,7 @@ from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..evaluation.assess import evaluate, require_assessable
+from ..evaluation.check_drafts import check_drafts
 from ..evaluation.probe import probe
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
@@ -173,6 +174,7 @@ def turn(
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, checkpoint, share, held_out)
             checkpoint = _trained(it, given)
+            check_drafts(it)
         if number == first or checkpoint.checkpoint_id != before:
             it = iteration(run, number, checkpoint)
             evaluate(it, held_out)

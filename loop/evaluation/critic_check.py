@@ -35,8 +35,9 @@ class AnswerGroup:
     """The judged answers of one group, with labels of one source, drawn from `there` of them.
 
     A row has its `cluster`, the mean `rating`, whether it is `passed`, whether the critique is
-    `unread`, the `reward`, and whether it is `right`. Of preferences, a row is a pair: `rating` and `reward` are 1 where the preferred answer has the
-    higher one, 0 where the other has, and one half where they are equal.
+    `unread`, the `reward`, and whether it is `right`. Of preferences, a row is a pair: `rating` and
+    `reward` are 1 where the preferred answer has the higher one, 0 where the other has, and one
+    half where they are equal.
     """
 
     against: str

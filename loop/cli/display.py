@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from ...stores.records import Evaluation
 from ..data.sanitize import one_line, visible
+from ..lake.query.critic_scores import ALL, DRAFTS
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..run.reporter import Advance
 
@@ -45,6 +47,18 @@ ASSESSED: tuple[Column, ...] = (
     ("reward", "Reward", 1.0, 3),
     ("kl", "KL to M_0", 1.0, 2),
 )
+
+
+CRITIC = {
+    "approval": "passed",
+    "verified": "right",
+    "precision": "precision",
+    "recall": "recall",
+    "auroc": "AUROC",
+    "reward_auroc": "reward AUROC",
+}
+"""The figures of a critic, with their headings."""
+TASK = 24
 
 
 @dataclass(kw_only=True)
@@ -234,6 +248,45 @@ def _probes_table(probed: Sequence[Evaluation]) -> Table:
             cells.append(_cell(by_name.get((iteration, probe, PASSED)), 100.0, 1) + fell)
         table.add_row(f"M_{iteration}", *cells)
     return table
+
+
+def critic_tables(iterations: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the table of what the critic is worth by task and model, if anything tells.
+
+    `iterations` are those of a run's status.
+    """
+    scores: list[dict[str, Any]] = [
+        {"answers": _answers_of(turn["iteration"], score["benchmark"]), **score}
+        for turn in iterations
+        for score in turn["critic"]
+    ]
+    if not scores:
+        return []
+    table = Table(
+        title="The critic against the verifier, in percent",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    shares = [name for name in CRITIC if any(score[name] is not None for score in scores)]
+    for heading in ("Task", "Answers"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("n", *(CRITIC[name] for name in shares)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for score in sorted(scores, key=lambda s: (s["task"] == ALL, s["task"], s["benchmark"])):
+        of = (escape(one_line(score["task"], limit=TASK)), score["answers"])
+        table.add_row(*of, f"{score['n']:,}", *(_percent(score[name]) for name in shares))
+    return [table]
+
+
+def _answers_of(iteration: int, benchmark: str) -> str:
+    """Say whose answers were judged: those of M_t, or the drafts of iteration t."""
+    return f"{DRAFTS} {iteration}" if benchmark == DRAFTS else f"M_{iteration}, {benchmark}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def _results_table(evaluations: Sequence[Evaluation], named: Sequence[Column], title: str) -> Table:

@@ -13,7 +13,7 @@ from rich.table import Table
 from ...stores.records import Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from .display import duration, results_tables
+from .display import critic_tables, duration, results_tables
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
@@ -90,7 +90,7 @@ def print_status(
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
         console.print(told, highlight=False, markup=False, soft_wrap=True)
-    for table in results_tables(evaluations):
+    for table in (*results_tables(evaluations), *critic_tables(status["iterations"])):
         console.print(table)
     if newest is not None:
         console.print(visible(newest), highlight=False, markup=False, soft_wrap=True)

@@ -14,35 +14,13 @@ import polars as pl
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import HELD_OUT
-
-OWN_VERDICT = "verified"
-SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
-RATING = "rating:"
-NOT_BETTER = ("mean_length", "facts_right", "facts_wrong", "kl", "critic_agreement")
-"""Metrics of which more is not better."""
+from .figures import NOT_BETTER, USUAL, Figure, measured_metrics, metrics_of, values_of
 
 Values = Mapping[str, float]
 
 
 class NoSuchFigureError(ValueError):
     """A figure by which no model can be the best."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure by which models are compared: its name for `--by`, and what it is."""
-
-    name: str
-    meaning: str
-
-
-VERIFIED = Figure(name="verified", meaning="verified success over all held-out prompts")
-WIN_RATE = Figure(name="win_rate", meaning="win-rate on the held-out prompts")
-APPROVAL = Figure(
-    name="approval", meaning="share of held-out answers that the critic rates 1 in all aspects"
-)
-USUAL = (VERIFIED, WIN_RATE, APPROVAL)
-"""The figures that are tried, in order, if none is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +62,14 @@ def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None
         NoSuchFigureError: if nothing suitable was measured, or not what `by` names.
     """
     scores = run.scan("scores").filter(pl.col("benchmark") == HELD_OUT)
-    measured = scores.select(pl.col("metric").unique().sort()).collect()["metric"].to_list()
+    measured = measured_metrics(scores)
     figure = _figure(run, measured, by)
     values = _values(scores, figure, measured)
     return _compared(figure, [(c, values[c.iteration]) for c in made if c.iteration in values])
 
 
 def _figure(run: RunReader, measured: Sequence[str], by: str | None) -> Figure:
-    usual = [figure for figure in USUAL if _metrics(figure, measured)]
+    usual = [figure for figure in USUAL if metrics_of(figure, measured)]
     others = [m for m in measured if m not in NOT_BETTER]
     if by is None and usual:
         return usual[0]
@@ -114,28 +92,11 @@ def _choice(usual: Sequence[Figure], others: Sequence[str]) -> str:
     return f"measured are {', '.join(names)}" if names else "nothing is measured that could tell"
 
 
-def _metrics(figure: Figure, measured: Sequence[str]) -> list[str]:
-    """Return the metrics that a figure is made of, as far as they were measured."""
-    if figure == VERIFIED:
-        return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
-    if figure == APPROVAL:
-        return [m for m in measured if m.startswith(RATING)]
-    return [m for m in measured if m == figure.name]
-
-
 def _values(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> dict[int, Values]:
     """Return each iteration's value of each prompt."""
-    value = pl.col("value")
-    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
-    rows = (
-        scores.filter(pl.col("metric").is_in(_metrics(figure, measured)))
-        .group_by("iteration", "prompt_id")
-        .agg(one)
-        .sort("iteration", "prompt_id")
-        .collect()
-    )
+    rows = values_of(scores, figure, measured).select("iteration", "prompt_id", "value")
     found: dict[int, dict[str, float]] = {}
-    for iteration, prompt, number in rows.iter_rows():
+    for iteration, prompt, number in rows.sort("iteration", "prompt_id").collect().iter_rows():
         found.setdefault(iteration, {})[prompt] = number
     return dict(found)
 

@@ -42,10 +42,11 @@ APPROVAL = Figure(
 )
 USUAL = (VERIFIED, WIN_RATE, APPROVAL)
 """The figures that are tried, in order, if none is asked for."""
-ORDER = ("verified", "approval", "reward", "win_rate", "true_score", "kl")
+CONTROLLED = "length_controlled_win_rate"
+ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")
 """The figures that are told first; then others by name, and the length."""
 SHARES = (
-    *("verified", "approval", "win_rate", "length_controlled_win_rate"),
+    *("verified", "approval", "win_rate", CONTROLLED),
     *(*SUCCESSES, "json_valid", "self_identified", "passed"),
 )
 """The figures between 0 and 1 that are told in percent."""

@@ -16,9 +16,8 @@ from ....stores.lake import RunReader
 from ....stores.records import Scope
 from ..statistics.bootstrap import Ratio, estimates, numbered
 from ..statistics.paired import DRAWS, SEED
-from .figures import NotMeasuredError, deciding_of, figure_values, place_of, shown_split
+from .figures import CONTROLLED, NotMeasuredError, deciding_of, figure_values, place_of, shown_split
 
-CONTROLLED = "length_controlled_win_rate"
 NORMAL = 1.96
 ALL: Scope = "all"
 Column = NDArray[np.float64]
@@ -140,7 +139,7 @@ def run_results(
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
     rows = [row for scope in by for row in _of_scope(values, shown, scope, made)]
     if figure in (None, CONTROLLED):
-        rows += _controlled(run, shown, made)
+        rows = _beside_raw(rows, list(_controlled(run, shown, made)))
     marks = model_marks(run)
     models = [
         MeasuredModel(iteration=number, checkpoint_id=identity, marks=marks.get(number, ()))
@@ -245,7 +244,10 @@ def _ratio(column: Column) -> Ratio:
 
 
 def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator[ModelFigure]:
-    """Give the win-rates at equal lengths, which have no value by prompt."""
+    """Give the win-rates at equal lengths, which have no value by prompt.
+
+    The change is as sure as the value where the first has none to doubt, as M_0's against itself.
+    """
     numbers = (
         run.scan("evaluations")
         .filter(pl.col("benchmark") == split, pl.col("metric") == CONTROLLED)
@@ -254,7 +256,9 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
         .to_dicts()
     )
     for number in numbers:
-        value, error = number["value"], number["stderr"]
+        value, first = number["value"], numbers[0]["value"]
+        spread = None if number["stderr"] is None else NORMAL * number["stderr"]
+        sure = None if numbers[0]["stderr"] or number is numbers[0] else spread
         yield ModelFigure(
             split=split,
             scope=ALL,
@@ -264,14 +268,21 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
             checkpoint_id=made[number["iteration"]],
             n=number["n"],
             value=value,
-            low=None if error is None else value - NORMAL * error,
-            high=None if error is None else value + NORMAL * error,
+            low=None if spread is None else value - spread,
+            high=None if spread is None else value + spread,
             against=numbers[0]["iteration"],
             paired=0,
             clusters=0,
-            change=value - numbers[0]["value"],
-            change_low=None,
-            change_high=None,
+            change=value - first,
+            change_low=None if sure is None else value - first - sure,
+            change_high=None if sure is None else value - first + sure,
             better=0,
             worse=0,
         )
+
+
+def _beside_raw(rows: list[ModelFigure], controlled: list[ModelFigure]) -> list[ModelFigure]:
+    """Put the win-rates at equal lengths behind the raw ones of all prompts."""
+    raw = [n for n, r in enumerate(rows) if (r.scope, r.figure) == (ALL, "win_rate")]
+    place = raw[-1] + 1 if raw else 0
+    return [*rows[:place], *controlled, *rows[place:]]

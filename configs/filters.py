@@ -3,7 +3,7 @@
 from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
-from .section import Place, Section, semantic
+from .section import Place, Section, neutral, semantic
 
 
 class RuleFilters(Section):
@@ -50,8 +50,12 @@ class VarianceFilter(Section):
 
 
 class PairsConfig(Section):
-    """How pairs are balanced before training."""
+    """How pairs are chosen and balanced before training."""
 
+    distinct_positives: bool = neutral(
+        default=False,
+        description="the top k of a prompt have k texts, of which each is chosen once at most",
+    )
     balance_length: bool = semantic(
         default=False,
         description="balance pairs: in each bucket longer answers win as often as they lose",

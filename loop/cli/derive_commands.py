@@ -39,6 +39,10 @@ def rederive(
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Positives a prompt; default: the run's own.")
     ] = None,
+    distinct_positives: Annotated[
+        bool | None,
+        typer.Option(help="Whether no text is chosen twice in a prompt; default: the run's own."),
+    ] = None,
     iteration: OneIteration = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of random draws; default: the run's own.")
@@ -62,6 +66,7 @@ def rederive(
         rule=rule,
         table=table,
         top_k=top_k,
+        distinct=distinct_positives,
         seed=seed,
         iteration=iteration,
         critiques=critiques,

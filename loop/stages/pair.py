@@ -35,15 +35,25 @@ def _made(
     it: Iteration, verb: Verb, row_type: type[D], judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[D]:
     """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
-    how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
-    params: Json = {"rule": how.rule, "top_k": how.top_k}
+    config = it.run.config
+    how = Pairing(
+        rule=rule,
+        top_k=top_k,
+        root_seed=config.seed,
+        iteration=it.number,
+        distinct=row_type is Pair and config.pairs.distinct_positives,
+    )
+    params: dict[str, Json] = {"rule": how.rule, "top_k": how.top_k}
+    if how.distinct:
+        params["distinct"] = True
 
     def make(unit: Unit) -> RowsByType:
         candidates = it.frame(judged.candidates, unit.chunk)
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
         made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
-        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields)}
+        told: RowsByType = {Receipt: made.receipts} if how.distinct else {}
+        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
 
     return it.rows(row_type, verb.name, it.work(verb, params, *judged.handles), make)
 

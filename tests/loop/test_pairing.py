@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lpfloop.loop.data.judged_candidates import judge, verdicts
 from lpfloop.loop.data.pairs import RULES, Outcome, Pairing, demonstrate, pair
+from lpfloop.loop.data.receipts import accounts
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import (
@@ -115,8 +116,8 @@ def frames(rows):
     )
 
 
-def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(PROMPT,)):
-    how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1)
+def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(PROMPT,), *, distinct=False):
+    how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1, distinct=distinct)
     made = pair(frames(rows), rows_frame(Prompt, prompts), how)
     yields = frame_rows(Yield, made.yields)
     return frame_rows(Pair, made.rows), yields[0] if len(prompts) == 1 else yields
@@ -237,6 +238,52 @@ def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
     alone = [paired(rows, rule, prompts=[p]) for rows, p in zip(moved, prompts, strict=True)]
     assert pairs == [row for rows, _ in alone for row in rows]
     assert yields == [made for _, made in alone]
+
+
+@settings(deadline=None)
+@given(
+    rows=CANDIDATES,
+    rule=st.sampled_from(PAIR_RULES),
+    top_k=st.integers(1, 5),
+    seed=st.integers(0, 9),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_distinct_positives_are_those_of_the_best_of_each_text(rows, rule, top_k, seed, shuffle):
+    """As if what repeats the text of one of the top k were not there."""
+    able = [row for row in rows if row.candidate.usable and can_be_chosen(row, rule)]
+    able.sort(key=lambda row: (row.score is None, -(row.score or 0), name(row)))
+    best = dict[str, Judged]()
+    for row in able:
+        best.setdefault(row.text, row)
+    top = dict(list(best.items())[:top_k])
+    left = [r for r in rows if r not in able or top.get(r.text, r) == r]
+    pairs, made = paired(rows, rule, top_k, seed, distinct=True)
+    assert pairs == paired(left, rule, top_k, seed)[0]
+    assert {p.chosen_id for p in pairs} <= {name(row) for row in top.values()}
+    shuffled = shuffle.sample(rows, len(rows))
+    assert paired(shuffled, rule, top_k, seed, distinct=True) == (pairs, made)
+
+
+def can_be_chosen(row, rule):
+    if rule != "success_vs_failure":
+        return row.score is not None
+    read = row.critique is not None and row.critique.status == "scored"
+    return read and all(rating == 1 for rating in row.ratings)
+
+
+def test_a_receipt_tells_how_many_positives_repeat_a_better_one():
+    rows = [judged(f"{n}", [1], n, text) for n, text in enumerate(("b", "a", "a\n", "a", "c"))]
+    rows += [judged("bad", [0], 9.0, "a"), judged("cut", [1], 9.0, "a", "length")]
+    how = Pairing(rule="success_vs_failure", top_k=2, root_seed=0, iteration=1, distinct=True)
+    asked = rows_frame(Prompt, [PROMPT])
+    made = pair(frames(rows), asked, how)
+    (account,) = accounts(made.receipts)
+    assert (account.filter, account.received, account.kept) == ("distinct_positives", 5, 3)
+    told = {outcome.outcome: outcome.examples for outcome in account.outcomes}
+    assert told["repeated"] == ("cand-2", "cand-1")
+    assert not pair(
+        frames(rows), rows_frame(Prompt, [PROMPT]), replace(how, distinct=False)
+    ).receipts
 
 
 def of(row, number):

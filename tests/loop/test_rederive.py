@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,6 +130,30 @@ def test_another_rule_gives_others_and_changes_nothing_of_the_run(made):
     assert (run_digest(made.folder), calls(made.lake)) == (before, asked)
 
 
+def test_a_run_with_distinct_positives_is_derived_as_it_was_made(tmp_path):
+    limits = ("recipe.n=24", "recipe.top_k=4", "iterations=1")
+    with quick_folder(tmp_path) as lake, stand_ins(lake):
+        config = small_config(write_prompts(lake), *limits, "pairs.distinct_positives=true")
+        loop(lake, config=config)
+        made = Made(lake=lake, config=config)
+        told = derive(made)
+        assert told.derived.name == f"{OWN}-k4-distinct"
+        for table in ("pairs", "yields"):
+            assert ordered(rows(made, table, told.derived.name)) == ordered(rows(made, table))
+        fates = [Counter[str](), Counter[str]()]
+        for count, name in zip(fates, (None, told.derived.name), strict=True):
+            for row in rows(made, "receipts", name):
+                count[row["outcome"]] += row["count"]
+        assert fates[0] == fates[1]
+        assert min(fates[0]["kept"], fates[0]["repeated"]) > 0
+        words = ["rederive", RUN, "--rule", OWN, "--no-distinct-positives", "--json"]
+        done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
+        others = rows(made, "pairs", json.loads(done.stdout)["name"])
+        for found, repeats in ((others, True), (rows(made, "pairs"), False)):
+            chosen = [(row["prompt_id"], str(row["chosen"])) for row in found]
+            assert (len(set(chosen)) < len(chosen)) == repeats
+
+
 def test_demonstrations_are_derived_too(made):
     told = derive(made, rule="success", top_k=1)
     found = rows(made, "demonstrations", told.derived.name)
@@ -178,6 +203,8 @@ def test_nothing_half_made_is_left(made, monkeypatch):
         ({"rule": "best"}, "--rule best: there is no such rule; the rules are success_vs_failure"),
         ({"iteration": 9}, "iteration 9 of run .* has no judged candidates; .* iterations 0, 1, 2"),
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
+        ({"rule": "success", "distinct": False}, "demonstrations never repeat a text"),
+        ({"rule": "overall", "distinct": True}, "leave out --critiques, --top-k, --distinct"),
         ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),
         ({"name": "../x"}, "--name ../x: use 1 to 64 of a-z"),
     ],

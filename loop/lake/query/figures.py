@@ -6,42 +6,22 @@ it: the figures are computed from the scores, so that runs from before have them
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT
+from .policy_figures import SUCCESSES, USUAL, Figure, metrics_of, value_rows
 
-OWN_VERDICT = "verified"
-SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
-RATING = "rating:"
 LENGTH = "mean_length"
 COUNTS = ("facts_right", "facts_wrong", "critic_agreement")
 """Metrics that are no figure of a policy: parts of one, and what is said of the critic."""
-NOT_BETTER = (LENGTH, "facts_right", "facts_wrong", "kl", "critic_agreement")
-"""Metrics of which more is not better."""
 
 
 class NotMeasuredError(ValueError):
     """A split or a figure of which a run has nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure by which models are compared: its name for `--by`, and what it is."""
-
-    name: str
-    meaning: str
-
-
-VERIFIED = Figure(name="verified", meaning="verified success over all held-out prompts")
-WIN_RATE = Figure(name="win_rate", meaning="win-rate on the held-out prompts")
-APPROVAL = Figure(
-    name="approval", meaning="share of held-out answers that the critic rates 1 in all aspects"
-)
-USUAL = (VERIFIED, WIN_RATE, APPROVAL)
-"""The figures that are tried, in order, if none is asked for."""
 CONTROLLED = "length_controlled_win_rate"
 ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")
 """The figures that are told first; then others by name, and the length."""
@@ -52,30 +32,9 @@ SHARES = (
 """The figures between 0 and 1 that are told in percent."""
 
 
-def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
-    """Return the metrics that a figure is made of, as far as they were measured."""
-    if figure == VERIFIED:
-        return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
-    if figure == APPROVAL:
-        return [m for m in measured if m.startswith(RATING)]
-    return [m for m in measured if m == figure.name]
-
-
 def measured_metrics(scores: pl.LazyFrame) -> list[str]:
     """Return the names of the metrics among scores."""
     return scores.select(pl.col("metric").unique().sort()).collect()["metric"].to_list()
-
-
-def values_of(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
-    """Return one value of a figure for each policy and prompt, with the answer that it is of."""
-    value = pl.col("value")
-    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
-    return (
-        scores.filter(pl.col("metric").is_in(metrics_of(figure, measured)))
-        .group_by("iteration", "checkpoint_id", "prompt_id")
-        .agg(one, pl.col("candidate_id").first())
-        .with_columns(figure=pl.lit(figure.name))
-    )
 
 
 def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
@@ -97,7 +56,7 @@ def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.Dat
         raise NotMeasuredError(
             f"run {run.folder.name} has no figure {only!r} on {split!r}: it has {known}"
         )
-    values = pl.concat([values_of(scores, figure, measured) for figure in wanted])
+    values = pl.concat([value_rows(scores, figure, measured) for figure in wanted])
     prompts = run.scan("prompts").select("prompt_id", "task", "family", "cluster")
     return (
         values.join(prompts.unique("prompt_id", keep="first"), on="prompt_id", how="left")

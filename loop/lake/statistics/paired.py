@@ -24,7 +24,8 @@ SEED = 0
 class Change:
     """How `n` paired values changed: `low` to `high` is the 95% interval of `difference`.
 
-    `p_value` is that of the exact McNemar test, None if values other than 0 and 1 occur.
+    `p_value` is that of the exact McNemar test, None if values other than 0 and 1 occur, or if
+    prompts depend on one another.
     """
 
     n: int
@@ -52,7 +53,7 @@ def change(
     drawn = np.arange(size) if clusters is None else numbered(clusters)
     if drawn.max() > 0:
         spread = mean_interval(differences, drawn, draws=DRAWS, seed=SEED)
-    binary = set(before) | set(after) <= {0.0, 1.0}
+    binary = set(before) | set(after) <= {0.0, 1.0} and drawn.max() == size - 1
     return Change(
         n=size,
         before=fmean(before),

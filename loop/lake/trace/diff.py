@@ -11,7 +11,8 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from ...data.splits import HELD_OUT
-from ..query.figures import APPROVAL, LENGTH, deciding, metrics_of, values_of
+from ..query.figures import LENGTH, deciding
+from ..query.policy_figures import APPROVAL, metrics_of, value_rows
 from ..query.runs import open_run
 from ..statistics.paired import change
 from .diff_page import Diff
@@ -143,7 +144,7 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     rows = scores.select(columns).collect()
     ratings = rows["metric"].unique().to_list()
     if metrics_of(APPROVAL, ratings):
-        approved = values_of(scores, APPROVAL, ratings).rename({"figure": "metric"})
+        approved = value_rows(scores, APPROVAL, ratings).rename({"figure": "metric"})
         rows = pl.concat([rows, approved.select(columns).collect()])
     if not rows.height:
         raise DiffError(f"{side} was not measured on {wanted.benchmark!r}")

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from ..query.figures import COUNTS, RATING
+from ..query.figures import COUNTS
+from ..query.policy_figures import RATING
 from .html_page import page_html
 from .page import SHORT, Box, Grid, Page, PageSection
 from .terminal_page import page_text

@@ -126,6 +126,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
     from ..lake.query.best_model import NoSuchFigureError
+    from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
@@ -150,6 +151,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnloadableError,
             NoSuchRunError,
             NoSuchFigureError,
+            NotMeasuredError,
             NoSuchIdError,
             DiffError,
             NoDaemonError,

@@ -13,10 +13,14 @@ from rich.table import Table
 from ...stores.records import Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from .display import critic_tables, duration, results_tables
+from .critic_tables import critic_tables
+from .display import duration
+from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
+    from ..lake.query.flips import LostMost
+    from ..lake.query.model_figures import RunResults
 
 CELL = 80
 WARNING = 400
@@ -31,13 +35,6 @@ LEAST_SHARE = 0.01
 def print_json(document: object) -> None:
     """Print one JSON document on stdout."""
     typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
-
-
-def print_results(evaluations: Sequence[Evaluation]) -> None:
-    """Print the table of checkpoints and metrics."""
-    console = Console()
-    for table in results_tables(evaluations):
-        console.print(table)
 
 
 def newest_model(run: "RunReader", where: str) -> str | None:
@@ -70,7 +67,13 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
 
 
 def print_status(
-    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
+    status: Mapping[str, Any],
+    results: "RunResults",
+    lost: "LostMost | None",
+    evaluations: Sequence[Evaluation],
+    newest: str | None,
+    *,
+    wide: bool,
 ) -> None:
     """Print a run's process, stages, spending, counts and results, and its newest model."""
     console = Console()
@@ -90,7 +93,9 @@ def print_status(
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
         console.print(told, highlight=False, markup=False, soft_wrap=True)
-    for table in (*results_tables(evaluations), *critic_tables(status["iterations"])):
+    print_results(console, results, wide=wide, lost=lost)
+    print_probes(console, evaluations)
+    for table in critic_tables(status["iterations"]):
         console.print(table)
     if newest is not None:
         console.print(visible(newest), highlight=False, markup=False, soft_wrap=True)

@@ -16,6 +16,7 @@ import polars as pl
 
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
+from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.statistics.win_rate import Difference, difference
 
@@ -196,7 +197,7 @@ def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
 
 
 def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
-    scores = run.scan("scores")
+    scores = run.scan("scores").filter(pl.col("benchmark") != DRAFTS)
     if task is None:
         return scores
     prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")

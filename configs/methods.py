@@ -21,7 +21,36 @@ class DPOTraining(Section):
     scheduler: Literal["cosine", "linear", "constant"] = semantic(
         "cosine", "learning rate after the warm-up"
     )
-    sft_weight: float = semantic(0.0, "weight of the next-token loss on chosen answers", ge=0)
+    sft_weight: float = semantic(
+        0.0, "weight of the mean next-token loss on chosen answers, in nats a token", ge=0
+    )
+    loss: Literal["sigmoid", "sigmoid_norm", "ipo", "hinge", "apo_zero", "robust"] = neutral(
+        "sigmoid",
+        "on the pairs: sigmoid is Eq. 3; sigmoid_norm: of its means over tokens; ipo and hinge end "
+        "at a margin; apo_zero is bounded and raises the chosen; robust: as label_smoothing says",
+    )
+    chosen_penalty: float = neutral(
+        0.0,
+        "lambda of DPO-Positive: what a chosen answer below its probability by the reference costs",
+        ge=0,
+    )
+    label_smoothing: float = neutral(
+        0.0, "share of pairs that are taken to be the wrong way round, by loss=robust", ge=0, lt=0.5
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> "DPOTraining":
+        """Refuse what the loss does not have."""
+        if self.chosen_penalty and self.loss != "sigmoid":
+            raise ValueError(
+                f"chosen_penalty is part of loss=sigmoid (Eq. 3): with loss={self.loss} leave it "
+                "at 0; sft_weight goes with any loss"
+            )
+        if bool(self.label_smoothing) != (self.loss == "robust"):
+            raise ValueError(
+                "label_smoothing and loss=robust go together: set both, the first above 0, or none"
+            )
+        return self
 
 
 class SFTTraining(Section):

@@ -6,7 +6,7 @@ these classes, or one that extends the bases it needs.
 
 from typing import ClassVar, Literal
 
-from .section import Place, Section, semantic
+from .section import Place, Section, neutral, semantic
 
 # The bases
 
@@ -58,6 +58,10 @@ class Varied(Recipe):
     """It can leave out prompts whose answers have all the same reward."""
 
 
+Refined = Literal["all", "failures"]
+"""Which promising candidates are refined: every one, or those that the critic does not pass."""
+
+
 # The recipes
 
 
@@ -67,6 +71,9 @@ class RLRF(Varied):
     name: str = semantic("rlrf", "the variant; see `lpfloop variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
     m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
+    refine: Refined = neutral(
+        "all", "which promising candidates are refined: all, or failures, which the critic faults"
+    )
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
     train: Literal["dpo", "rs"] = semantic(
         "dpo", "pairs for DPO, or positives for rejection sampling"

@@ -13,6 +13,9 @@ import typer
 
 from ... import __version__
 from . import (
+    alarm_commands as alarming,
+)
+from . import (
     compare_commands as comparing,
 )
 from . import (
@@ -69,6 +72,9 @@ from . import (
 from . import (
     trace_commands as tracing,
 )
+from . import (
+    verdict_commands as deciding,
+)
 from .common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -93,6 +99,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "alarms": alarming.alarms,
     "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
@@ -106,6 +113,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "critic-check": watching.critic_check,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
+    "verdict": deciding.verdict,
     "variants": reading.variants,
     "principles": completing.principles,
     "import": exchange.import_,

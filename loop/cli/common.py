@@ -24,6 +24,7 @@ class Exit(IntEnum):
     BAD_INPUT = 2
     STOPPED = 3
     NOTHING_TO_TRAIN_ON = 4
+    REGRESSED = 5
 
 
 def _iteration(text: str | int) -> int:
@@ -124,13 +125,15 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
+    from ..evaluation.watch import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
+    from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
     from ..lake.trace.diff import DiffError
     from ..lake.trace.find_row import NoSuchIdError
-    from ..run.outcomes import NothingToTrainOn
+    from ..run.outcomes import NothingToTrainOn, Regressed
     from ..run.stop import Stopped
     from ..run.unread_replies import UnreadRepliesError
 
@@ -149,6 +152,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnloadableError,
             NoSuchRunError,
             NoSuchFigureError,
+            NotMeasuredError,
             NoSuchIdError,
             DiffError,
             NoDaemonError,
@@ -173,14 +177,17 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             FencedError,
             ControlError,
             UnreadRepliesError,
+            AlarmStopError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said
-    if isinstance(error, NothingToTrainOn):
-        return Exit.NOTHING_TO_TRAIN_ON, f"nothing to train on: {error}"
+    if isinstance(error, NothingToTrainOn | Regressed):
+        trained = isinstance(error, Regressed)
+        code = Exit.REGRESSED if trained else Exit.NOTHING_TO_TRAIN_ON
+        return code, f"{'stopped' if trained else 'nothing to train on'}: {error}"
     return None
 
 

@@ -15,15 +15,16 @@ from ...stores.bucket import BucketError
 from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JournalError
-from ...stores.keys import derive_seed
 from ...stores.lake import OwedAgainError
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
-from ..evaluation.assess import evaluate, require_assessable
+from ..data.splits import HELD_OUT
+from ..evaluation.assess import require_assessable
 from ..evaluation.check_drafts import check_drafts
-from ..evaluation.probe import probe
+from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
+from ..evaluation.watch import AlarmStopError, stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
@@ -32,7 +33,7 @@ from ..run.conditioning import control_of
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
-from ..run.outcomes import NothingToTrainOn
+from ..run.outcomes import NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
@@ -44,6 +45,7 @@ from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
+from .exams import Exams, examine, examined, ordered
 from .job import Job
 from .opening import opened
 from .tell_trackers import tell_trackers
@@ -79,13 +81,15 @@ def run_loop(
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
+        Regressed: if a policy is worse than the best, and the run is to stop there.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
+        AlarmStopError: if an alarm stops the run; it can be resumed.
     """
     prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
-        whole = f"done: {run.config.iterations} iterations"
-        finished = run.store.journal.events("end")[-1:] == [whole]
+        ended = run.store.journal.events("end")[-1:]
+        finished = ended in ([_whole(run.config)], [_converged(run.config)])
         if is_endpoint(run.models.initial.location) and trains(run.config) and not finished:
             reporter.note(UNTRAINABLE.format(run.models.initial.location))
         elif not finished:
@@ -95,14 +99,27 @@ def run_loop(
         if job.given is None:
             on_begin(run, prompts)
 
+        how = _whole(run.config)
+
         def work() -> None:
-            turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
+            nonlocal how
+            how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
 
         work_until_whole(run, work)
-        if_there_is_room(lambda: run.store.journal.record("end", whole))
+        if_there_is_room(lambda: run.store.journal.record("end", how))
+
+
+def _whole(config: RunConfig) -> str:
+    """Return how a run is over that has reached its iterations."""
+    return f"done: {config.iterations} iterations"
+
+
+def _converged(config: RunConfig) -> str:
+    """Return how a run is over that gains no more."""
+    return f"done: no new best in {config.verdict.converged_after} iterations"
 
 
 def required_prompts(config: RunConfig) -> list[Prompt]:
@@ -139,11 +156,13 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         Stopped,
         ConfigError,
         NothingToTrainOn,
+        Regressed,
         EngineError,
         TrainingError,
         JournalError,
         BucketError,
         UnreadRepliesError,
+        AlarmStopError,
     ) as end:
         how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
@@ -152,12 +171,15 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
 
 def turn(
     run: Run, prompts: Sequence[Prompt], *, on_tried: Callable[[], None] = lambda: None
-) -> None:
-    """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N."""
+) -> str:
+    """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N.
+
+    Each iteration begins with the policy that the verdicts so far choose. Return how the run ends.
+    """
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
-    held_out = chunked(examined(run.config, prompts), run.config.prompts.chunk)
+    exams = Exams.of(run.config, prompts)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
@@ -167,18 +189,19 @@ def turn(
             on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
+    course = Course.of(checkpoint)
     for number in range(first, run.config.iterations + 1):
         run.store.packer.ask(number)
-        before = checkpoint.checkpoint_id
+        start = course.start
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
-            it = iteration(run, number, checkpoint, share, held_out)
+            it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
             checkpoint = _trained(it, given)
             check_drafts(it)
-        if number == first or checkpoint.checkpoint_id != before:
-            it = iteration(run, number, checkpoint)
-            evaluate(it, held_out)
-            probe(it)
+        if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
+            course = examine(iteration(run, number, checkpoint), course, exams)
+        else:
+            course = course.having(checkpoint)
         run.flow.settle()
         note_duplicates(run, number)
         tell_trackers(run, number)
@@ -186,6 +209,28 @@ def turn(
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)
             run.store.back_up()
+        if _is_over(run, course):
+            return _converged(run.config)
+        stop_at_alarms(run, number)
+    return _whole(run.config)
+
+
+def _is_over(run: Run, course: Course) -> bool:
+    """Whether the run gains no more.
+
+    Raises:
+        Regressed: if the last policy is worse than the best, and the run is to stop there.
+    """
+    standing, wanted = course.standing, run.config.verdict
+    if standing is None:
+        return False
+    if not standing.accepted and wanted.on_regression == "stop":
+        raise Regressed(
+            f"{standing.reason}, and verdict.on_regression is stop; the best is "
+            f"M_{standing.best_iteration}: `lpfloop run --fork {run.name} --set "
+            "verdict.on_regression=rollback` goes on with it, as another run"
+        )
+    return wanted.converged_after is not None and course.gainless >= wanted.converged_after
 
 
 def _trained(it: Iteration, given: Given | None) -> Checkpoint:
@@ -235,11 +280,6 @@ def _served(run: Run, checkpoint: Checkpoint) -> Served:
     )
 
 
-def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Return the held-out prompts that every policy of a run is evaluated on."""
-    return ordered(prompts, "held-out", config.seed)[: config.prompts.evaluated]
-
-
 def _discard_work(run: Run) -> None:
     """Remove the trainer's work folders, whose results are published by now, and nothing else.
 
@@ -248,9 +288,3 @@ def _discard_work(run: Run) -> None:
     for path in (run.store.folder / "work").iterdir():
         if WORK.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
-    """Return the prompts of a split in an order that depends on the seed and their ids alone."""
-    chosen = [prompt for prompt in prompts if prompt.split == split]
-    return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))

@@ -19,7 +19,7 @@ from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
-from ..data.splits import HELD_OUT
+from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles
 from ..run.models import is_endpoint, located
 from ..run.prices import Prices
@@ -251,7 +251,7 @@ def _roles(config: RunConfig) -> list[PlannedRole]:
 
 def _by_task(prompts: Sequence[Prompt]) -> Mapping[str, Mapping[str, int]]:
     """Return how many prompts of each task there are, by split."""
-    found: dict[str, dict[str, int]] = {"train": {}, HELD_OUT: {}}
+    found: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
     for prompt in prompts:
         of_split = found[prompt.split]
         of_split[prompt.task] = of_split.get(prompt.task, 0) + 1

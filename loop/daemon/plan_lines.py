@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..data.sanitize import visible
-from ..data.splits import HELD_OUT, PARTS
+from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN
 from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
 
 WIDTH = 80
 UNITS = ("", "k", "M", "G", "T")
 THOUSAND = 1000
+PURPOSES = {TRAIN: "to train on", DEV: "to decide by (dev)", HELD_OUT: "held out"}
 NAMED = 34
 """Columns of a model's name."""
 
@@ -82,15 +83,20 @@ def _role(role: PlannedRole) -> str:
 
 def _prompts(plan: Plan) -> Iterator[str]:
     """Give the prompts by split and task, and how many an iteration takes for what."""
-    for split, title in (("train", "to train on"), (HELD_OUT, "held out")):
+    for split, title in PURPOSES.items():
         counts = plan.prompts.get(split, {})
+        if split == DEV and not counts:
+            continue
         tasks = _counted(counts) if len(counts) > 1 else "".join(counts)
         told = f" ({tasks})" if tasks else ""
         yield _cut(f"  prompts   {sum(counts.values()):,} {title}{told}")
     groups = plan.groups
     shared = sum(groups[name] for name in (*PARTS, REST))
     dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
-    yield _cut(f"  an iteration takes {shared:,}, evaluation {groups[HELD_OUT]:,}{dropped}")
+    deciding = groups.get(DEV, 0)  # The plan of a run from before has no such group.
+    decisive = f", deciding {deciding:,}" if deciding else ""
+    told = f"{shared:,}, evaluation {groups[HELD_OUT]:,}{decisive}{dropped}"
+    yield _cut(f"  an iteration takes {told}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

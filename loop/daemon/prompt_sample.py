@@ -1,8 +1,9 @@
 """The prompts that stand for all of a run's while it is rehearsed.
 
-Prompts that serve one purpose are a group: a part of an iteration's prompts, the rest of them, or
-those held out. A few of each group are taken, evenly over tasks and lengths, so that what they cost
-times their share is about what all of them cost. A small run is rehearsed as it is.
+Prompts that serve one purpose are a group: a part of an iteration's prompts, the rest of them, the
+dev prompts, or those held out. A few of each group are taken, evenly over tasks and lengths, so
+that what they cost times their share is about what all of them cost. A small run is rehearsed as
+it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +15,17 @@ from ...configs.schema import PartsConfig, RunConfig
 from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
 from ..data.receipts import keeps
-from ..data.splits import HELD_OUT, PARTS, laid_out, part_of
+from ..data.splits import DEV, HELD_OUT, PARTS, laid_out, part_of
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
-from .loop import examined, ordered
+from .exams import deciding, examined, ordered
 
 GROUP = 4
 """Prompts that stand for a group."""
 WHOLE = 20
-"""Runs with so many prompts or fewer, held-out ones included, are rehearsed as they are."""
+"""Runs with so many prompts or fewer, dev and held-out ones included, are rehearsed as they are."""
 CHUNKS = 2
 """Chunks of a group: what works chunk by chunk differs from what reads all rows at once."""
 REST, ALL = "rest", "all"
@@ -65,13 +66,13 @@ class PromptSample:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The prompts of the rehearsal, of both splits."""
+        """The prompts of the rehearsal, of all splits."""
         return [prompt for group in self.groups.values() for prompt in group.sample]
 
     @property
     def share(self) -> PromptGroup:
         """All prompts of an iteration, as one group."""
-        own = [group for name, group in self.groups.items() if name != HELD_OUT]
+        own = [group for name, group in self.groups.items() if name not in (DEV, HELD_OUT)]
         return joined(ALL, own)
 
     @property
@@ -112,7 +113,8 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
     sizes = laid_out(config.prompts.parts, used)
     parts, parts_of = _grouped(share, sizes)
     taken = sum(map(len, parts.values()))
-    groups = {**parts, REST: share[taken:], HELD_OUT: examined(config, prompts)}
+    apart = {DEV: deciding(config, prompts), HELD_OUT: examined(config, prompts)}
+    groups = {**parts, REST: share[taken:], **apart}
     whole = sum(map(len, groups.values())) <= WHOLE
     size = WHOLE if whole else GROUP
     return PromptSample(

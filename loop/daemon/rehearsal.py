@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...configs.load import resolved
+from ...configs.recipes import RLRF, Recipe
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
@@ -25,7 +26,7 @@ from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
 from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
-from ...stores.records import Evaluation, Prompt
+from ...stores.records import Evaluation, Prompt, Score
 from ...stores.schemas import RowsByType
 from ..evaluation.probe import ANSWERS, MEASURES
 from ..evaluation.probe_sets import PROBES, load_probes
@@ -273,11 +274,13 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
             "budget": BudgetConfig(),
             "overlap": False,
             "assessment": assessment,
+            "recipe": _at_most(config.recipe),
             "prompts": prompts.model_copy(
                 update={
                     "chunk": sample.chunk,
                     "per_iteration": None,
                     "evaluated": None,
+                    "deciding": None,
                     "parts": sample.parts,
                     "variance": prompts.variance.model_copy(update={"margin": margin}),
                 }
@@ -292,6 +295,11 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
             ),
         }
     )
+
+
+def _at_most(recipe: Recipe) -> Recipe:
+    """Return a recipe that asks all it may ask: nobody knows what the critic will pass."""
+    return recipe.model_copy(update={"refine": "all"}) if isinstance(recipe, RLRF) else recipe
 
 
 @contextmanager
@@ -366,7 +374,7 @@ def _served(role: NeededRole) -> Served:
 
 
 def _nothing(_: Unit) -> RowsByType:
-    return {Evaluation: []}
+    return {Evaluation: [], Score: []}
 
 
 class _Counter:

@@ -11,9 +11,10 @@ from ..run.stop import StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
+from .exams import ordered
 from .hardware import disk
 from .job import Job
-from .loop import iteration, ordered, required_prompts
+from .loop import iteration, required_prompts
 from .opening import opened
 
 NAME = "smoke"

@@ -18,7 +18,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.lake import run_folder
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
-from ..run.outcomes import NothingToTrainOn
+from ..run.outcomes import NothingToTrainOn, Regressed
 from .control import resolved_at
 from .job import Job
 
@@ -90,6 +90,8 @@ def run_suite(
                 if job.config.recipe.name in (SUPERVISED, REWARD):
                     raise
                 empty[job.name] = str(reason)
+            except Regressed as end:
+                note(f"{job.name}: {end}")
     return empty
 
 

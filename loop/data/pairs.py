@@ -11,7 +11,8 @@ Choices where the paper is silent. A candidate that is empty, truncated or not r
 at hand) is on neither side. Each negative is used once, so there are at most as many pairs as
 negatives. A text is never on both sides of a pair, no two pairs of a prompt have the same two
 texts, and no two demonstrations the same text; texts that differ only in white space count as the
-same.
+same. The positives of pairs may have the same text, each against another negative, unless they
+are to be `distinct`: then the top k are those of k texts, of each text the best.
 
 All prompts of a frame are processed at once, by columns; only negatives are drawn prompt by prompt,
 as each prompt has its own seed. The result depends neither on the order of the candidates nor on
@@ -26,9 +27,10 @@ from typing import Final, Literal, NamedTuple, get_args
 import polars as pl
 
 from ...stores.keys import derive_seed
-from ...stores.records import Demonstration, Pair
+from ...stores.records import Demonstration, Pair, Receipt
 from ...stores.schemas import TABLES
 from .judged_candidates import with_same_text
+from .receipts import KEPT, receipts
 from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows, yield_rows
 
 Rule = Literal["success_vs_failure", "success", "top_reward", "reward_extremes"]
@@ -42,34 +44,48 @@ TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
 }
 """The tables of rows to train on."""
 
+DISTINCT = "distinct_positives"
+"""The filter that leaves out what repeats the text of a better positive."""
+REPEATED = "repeated"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing(Origin):
-    """How to pair: the rule, how many positives a prompt, and what the random draw depends on."""
+    """How to pair: the rule, how many positives a prompt, and what the random draw depends on.
+
+    `distinct` positives of a prompt have different texts, as demonstrations always have.
+    """
 
     rule: Rule
     top_k: int
     root_seed: int
+    distinct: bool = False
 
 
 _Offers = dict[str, tuple[list[int], list[int]]]
 
 
 class _RuleSides(NamedTuple):
-    """A rule's verdict on a candidate: whether it is rated, and whether y+ or y-."""
+    """A rule's verdict on a candidate: whether it is rated, and whether y- or able to be y+.
+
+    The top k of those that are able are `positive`; these, and what repeats the text of one if they
+    are to be distinct, are `taken`. A rule may read both to say what is negative.
+    """
 
     rated: pl.Expr
-    positive: pl.Expr
+    able: pl.Expr
     negative: pl.Expr
 
 
 def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
     split = _split(_ranked(judged, prompts), how)
-    sides = split.filter(pl.col("positive") | pl.col("negative")).with_row_index("row")
+    either = split.filter(pl.col("positive") | pl.col("negative"))
+    sides = either.drop("same", strict=False).with_row_index("row")
     chosen, rejected = _drawn(sides, how)
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
-    return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how))
+    told = _repetitions(split, how) if how.distinct else ()
+    return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how), told)
 
 
 def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
@@ -103,36 +119,49 @@ def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
 
 def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
     """Split the sides: the top k positives of each prompt, and all negatives."""
-    sides = SIDES[how.rule](how.top_k)
-    return ranked.with_columns(rated=sides.rated, positive=sides.positive, negative=sides.negative)
+    rated, able, negative = SIDES[how.rule]()
+    # One after the other: a window inside of another one sees but the rows of the outer.
+    split = ranked.with_columns(rated=rated, able=able)
+    counted, taken = pl.col("able"), pl.col("positive")
+    if how.distinct:
+        split = with_same_text(split).with_columns(first=pl.col("able").cum_sum().over("same") <= 1)
+        counted, taken = pl.col("able") & pl.col("first"), taken.any().over("same")
+    place = counted.cum_sum().over("turn")
+    split = split.with_columns(positive=counted & (place <= how.top_k)).with_columns(taken=taken)
+    return split.with_columns(negative=negative)
 
 
-def _by_critique(top_k: int) -> _RuleSides:
+def _by_critique() -> _RuleSides:
     """Split by critique: all aspects 1, or any 0 or -1; the top k positives by reward."""
     success = pl.col("usable") & pl.col("success")
     failure = pl.col("usable") & pl.col("failure")
-    return _RuleSides(success | failure, success & (_place(success) <= top_k), failure)
+    return _RuleSides(success | failure, success, failure)
 
 
-def _by_reward(top_k: int) -> _RuleSides:
-    """Split by reward: the top k, and the rest."""
+def _by_reward() -> _RuleSides:
+    """Split by reward: the top k, and the rest; no text is on both sides if they are distinct."""
     rated = pl.col("usable") & pl.col("reward").is_not_null()
-    return _RuleSides(rated, rated & (_place(rated) <= top_k), rated & (_place(rated) > top_k))
+    return _RuleSides(rated, rated, pl.col("rated") & ~pl.col("taken"))
 
 
-def _by_extremes(top_k: int) -> _RuleSides:
+def _by_extremes() -> _RuleSides:
     """Split by reward: the top k, and what is below all of these."""
-    rated, positive, _ = _by_reward(top_k)
-    lowest = pl.col("reward").filter(positive).min().over("turn")
-    return _RuleSides(rated, positive, rated & (pl.col("reward") < lowest))
+    rated, able, rest = _by_reward()
+    lowest = pl.col("reward").filter(pl.col("positive")).min().over("turn")
+    return _RuleSides(rated, able, rest & (pl.col("reward") < lowest))
 
 
-def _place(counted: pl.Expr) -> pl.Expr:
-    """Return a candidate's rank among the counted ones of its prompt, from 1."""
-    return counted.cum_sum().over("turn")
+def _repetitions(split: pl.DataFrame, how: Pairing) -> list[Receipt]:
+    """Return receipts of what could be chosen: kept, or a repetition of a better one."""
+    able = split.filter("able")
+    ids = {
+        fate: able.filter(pl.col("first") == first)["candidate_id"].to_list()
+        for fate, first in ((KEPT, True), (REPEATED, False))
+    }
+    return receipts(how.iteration, DISTINCT, "candidates", ids)
 
 
-SIDES: Mapping[Rule, Callable[[int], _RuleSides]] = {
+SIDES: Mapping[Rule, Callable[[], _RuleSides]] = {
     "success_vs_failure": _by_critique,
     "success": _by_critique,
     "top_reward": _by_reward,

@@ -140,6 +140,8 @@ def to_prompt(
         reference=reference,
         checks=checks,
         source=_source(row) or source,
+        family=optional_text(row, "family"),
+        cluster=identity_field(row, "cluster"),
     )
 
 
@@ -164,7 +166,7 @@ def as_json(messages: Sequence[Message]) -> Json:
 
 
 def identity_field(row: Row, name: str) -> str | None:
-    """Return an id that may be absent: a text, or a whole number."""
+    """Return an id, or a name, that may be absent: a text, or a whole number."""
     value = row.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -178,7 +180,8 @@ def _split(row: Row) -> Split | None:
     for split in SPLITS:
         if value == split:
             return split
-    raise RowError(f"'split' must be {' or '.join(SPLITS)}, but is {json.dumps(value)[:60]}")
+    named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
+    raise RowError(f"'split' must be {named}, but is {json.dumps(value)[:60]}")
 
 
 def _source(row: Row) -> str | None:

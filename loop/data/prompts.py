@@ -5,15 +5,14 @@ reported before a run begins.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, PromptsConfig
 from ...critics.checks import validate_check
-from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Message, Prompt, Split
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
@@ -23,10 +22,10 @@ from .prompt_rows import (
     NoPromptError,
     NoUserTurnError,
     RowShape,
-    as_json,
     content_id,
     to_prompt,
 )
+from .splits import DEV, HELD_OUT, split_prompts
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TINY = "tiny"
-SEED_RANGE = 2**SEED_BITS
 
 
 def read_prompts(
@@ -75,6 +73,7 @@ def _placed(
     """Read every prompt of a file, with its place."""
     found = list[tuple[str, Prompt]]()
     ids = PromptIds.beside(run)
+    clusters = dict[tuple[Message, ...], tuple[str, str]]()
     repeated = silent = 0
     source = name_of_source(path)
     for place, row in placed_rows(path):
@@ -82,6 +81,7 @@ def _placed(
             named = shape.named(row)
             prompt = to_prompt(named, task=task, split=split, source=source, shape=shape)
             new = ids.is_new(named, prompt, path, place)
+            _require_one_cluster(prompt, place, clusters)
         except NoPromptError as error:
             remedy = "or say which holds it: prompts.fields={prompt: ...}"
             raise InputError(f"{path}, {place}: {error}, {remedy}") from error
@@ -102,45 +102,36 @@ def _placed(
     return found
 
 
-def split_prompts(prompts: Sequence[Prompt], held_out_share: float, seed: int) -> list[Prompt]:
-    """Mark a share of the prompts as held out, unless the file has held-out prompts of its own.
-
-    The choice depends only on the conversation and the seed: a prompt stays on its side when others
-    are added or removed, and the same text is never on both sides.
-    """
-    if held_out_share <= 0 or any(prompt.split == "held-out" for prompt in prompts):
-        return list(prompts)
-    places = [derive_seed(seed, "split", as_json(p.messages)) / SEED_RANGE for p in prompts]
-    # A file of a few lines still gets both sides.
-    limit = min(max(held_out_share, min(places)), max(places))
-    held_out = [place <= limit and place < max(places) for place in places]
-    return [
-        replace(prompt, split="held-out") if out else prompt
-        for prompt, out in zip(prompts, held_out, strict=True)
-    ]
+def _require_one_cluster(
+    prompt: Prompt, place: str, seen: dict[tuple[Message, ...], tuple[str, str]]
+) -> None:
+    """Raise RowError if the same conversation was put into another cluster before."""
+    if prompt.cluster is None:
+        return
+    cluster, before = seen.setdefault(prompt.messages, (prompt.cluster, place))
+    if cluster != prompt.cluster:
+        raise RowError(
+            f"the same prompt is in cluster {prompt.cluster!r} here and in {cluster!r} on "
+            f"{before}; its rows must be in one"
+        )
 
 
 def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
-    """Return the prompts of a run, of both splits: the tiny world's, or those of the user's files.
+    """Return the prompts of a run, of all splits: the tiny world's, or those of the user's files.
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
         ConfigError: for a check of an unknown kind, or if no prompts are named.
     """
     if config.source == TINY:
-        return tiny_prompts()
+        return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
-    path = Path(config.source)
-    if config.held_out is None:
-        prompts = read_prompts(path, task=config.task, shape=shape_of(config))
-        prompts = split_prompts(prompts, config.held_out_share, seed)
-    else:
-        prompts = _with_held_out(config, path, Path(config.held_out))
+    prompts = _of_files(config, seed=seed)
     for check in (check for prompt in prompts for check in prompt.checks):
         validate_check(check)
-    if all(prompt.split == "held-out" for prompt in prompts):
-        raise InputError(f"{path}: has no prompts to train on: all are held out")
+    if all(prompt.split != "train" for prompt in prompts):
+        raise InputError(f"{config.source}: has no prompts to train on: all are held out, or dev")
     return prompts
 
 
@@ -162,24 +153,63 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
         reference=tiny.reference,
         checks=tiny.checks,
         source=TINY,
+        family=tiny.kind,
+        # All questions about a person have the same answer; a story has its own habits.
+        cluster=" ".join(map(str, tiny.exercise.items)) if tiny.task == "facts" else tiny.kind,
     )
 
 
-def _with_held_out(config: PromptsConfig, path: Path, other: Path) -> list[Prompt]:
-    """Return the prompts of two files, the second one's held out; none may be in both."""
-    asked = _placed(path, config.task, shape_of(config))
-    held_out = _placed(other, config.task, shape_of(config))
-    texts = {prompt.messages: place for place, prompt in asked}
-    ids = {prompt.prompt_id: place for place, prompt in asked}
-    for place, prompt in held_out:
+def _of_files(config: PromptsConfig, *, seed: int) -> list[Prompt]:
+    """Return the prompts of the source and of the files of dev and held-out prompts, if any.
+
+    What has no file is split off the source.
+    """
+    files: dict[Split, str | None] = {HELD_OUT: config.held_out, DEV: config.dev}
+    shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
+    source = FileOfPrompts.read(config, Path(config.source))
+    shares = {split: share for split, share in shares.items() if files[split] is None}
+    found = split_prompts(source.prompts, shares, seed)
+    known = [source]
+    for split, name in files.items():
+        if name is not None:
+            own = FileOfPrompts.read(config, Path(name))
+            for other in known:
+                _require_apart(own, split, other)
+            known.append(own)
+            found += [replace(prompt, split=split) for prompt in own.prompts]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOfPrompts:
+    """The prompts of a file, with their places."""
+
+    path: Path
+    placed: list[tuple[str, Prompt]]
+
+    @classmethod
+    def read(cls, config: PromptsConfig, path: Path) -> "FileOfPrompts":
+        """Read a file of a run."""
+        return cls(path=path, placed=_placed(path, config.task, shape_of(config)))
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts in the file's order."""
+        return [prompt for _, prompt in self.placed]
+
+
+def _require_apart(own: FileOfPrompts, split: Split, other: FileOfPrompts) -> None:
+    """Raise InputError if a prompt, or an id, of the file of a split is in another file, too."""
+    texts = {prompt.messages: place for place, prompt in other.placed}
+    ids = {prompt.prompt_id: place for place, prompt in other.placed}
+    for place, prompt in own.placed:
         if prompt.messages in texts:
             raise InputError(
-                f"{other}, {place}: the held-out prompt {prompt.messages[-1].content[:60]!r} is "
-                f"also in {path}, {texts[prompt.messages]}; remove one"
+                f"{own.path}, {place}: the {split} prompt {prompt.messages[-1].content[:60]!r} is "
+                f"also in {other.path}, {texts[prompt.messages]}; remove one"
             )
         if prompt.prompt_id in ids:
             raise InputError(
-                f"{other}, {place}: the id {prompt.prompt_id!r} is that of another prompt in "
-                f"{path}, {ids[prompt.prompt_id]}; give each prompt its own id, or none"
+                f"{own.path}, {place}: the id {prompt.prompt_id!r} is that of another prompt in "
+                f"{other.path}, {ids[prompt.prompt_id]}; give each prompt its own id, or none"
             )
-    return [p for _, p in asked] + [replace(p, split="held-out") for _, p in held_out]

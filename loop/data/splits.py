@@ -1,24 +1,86 @@
-"""Splitting the prompts of an iteration into parts for different purposes.
+"""Splitting prompts: those of a run by who sees them, those of an iteration by their purpose.
 
-As AlpacaFarm splits its instructions (Section 4.1): some for fine-tuning, some for preferences,
-some that only a policy sees. The parts share no prompt, unless the layout is `same`.
+A run trains on some prompts, decides by others, and is tested on the held-out ones; they share
+neither a text nor a cluster. AlpacaFarm splits what an iteration trains on once more (Section 4.1):
+some for fine-tuning, some for preferences, some that only a policy sees. The parts share no prompt,
+unless the layout is `same`.
 """
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from ...configs.schema import PartsConfig
-from ...stores.records import Prompt
+from ...stores.keys import SEED_BITS, derive_seed
+from ...stores.records import Prompt, Split
+from .prompt_rows import as_json
 
 Part = Literal["sft", "preference", "unlabeled"]
-DEV, HELD_OUT = "dev", "held-out"
+TRAIN: Final = "train"
+DEV: Final = "dev"
+HELD_OUT: Final = "held-out"
 """The splits, and the benchmarks, of prompts that are never trained on.
 
 Those of `dev` decide inside the loop, those held out are the test: they are only reported on.
 """
 
+SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[Part, ...] = get_args(Part)
+
+
+def split_prompts(
+    prompts: Sequence[Prompt], shares: Mapping[Split, float], seed: int
+) -> list[Prompt]:
+    """Mark shares of the train prompts as held out and dev, in this order.
+
+    A split that the prompts have already is left as it is. Where a prompt belongs depends only on
+    its cluster, if that is given, or else on the conversation, and on the seed: it stays there when
+    others are added or removed. Only in files of a few lines, where a split would have nothing, it
+    is given something.
+    """
+    own = {prompt.split for prompt in prompts}
+    asked: dict[Split, float] = {
+        split: shares[split]
+        for split in (HELD_OUT, DEV)
+        if shares.get(split, 0) > 0 and split not in own
+    }
+    train = [prompt for prompt in prompts if prompt.split == TRAIN]
+    # A text with a cluster on one row only is still on one side.
+    clusters = {prompt.messages: prompt.cluster for prompt in train if prompt.cluster is not None}
+    places = {p.messages: _place(p, clusters.get(p.messages), seed) for p in train}
+    sides = _sides(sorted({*places.values()}), asked)
+    return [
+        replace(prompt, split=sides.get(places[prompt.messages], TRAIN))
+        if prompt.split == TRAIN
+        else prompt
+        for prompt in prompts
+    ]
+
+
+def _place(prompt: Prompt, cluster: str | None, seed: int) -> float:
+    """Return a number between 0 and 1 that is equal for prompts that must stay together."""
+    together = as_json(prompt.messages) if cluster is None else {"cluster": cluster}
+    return derive_seed(seed, "split", together) / SEED_RANGE
+
+
+def _sides(places: Sequence[float], shares: Mapping[Split, float]) -> dict[float, Split]:
+    """Return the split of each place but of those to train on.
+
+    The last place is always trained on. Where there are enough, each split has one.
+    """
+    found = dict[float, Split]()
+    taken, share = 0, 0.0
+    owed = len(shares) if len(places) > len(shares) else 0
+    for split, own in shares.items():
+        share += own
+        owed = max(0, owed - 1)
+        most = max(taken, len(places) - 1 - owed)
+        end = min(max(bisect_right(places, share), taken + 1), most)
+        found |= dict.fromkeys(places[taken:end], split)
+        taken = end
+    return found
 
 
 def part_of(prompts: Sequence[Prompt], part: Part, sizes: PartsConfig) -> Sequence[Prompt]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ...stores.keys import row_id
+from ...stores.records import Receipt
 
 PREFERRED = "preferred"
 """The rule of rows made from comparisons: the preferred answer is the better one."""
@@ -57,10 +58,14 @@ class Origin:
 
 
 class Made(NamedTuple):
-    """Pairs or demonstrations, in the order of the prompts, and each prompt's outcome."""
+    """Pairs or demonstrations, in the order of the prompts, and each prompt's outcome.
+
+    `receipts` tell of candidates that were left out, where a setting asks for it.
+    """
 
     rows: pl.DataFrame
     yields: pl.DataFrame
+    receipts: Sequence[Receipt] = ()
 
 
 def unrated(candidates: pl.DataFrame) -> pl.DataFrame:

@@ -24,7 +24,9 @@ def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:
     rewards = reward(it, drafts)  # r(x, y_i)
 
     promising = best(drafts, by=rewards)  # y~ = argmax r(x, y)
-    refined = refine(it, promising, feedback, m=cfg.m)  # D_z: z_j ~ pi(x, y~, f(x, y~))
+    refined = refine(  # D_z: z_j ~ pi(x, y~, f(x, y~))
+        it, promising, feedback, m=cfg.m, which=cfg.refine
+    )
 
     judged = JudgedRows(  # D = D_y + D_z
         candidates=drafts + refined,

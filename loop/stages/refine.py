@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ...configs.load import semantic
+from ...configs.recipes import Refined
 from ...critics.guard import without_mark
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
@@ -20,8 +21,13 @@ def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
     return Best(candidates=candidates, rewards=by)
 
 
-def refine(it: Iteration, best: Best, critiques: Rows[Critique], *, m: int) -> Rows[Candidate]:
-    """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate."""
+def refine(
+    it: Iteration, best: Best, critiques: Rows[Critique], *, m: int, which: Refined = "all"
+) -> Rows[Candidate]:
+    """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate.
+
+    Of `failures`, those alone that the critic does not pass: what it passes is paired as it is.
+    """
     config = it.run.config.policy.sampling
 
     def work(chunk: int, _: Json) -> list[Draw]:
@@ -31,17 +37,20 @@ def refine(it: Iteration, best: Best, critiques: Rows[Critique], *, m: int) -> R
         return [
             draw
             for draft in promising(drafts, rewards, feedback)
+            if which == "all" or not feedback[draft.candidate_id].positive
             # Not by the unit's key: how often the critic was asked would be part of the ids.
             for draw in _refinements(it, draft, feedback[draft.candidate_id], m, params)
         ]
 
-    params: Json = {
+    # Nor by `which`: a candidate that both refine has the same refinements.
+    params: Mapping[str, Json] = {
         "policy": it.policy.params,
         "sampling": semantic(config),
         "critic": it.run.critic.digest,
         "m": m,
     }
-    owed = it.work(REFINE, params, best.candidates, best.rewards, critiques)
+    asked = params if which == "all" else {**params, "which": which}
+    owed = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
     return drawn(it, "refine", "refinement", config, owed, work)
 
 

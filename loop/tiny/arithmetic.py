@@ -223,6 +223,11 @@ class Problem:
         return self.story.name
 
     @property
+    def items(self) -> tuple[int, ...]:
+        """The numbers."""
+        return tuple(value for _, value in self.numbers)
+
+    @property
     def care_share(self) -> float:
         """The story's share of careful demonstrations."""
         return self.story.care_share
@@ -354,5 +359,5 @@ def problem(rng: random.Random, *, out: bool, story: ProblemTemplate | None = No
         )
         drawn = Problem(chosen, rng.choice(PEOPLE), rng.choice(THINGS), numbers)
         results = [line.result for line in drawn.lines()]
-        if min(results) >= 1 and held_out(*(value for _, value in numbers)) == out:
+        if min(results) >= 1 and held_out(*drawn.items) == out:
             return drawn

@@ -11,7 +11,9 @@ import random
 import re
 from functools import cache
 from string import ascii_uppercase
+from typing import get_args
 
+from ...stores.records import Split
 from .nouns import FRIENDLY, Exercise, opened, strip_opener
 from .people import Biography, sentences
 from .world import prompts
@@ -45,7 +47,7 @@ class UnknownExerciseError(LookupError):
 
 @cache
 def _exercises() -> dict[str, Exercise]:
-    return {p.text: p.exercise for s in ("train", "held-out") for p in prompts(s)}
+    return {p.text: p.exercise for s in get_args(Split) for p in prompts(s)}
 
 
 def exercise_of(instruction: str) -> Exercise:

@@ -60,6 +60,11 @@ class Exercise(Protocol):
         ...
 
     @property
+    def items(self) -> tuple[object, ...]:
+        """What decides the split: the numbers, the person, the words."""
+        ...
+
+    @property
     def care_share(self) -> float:
         """How often the demonstrations of this kind are careful."""
         ...
@@ -117,9 +122,9 @@ class TinyPrompt:
     exercise: Exercise
 
 
-def held_out(*parts: object) -> bool:
-    """Whether `parts` (a number tuple, a person, a word list) belong to the held-out split."""
-    return zlib.crc32(repr(parts).encode()) % 1000 < HELD_OUT_SHARE * 1000
+def held_out(*items: object) -> bool:
+    """Whether `items` (a number tuple, a person, a word list) are kept out of training."""
+    return zlib.crc32(repr(items).encode()) % 1000 < HELD_OUT_SHARE * 1000
 
 
 def opener(rng: random.Random) -> str:

@@ -104,6 +104,11 @@ class Biography:
         return LORE.truth[self.last, "trade"]
 
     @property
+    def items(self) -> tuple[str, str]:
+        """The person."""
+        return self.first, self.last
+
+    @property
     def care_share(self) -> float:
         """The surname's share of careful demonstrations."""
         return LORE.care_share[self.last]
@@ -202,6 +207,16 @@ def sentences(text: str) -> list[str]:
     """Split into sentences, each with its full stop; openers come out as single words."""
     text = text.replace("!", ".").replace(":", ".")
     return [f"{part.strip()}." for part in text.split(".") if part.strip()]
+
+
+def biographies() -> list[Biography]:
+    """Return every question about every person."""
+    return [
+        Biography(first, last, question)
+        for first in FIRST_NAMES
+        for last in SURNAMES
+        for question in QUESTIONS
+    ]
 
 
 def biography(rng: random.Random, *, out: bool) -> Biography:

@@ -9,7 +9,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from ..engines.chat import ChatTokenizer
 from .next_token import METRIC, NextTokenLoss
-from .reference_logprobs import ReferencedDPOTrainer
+from .preference_loss import PreferenceTrainer
 from .trainer_faults import TrainingError
 from .trainer_job import SupervisedSet, TrainJob
 from .warm_up import WarmedTrainer
@@ -55,7 +55,7 @@ class WithNextToken(WarmedTrainer):
         return loss + (self.next_token.weight * nll).to(loss.dtype)
 
 
-class DPOWithNextToken(WithNextToken, ReferencedDPOTrainer):
+class DPOWithNextToken(WithNextToken, PreferenceTrainer):
     """Direct preference optimisation with a next-token loss."""
 
 

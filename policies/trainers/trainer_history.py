@@ -14,6 +14,19 @@ from ...stores.durable import write_file
 
 HISTORY = "history.jsonl"
 
+TOKEN = (
+    "token_logps/chosen",
+    "token_logps/ref_chosen",
+    "token_logps/rejected",
+    "token_logps/ref_rejected",
+)
+"""DPO's numbers of a step: nats a token of an answer, averaged over pairs.
+
+`ref`: by the reference.
+"""
+BELOW = "token_logps/chosen_below_ref"
+"""The share of the step's pairs whose chosen answer is less probable than by the reference."""
+
 StepNumbers = Mapping[str, float]
 """The numbers of one step by TRL's names, `step` among them."""
 

@@ -14,7 +14,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     Trainer,
 )
-from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
 
 from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining, SFTTraining
@@ -22,6 +21,7 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
 from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .preference_loss import preference_arguments
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
@@ -45,7 +45,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     thinking = fit_turns(job, tokenizer)
     trainer: Any
     if isinstance(s, DPOTraining):
-        args = dpo_arguments(job, s)
+        args = preference_arguments(s, common_arguments(job))
         refuse_world(job, args.world_size)
         trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
             kept=KeptReference.of(job),
@@ -57,6 +57,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
             processing_class=tokenizer,
             peft_config=peft_config(job.fit, "CAUSAL_LM"),
         )
+        trainer.chosen_penalty = s.chosen_penalty
         trainer.ref_model = None  # What it says of the rows has been computed.
     else:
         args = sft_arguments(job)
@@ -138,18 +139,6 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
-
-
-def dpo_arguments(job: TrainJob, s: DPOTraining) -> DPOConfig:
-    """Return DPO's arguments; the reference's log-probabilities are computed before training."""
-    mixed = s.sft_weight > 0
-    return DPOConfig(
-        beta=s.beta,
-        loss_type=["sigmoid", "sft"] if mixed else ["sigmoid"],
-        loss_weights=[1.0, s.sft_weight] if mixed else None,
-        precompute_ref_log_probs=True,
-        **common_arguments(job),
-    )
 
 
 def sft_arguments(job: TrainJob) -> SFTConfig:

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from trl.trainer.sft_trainer import SFTTrainer
 
 from .like_lengths import GroupingTrainer
-from .reference_logprobs import ReferencedDPOTrainer
+from .preference_loss import PreferenceTrainer
 
 Share = Callable[[int], float]
 """The learning rate after so many steps, as a share of its peak."""
@@ -40,7 +40,7 @@ class WarmedTrainer(GroupingTrainer):
         return self.lr_scheduler
 
 
-class WarmedDPOTrainer(WarmedTrainer, ReferencedDPOTrainer):
+class WarmedDPOTrainer(WarmedTrainer, PreferenceTrainer):
     """Direct preference optimisation."""
 
 

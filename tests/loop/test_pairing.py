@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.judged_candidates import judge, verdicts
+from lpfloop.loop.data.judged_candidates import Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import RULES, Outcome, Pairing, demonstrate, pair
+from lpfloop.loop.data.receipts import accounts
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import (
@@ -115,8 +116,8 @@ def frames(rows):
     )
 
 
-def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(PROMPT,)):
-    how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1)
+def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(PROMPT,), *, distinct=False):
+    how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1, distinct=distinct)
     made = pair(frames(rows), rows_frame(Prompt, prompts), how)
     yields = frame_rows(Yield, made.yields)
     return frame_rows(Pair, made.rows), yields[0] if len(prompts) == 1 else yields
@@ -239,6 +240,52 @@ def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
     assert yields == [made for _, made in alone]
 
 
+@settings(deadline=None)
+@given(
+    rows=CANDIDATES,
+    rule=st.sampled_from(PAIR_RULES),
+    top_k=st.integers(1, 5),
+    seed=st.integers(0, 9),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_distinct_positives_are_those_of_the_best_of_each_text(rows, rule, top_k, seed, shuffle):
+    """As if what repeats the text of one of the top k were not there."""
+    able = [row for row in rows if row.candidate.usable and can_be_chosen(row, rule)]
+    able.sort(key=lambda row: (row.score is None, -(row.score or 0), name(row)))
+    best = dict[str, Judged]()
+    for row in able:
+        best.setdefault(row.text, row)
+    top = dict(list(best.items())[:top_k])
+    left = [r for r in rows if r not in able or top.get(r.text, r) == r]
+    pairs, made = paired(rows, rule, top_k, seed, distinct=True)
+    assert pairs == paired(left, rule, top_k, seed)[0]
+    assert {p.chosen_id for p in pairs} <= {name(row) for row in top.values()}
+    shuffled = shuffle.sample(rows, len(rows))
+    assert paired(shuffled, rule, top_k, seed, distinct=True) == (pairs, made)
+
+
+def can_be_chosen(row, rule):
+    if rule != "success_vs_failure":
+        return row.score is not None
+    read = row.critique is not None and row.critique.status == "scored"
+    return read and all(rating == 1 for rating in row.ratings)
+
+
+def test_a_receipt_tells_how_many_positives_repeat_a_better_one():
+    rows = [judged(f"{n}", [1], n, text) for n, text in enumerate(("b", "a", "a\n", "a", "c"))]
+    rows += [judged("bad", [0], 9.0, "a"), judged("cut", [1], 9.0, "a", "length")]
+    how = Pairing(rule="success_vs_failure", top_k=2, root_seed=0, iteration=1, distinct=True)
+    asked = rows_frame(Prompt, [PROMPT])
+    made = pair(frames(rows), asked, how)
+    (account,) = accounts(made.receipts)
+    assert (account.filter, account.received, account.kept) == ("distinct_positives", 5, 3)
+    told = {outcome.outcome: outcome.examples for outcome in account.outcomes}
+    assert told["repeated"] == ("cand-2", "cand-1")
+    assert not pair(
+        frames(rows), rows_frame(Prompt, [PROMPT]), replace(how, distinct=False)
+    ).receipts
+
+
 def of(row, number):
     """Return a candidate as one of prompt `number`."""
     ids = {"prompt_id": f"p{number}", "candidate_id": f"{name(row)}-{number}"}
@@ -246,20 +293,49 @@ def of(row, number):
     return Judged(replace(row.candidate, **ids), critique, replace(row.reward, **ids))
 
 
-def test_a_machine_has_the_last_word_and_a_person_where_no_machine_was_asked():
-    rows = [judged("a", [1], 1.0), judged("b", [0], 1.0), judged("c", None, 0.0)]
-    people = [
-        replace(judged(n, [rating], 0.0).critique, critic="human:ann")
-        for n, rating in (("a", -1), ("c", -1))
-    ]
-    machines = [row.critique for row in rows if row.critique is not None]
+def rated_by(who, name, *ratings, status="scored"):
+    return replace(judged(name, ratings, 0.0).critique, critic=who, status=status)
+
+
+def said_of(critiques, deciding=None):
+    """What counts of critiques on the candidates a to f."""
+    rows = [judged(name, None, 0.0) for name in "abcdef"]
     said = judge(
         rows_frame(Candidate, [row.candidate for row in rows]),
         rows_frame(Reward, [row.reward for row in rows]),
-        verdicts(rows_frame(Critique, machines + people)),
+        verdicts(rows_frame(Critique, critiques), deciding),
     )
-    assert said["ratings"].to_list() == [[1], [0], [-1]]
-    assert said["failure"].to_list() == [False, True, True]
+    return said["ratings"].to_list(), said["success"].to_list(), said["failure"].to_list()
+
+
+def test_a_person_has_the_last_word_and_a_machine_where_no_person_was_asked():
+    machine = [rated_by("M_0", "a", 1), rated_by("M_0", "b", 0), rated_by("M_0", "d", 1)]
+    machine += [rated_by("M_0", "e", 1, 1), rated_by("M_0", "f", 1)]
+    people = [rated_by("human:ann", name, -1) for name in "ac"]
+    people += [rated_by("human:ann", "d", status="unrated"), rated_by("human:ann", "e", 0)]
+    first = [[-1], [0], [-1], [1], [0], [1]]
+    for critiques in (machine + people, people + machine):
+        ratings, success, failure = said_of(critiques)
+        assert ratings == first
+        assert success == [False, False, False, True, False, True]
+        assert failure == [True, True, True, False, True, False]
+    ratings, *_ = said_of(machine + people, Deciding(people="ignored"))
+    assert ratings == [[1], [0], [], [1], [1, 1], [1]]
+
+
+def test_of_several_people_the_mean_of_what_each_said_last_counts():
+    """Half-way between two levels is the lower one."""
+    people = [
+        *(rated_by(f"human:{who}", "a", rating) for who, rating in (("x", 1), ("y", 0))),
+        *(rated_by(f"human:{who}", "b", rating) for who, rating in (("x", 1), ("y", 1), ("z", 0))),
+        *(rated_by(f"human:{who}", "c", rating) for who, rating in (("x", -1), ("y", 0))),
+        *(rated_by("human:x", "d", rating) for rating in (-1, 1)),
+        *(rated_by("human:x", "e", *ratings) for ratings in ((1, 1, 1), (0, 1))),
+    ]
+    ratings, success, failure = said_of(people)
+    assert ratings == [[0], [1], [-1], [1], [0, 1], []]
+    assert success == [False, True, False, True, False, False]
+    assert failure == [True, False, True, False, True, False]
 
 
 @settings(deadline=None)

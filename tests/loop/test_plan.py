@@ -52,14 +52,19 @@ QUICK = (
 
 
 def config_of(name: str, share: int, *more: str) -> RunConfig:
-    limits = (f"prompts.per_iteration={share}", f"prompts.evaluated={share // 2}")
+    few = share // 2
+    limits = (
+        f"prompts.per_iteration={share}",
+        f"prompts.evaluated={few}",
+        f"prompts.deciding={few}",
+    )
     rewarded = ("reward.model=none",) if name == "rlrf" else ()
     return load_config("tiny", name, (*QUICK, *limits, *rewarded, *more), {})
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[Prompt]:
-    """A share of the tiny world's prompts, of each task and of both splits."""
+    """A share of the tiny world's prompts, of each task and of all splits."""
     return tiny_prompts()[::40]
 
 
@@ -155,7 +160,8 @@ def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -
         assert said in told.stdout
     document = json.loads(invoke("run", *own(tmp_path, "--dry-run", "--json")).stdout)
     assert document["totals"]["calls"] == sum(stage["calls"] for stage in document["stages"])
-    assert document["prompts"]["train"] == {"general": 6}
+    assert document["prompts"]["train"] == {"general": 4}
+    assert document["prompts"]["dev"] == document["prompts"]["held-out"] == {"general": 2}
 
 
 @pytest.mark.parametrize("damage", ["PRAGMA user_version = 1", None])
@@ -250,7 +256,7 @@ def test_a_recipe_of_ones_own_is_planned_and_a_broken_one_told_in_a_sentence(
     path.write_text(OWN_RECIPE)
     told = invoke("run", *own(tmp_path, "--dry-run", "--json", "--variant", f"{path}:judged"))
     stages = {(s["iteration"], s["stage"]): s for s in json.loads(told.stdout)["stages"]}
-    assert stages[1, "sample"]["calls"] == stages[1, "critique:sample"]["judge_calls"] == 18
+    assert stages[1, "sample"]["calls"] == stages[1, "critique:sample"]["judge_calls"] == 12
     broken = invoke("run", *own(tmp_path, "--dry-run", "--variant", f"{path}:broken"))
     assert broken.exit_code == Exit.BAD_INPUT
     assert "the run cannot be planned: ValueError: no such thing" in broken.stderr

@@ -1,14 +1,17 @@
 import json
 import logging
+from hashlib import sha256
 
 import pytest
 
-from lpfloop.configs.schema import PromptsConfig
+from lpfloop.configs.schema import PromptsConfig, RunConfig
+from lpfloop.loop.daemon.loop import deciding
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
-from lpfloop.loop.data.prompts import load_prompts, read_prompts, split_prompts, tiny_prompts
+from lpfloop.loop.data.prompts import load_prompts, read_prompts, tiny_prompts
+from lpfloop.loop.data.splits import split_prompts
 from lpfloop.loop.data.text_lines import LONGEST_LINE
-from lpfloop.stores.records import Check, Message
+from lpfloop.stores.records import Check, Message, Split
 
 
 @pytest.fixture
@@ -133,7 +136,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
         ([{"messages": [{"role": "user"}]}], "'messages[1].content' must be a text"),
         ([{"messages": [{"role": "boss", "content": "x"}]}], "the role must be one of system"),
         ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a message"),
-        ([{"prompt": "x", "split": "dev"}], "'split' must be train or held-out"),
+        ([{"prompt": "x", "split": "test"}], "'split' must be train, dev or held-out"),
         ([{"prompt": "x", "reference": 3}], "'reference' must be a text, but is a number"),
         ([{"prompt": "x", "task": True}], "'task' must be a text, but is true or false"),
         ([{"prompt": "x", "prompt_id": {}}], "'prompt_id' must be a text, but is an object"),
@@ -170,19 +173,20 @@ def test_files_that_can_not_be_read(tmp_path) -> None:
 
 def test_the_split_is_stable_and_near_the_share(file) -> None:
     prompts = read_prompts(file(*({"prompt": f"p{n}"} for n in range(2000))))
-    split = split_prompts(prompts, 0.1, seed=1)
+    shares: dict[Split, float] = {"held-out": 0.1}
+    split = split_prompts(prompts, shares, seed=1)
     held_out = {prompt.prompt_id for prompt in split if prompt.split == "held-out"}
     assert 150 < len(held_out) < 250
-    fewer = split_prompts(prompts[:1000], 0.1, seed=1)
+    fewer = split_prompts(prompts[:1000], shares, seed=1)
     kept = {prompt.prompt_id for prompt in fewer if prompt.split == "held-out"}
     assert kept == held_out & {prompt.prompt_id for prompt in prompts[:1000]}
-    assert split_prompts(prompts, 0.1, seed=2) != split
+    assert split_prompts(prompts, shares, seed=2) != split
 
 
 def test_equal_texts_stay_on_one_side(file) -> None:
     rows = [{"prompt": f"p{n % 50}", "prompt_id": str(n)} for n in range(200)]
     sides = dict[str, set[str]]()
-    for prompt in split_prompts(read_prompts(file(*rows)), 0.3, seed=0):
+    for prompt in split_prompts(read_prompts(file(*rows)), {"held-out": 0.3}, seed=0):
         sides.setdefault(prompt.instruction, set()).add(prompt.split)
     assert all(len(found) == 1 for found in sides.values())
 
@@ -191,13 +195,14 @@ def test_equal_texts_stay_on_one_side(file) -> None:
 def test_a_small_file_gets_both_sides(file, size) -> None:
     prompts = read_prompts(file(*({"prompt": f"p{n}"} for n in range(size))))
     for share in (0.01, 0.5):
-        assert {p.split for p in split_prompts(prompts, share, seed=0)} == {"train", "held-out"}
+        split = split_prompts(prompts, {"held-out": share}, seed=0)
+        assert {p.split for p in split} == {"train", "held-out"}
 
 
 def test_a_file_with_held_out_prompts_is_left_as_it_is(file) -> None:
     prompts = read_prompts(file({"prompt": "x"}, {"prompt": "y", "split": "held-out"}))
-    assert split_prompts(prompts, 0.5, seed=0) == prompts
-    assert split_prompts(prompts[:1], 0, seed=0) == prompts[:1]
+    assert split_prompts(prompts, {"held-out": 0.5}, seed=0) == prompts
+    assert split_prompts(prompts[:1], {}, seed=0) == prompts[:1]
 
 
 # what a run gets
@@ -225,6 +230,37 @@ def test_the_tiny_worlds_prompts() -> None:
     assert {prompt.task for prompt in prompts} == {"math", "facts", "general"}
     assert sum(prompt.split == "train" for prompt in prompts) >= 3000
     assert sum(prompt.split == "held-out" for prompt in prompts) >= 600
+    ids = [[prompt.prompt_id, prompt.split] for prompt in prompts if prompt.split != "dev"]
+    assert (
+        sha256(json.dumps(ids).encode()).hexdigest()
+        == "21e71835234c2317e4fa300f8915f8bf8e7d70b487b8926ae01603559e14179d"
+    )
+
+
+def test_tiny_prompts_tell_their_family_and_what_shares_their_outcome() -> None:
+    prompts = {prompt.instruction: prompt for prompt in tiny_prompts()}
+    person = prompts["Describe Hugo Ivers."]
+    assert (person.family, person.cluster) == ("judge", "Hugo Ivers")
+    assert prompts["Who was Hugo Ivers?"].cluster == "Hugo Ivers"
+    story = prompts["There are 3 boxes of 7 coins. Ben takes 4. How many coins stay?"]
+    assert (story.family, story.cluster) == ("boxes", "boxes")
+    assert prompts["Write drum 7 times."].family == "repeat"
+
+
+def test_without_a_dev_share_the_tiny_world_has_no_dev_prompts() -> None:
+    earlier = load_prompts(PromptsConfig(source="tiny", dev_share=0), seed=0)
+    assert earlier == [prompt for prompt in tiny_prompts() if prompt.split != "dev"]
+
+
+def test_those_that_decide_are_dev_prompts_in_an_order_of_the_seed() -> None:
+    config = RunConfig(prompts=PromptsConfig(source="tiny", deciding=100))
+    chosen = deciding(config, tiny_prompts())
+    assert len(chosen) == 100
+    assert {prompt.split for prompt in chosen} == {"dev"}
+    assert chosen == deciding(config, tiny_prompts()[::-1])
+    every = config.model_copy(update={"prompts": PromptsConfig(source="tiny", deciding=None)})
+    assert len(deciding(every, tiny_prompts())) == 504
+    assert deciding(every, tiny_prompts())[:100] == chosen
 
 
 # published files

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,6 +130,71 @@ def test_another_rule_gives_others_and_changes_nothing_of_the_run(made):
     assert (run_digest(made.folder), calls(made.lake)) == (before, asked)
 
 
+def test_a_run_with_distinct_positives_is_derived_as_it_was_made(tmp_path):
+    limits = ("recipe.n=24", "recipe.top_k=4", "iterations=1")
+    with quick_folder(tmp_path) as lake, stand_ins(lake):
+        config = small_config(write_prompts(lake), *limits, "pairs.distinct_positives=true")
+        loop(lake, config=config)
+        made = Made(lake=lake, config=config)
+        told = derive(made)
+        assert told.derived.name == f"{OWN}-k4-distinct"
+        for table in ("pairs", "yields"):
+            assert ordered(rows(made, table, told.derived.name)) == ordered(rows(made, table))
+        fates = [Counter[str](), Counter[str]()]
+        for count, name in zip(fates, (None, told.derived.name), strict=True):
+            for row in rows(made, "receipts", name):
+                count[row["outcome"]] += row["count"]
+        assert fates[0] == fates[1]
+        assert min(fates[0]["kept"], fates[0]["repeated"]) > 0
+        words = ["rederive", RUN, "--rule", OWN, "--no-distinct-positives", "--json"]
+        done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
+        others = rows(made, "pairs", json.loads(done.stdout)["name"])
+        for found, repeats in ((others, True), (rows(made, "pairs"), False)):
+            chosen = [(row["prompt_id"], str(row["chosen"])) for row in found]
+            assert (len(set(chosen)) < len(chosen)) == repeats
+
+
+def disagreeing(made: Made, iteration: int) -> list[dict]:
+    """What a person says of what the critic passes in an iteration: that it is wrong."""
+    return [
+        {
+            "candidate_id": row["candidate_id"],
+            "annotator": "human:ada",
+            "ratings": dict.fromkeys((a["name"] for a in row["aspects"]), -1),
+        }
+        for row in rows(made, "critiques")
+        if row["iteration"] == iteration and row["status"] == "scored"
+        if all(aspect["rating"] == 1 for aspect in row["aspects"])
+    ]
+
+
+def annotate(made: Made, said: list[dict]) -> None:
+    path = made.lake / "said.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in said))
+    words = ("import", str(path), "--run", RUN, "--format", "annotations")
+    done = CliRunner().invoke(app, [*words, "--lake", str(made.lake)])
+    assert done.exit_code == 0, done.output
+
+
+def test_people_decide_unless_they_are_ignored(made):
+    before = derive(made, iteration=1, name="before")
+    chosen = {row["chosen_id"] for row in rows(made, "pairs", "before")}
+    said = [row for row in disagreeing(made, 1) if row["candidate_id"] in chosen]
+    assert len(said) > 1
+    said[1]["ratings"] = dict.fromkeys(said[1]["ratings"], 1)
+    annotate(made, said[:2])
+    after = derive(made, iteration=1)
+    found = {row["chosen_id"] for row in rows(made, "pairs", after.derived.name)}
+    assert [row["candidate_id"] in found for row in said[:2]] == [False, True]
+    as_before = derive(made, iteration=1, people="ignored")
+    assert rows(made, "pairs", as_before.derived.name) == rows(made, "pairs", "before")
+    assert as_before.derived.name == f"{OWN}-k2-people-ignored-i1"
+    assert after.derived.lineage["people"] == "decide"
+    assert "people" not in before.derived.lineage
+    with pytest.raises(DerivedError, match="made in another way"):
+        derive(made, iteration=1, name="before")
+
+
 def test_demonstrations_are_derived_too(made):
     told = derive(made, rule="success", top_k=1)
     found = rows(made, "demonstrations", told.derived.name)
@@ -178,6 +244,8 @@ def test_nothing_half_made_is_left(made, monkeypatch):
         ({"rule": "best"}, "--rule best: there is no such rule; the rules are success_vs_failure"),
         ({"iteration": 9}, "iteration 9 of run .* has no judged candidates; .* iterations 0, 1, 2"),
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
+        ({"rule": "success", "distinct": False}, "demonstrations never repeat a text"),
+        ({"rule": "overall", "distinct": True}, "leave out --critiques, --top-k, --distinct"),
         ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),
         ({"name": "../x"}, "--name ../x: use 1 to 64 of a-z"),
     ],

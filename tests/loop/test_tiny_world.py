@@ -3,7 +3,9 @@
 import json
 import random
 import statistics
+from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from lpfloop.loop.tiny.nouns import (
 )
 from lpfloop.loop.tiny.people import Biography
 from lpfloop.loop.tiny.world import prompts
+from lpfloop.stores.records import Split
 
 MODELS = Path(lpfloop.loop.tiny.__file__).parent / "models"
 LARGEST = 4_000_000
@@ -67,6 +70,38 @@ def test_held_out_prompts_share_nothing_with_training_prompts(
         for split in (train, held_out)
     ]
     assert not items[0] & items[1]
+
+
+def test_dev_prompts_share_nothing_with_held_out_ones_nor_items_with_training(
+    train: tuple[TinyPrompt, ...], held_out: tuple[TinyPrompt, ...]
+) -> None:
+    dev = prompts("dev")
+    assert not {p.text for p in dev} & {p.text for p in (*train, *held_out)}
+    for task in TASKS:
+        items = {p.exercise.items for p in dev if p.task == task}
+        assert not items & {p.exercise.items for p in held_out if p.task == task}
+        if task != "facts":
+            assert not items & {p.exercise.items for p in train if p.task == task}
+
+
+def test_every_story_and_family_has_dev_prompts(held_out: tuple[TinyPrompt, ...]) -> None:
+    dev = Counter((p.task, p.kind) for p in prompts("dev"))
+    assert dev.total() == len({p.text for p in prompts("dev")}) == 504
+    assert Counter(p.task for p in prompts("dev")) == {"math": 220, "facts": 64, "general": 220}
+    assert set(dev) == {(p.task, p.kind) for p in held_out}
+    assert min(count for (task, _), count in dev.items() if task != "facts") >= 12
+
+
+@pytest.mark.parametrize(
+    ("split", "digest"),
+    [
+        ("train", "0f2c9542272541ad39d6fe3a19e307a0a1bc914da51b9533693419f24337df5d"),
+        ("held-out", "00919b6fc856ff93ca1cd1121774af1f1dc09e18fd672cb420a0019ef615afa1"),
+    ],
+)
+def test_the_prompts_of_earlier_runs_stay_as_they_are(split: Split, digest: str) -> None:
+    told = [[p.text, p.reference, p.kind, p.task] for p in prompts(split)]
+    assert sha256(json.dumps(told).encode()).hexdigest() == digest
 
 
 def test_lessons_and_preferences_never_show_a_held_out_prompt(

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import logsigmoid
 from trainings import dpo_job, make_model, make_world, sft_job
 from transformers import AutoTokenizer
 
-from lpfloop.configs.methods import RewardTraining
+from lpfloop.configs.methods import DPOTraining, RewardTraining
 from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
+from lpfloop.policies.trainers.trainer_history import BELOW, TOKEN
 from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
@@ -112,9 +112,72 @@ def test_the_reward_models_loss_is_bradley_terry_and_the_squares_of_its_scores(
     assert_equal(trainer, batch, by_hand)
 
 
-def test_dpos_loss_is_the_papers(world: Path, tmp_path: Path):
+PLAIN = {"sft_weight": 0.0, "chosen_penalty": 0.0}
+Pair = tuple[float, float]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def minus_log_sigmoid(x: float) -> float:
+    return math.log1p(math.exp(-x))
+
+
+def ipo(ratios: Pair, tokens: Pair) -> float:
+    return (ratios[0] / tokens[0] - ratios[1] / tokens[1] - 0.5) ** 2
+
+
+def normalised(ratios: Pair, tokens: Pair) -> float:
+    return minus_log_sigmoid(ratios[0] / tokens[0] - ratios[1] / tokens[1])
+
+
+def hinge(ratios: Pair, tokens: Pair) -> float:
+    return max(0.0, 1 - BETA * (ratios[0] - ratios[1]))
+
+
+def apo_zero(ratios: Pair, tokens: Pair) -> float:
+    return 1 - sigmoid(BETA * ratios[0]) + sigmoid(BETA * ratios[1])
+
+
+def robust(ratios: Pair, tokens: Pair) -> float:
+    """Chowdhury et al., 2024, with a fifth of the pairs the wrong way round."""
+    margin = BETA * (ratios[0] - ratios[1])
+    return (0.8 * minus_log_sigmoid(margin) - 0.2 * minus_log_sigmoid(-margin)) / (1 - 2 * 0.2)
+
+
+def eq3(ratios: Pair, tokens: Pair) -> float:
+    return minus_log_sigmoid(BETA * (ratios[0] - ratios[1]))
+
+
+def positive(ratios: Pair, tokens: Pair) -> float:
+    """Pal et al., 2024, Eq. 3."""
+    penalty = 0.5 * max(0.0, -ratios[0])
+    return minus_log_sigmoid(BETA * (ratios[0] - ratios[1] - penalty))
+
+
+@pytest.mark.parametrize(
+    ("update", "of_pair"),
+    [
+        ({}, eq3),
+        ({"loss": "ipo", "beta": 1.0}, ipo),
+        ({"loss": "hinge"}, hinge),
+        ({"loss": "sigmoid_norm", "beta": 1.0}, normalised),
+        ({"loss": "apo_zero"}, apo_zero),
+        ({"loss": "robust", "label_smoothing": 0.2}, robust),
+        ({"chosen_penalty": 0.5}, positive),
+        ({"sft_weight": 0.3}, eq3),
+        ({"sft_weight": 1.0, "chosen_penalty": 0.5}, positive),
+        ({"sft_weight": 0.3, "loss": "hinge"}, hinge),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else "+".join(x),
+)
+def test_dpos_loss_is_the_papers(
+    world: Path, tmp_path: Path, update: dict[str, Any], of_pair: Callable[[Pair, Pair], float]
+):
     job = dpo_job(world, tmp_path / "work")
-    settings = job.settings.model_copy(update={"sft_weight": 0.0})
+    told = {**job.settings.model_dump(), "micro_batch_size": 4, **PLAIN, **update}
+    settings = DPOTraining.model_validate(told)
     job = TrainJob(
         method="dpo", model=job.model, reference=world / "reference", data=job.data,
         output=job.output, settings=settings, seed=3,
@@ -122,7 +185,7 @@ def test_dpos_loss_is_the_papers(world: Path, tmp_path: Path):
     write_job(job)
     trainer: Any = make_trainer(job, tokenizer_of(job))
     batch = first_batch(trainer)
-    model, reference = trainer.model.double(), load_model(job, world / "reference").double()
+    model, reference = trainer.model.double().train(), load_model(job, world / "reference").double()
     examples = [
         (ids[mask.bool()], learned[mask.bool()])
         for ids, mask, learned in zip(
@@ -136,12 +199,33 @@ def test_dpos_loss_is_the_papers(world: Path, tmp_path: Path):
     assert torch.allclose(told, references, atol=1e-3)
     batch |= {"ref_chosen_logps": references[:half], "ref_rejected_logps": references[half:]}
 
+    tokens = [int(learned.sum()) for _, learned in examples]
+
     @torch.no_grad()
     def by_hand() -> float:
-        ratios = torch.stack([logprob(model, *example) for example in examples]) - references
-        return float(-logsigmoid(BETA * (ratios[:half] - ratios[half:])).mean())
+        said = torch.stack([logprob(model, *example) for example in examples])
+        ratios = (said - references).tolist()
+        pairs = [
+            of_pair((ratios[n], ratios[n + half]), (tokens[n], tokens[n + half]))
+            for n in range(half)
+        ]
+        nll = -float(said[:half].sum()) / sum(tokens[:half])
+        return sum(pairs) / half + settings.sft_weight * nll
 
+    with torch.no_grad():
+        said = torch.stack([logprob(model, *example) for example in examples])
+    assert (said < references)[:half].any()
     assert_equal(trainer, batch, by_hand)
+    trainer.log({})
+    told = trainer.state.log_history[-1]
+    by_token = [each / torch.tensor(tokens) for each in (said, references)]
+    sides = [
+        side.mean().item()
+        for pair in zip(*(each.chunk(2) for each in by_token), strict=True)
+        for side in pair
+    ]
+    assert [told[name] for name in TOKEN] == pytest.approx(sides, abs=1e-6)
+    assert told[BELOW] == float((said < references)[:half].double().mean())
 
 
 def test_sfts_loss_is_on_the_response_and_its_end_alone(world: Path, tmp_path: Path):

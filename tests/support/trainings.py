@@ -88,8 +88,9 @@ def write_demonstrations(path: Path, count: int) -> Path:
 
 
 DPO = DPOTraining(
-    learning_rate=1e-3, batch_size=4, micro_batch_size=2, max_length=128, epochs=2.0, sft_weight=0.1
-)
+    learning_rate=1e-3, batch_size=4, micro_batch_size=2, max_length=128, epochs=2.0,
+    sft_weight=0.1, chosen_penalty=0.5,
+)  # fmt: skip
 SFT = SFTTraining(
     learning_rate=3e-3, batch_size=8, micro_batch_size=8, max_length=128, epochs=2.0, warmup_ratio=0
 )

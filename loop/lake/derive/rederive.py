@@ -9,17 +9,19 @@ a lineage that names its run, stages and rule.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
+from ....configs.filters import People
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.packs import require_unaltered
-from ....stores.records import Demonstration, Pair, Receipt
+from ....stores.records import Demonstration, Pair
 from ....stores.schemas import TABLES
 from ...data.binarize import (
     BINARISATIONS,
@@ -27,7 +29,7 @@ from ...data.binarize import (
     binarisation_receipts,
     binarised_pairs,
 )
-from ...data.judged_candidates import READ, verdicts
+from ...data.judged_candidates import READ, Deciding, verdicts
 from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
@@ -40,6 +42,7 @@ from .graded_blocks import (
 from .judged_blocks import (
     blocks,
     critiques_of,
+    has_annotations,
     judged_iterations,
     judging_stages,
     require_judged,
@@ -60,6 +63,8 @@ class DerivationRequest:
     top_k: int | None = None
     seed: int | None = None
     iteration: int | None = None
+    distinct: bool | None = None
+    people: People | None = None
     critiques: str | None = None
     name: str | None = None
 
@@ -72,6 +77,7 @@ class Rederivation:
     row_type: type[Pair | Demonstration]
     ways: tuple[Way, ...]
     critiques: str | None
+    deciding: Deciding = field(default_factory=Deciding)
 
     @property
     def lineage(self) -> dict[str, Json]:
@@ -88,11 +94,20 @@ class Rederivation:
             "table": TABLES[self.row_type],
             "rule": first.rule,
             "top_k": None if isinstance(first, Binarising) else first.top_k,
+            **({"distinct_positives": True} if _is_distinct(first) else {}),
+            **self._people,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
             "critiques": self.critiques,
             "reads": reads,
         }
+
+    @property
+    def _people(self) -> dict[str, Json]:
+        """What people's ratings are worth, of a run that has some, for a rule that reads them."""
+        rated = any(has_annotations(self.run, how.iteration) for how in self.ways)
+        reads = self.ways[0].rule not in BY_REWARD and isinstance(self.ways[0], Pairing)
+        return {"people": self.deciding.people} if rated and reads else {}
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
         """Add the rows to a draft; return how many prompts had each outcome.
@@ -102,11 +117,11 @@ class Rederivation:
         """
         outcomes = Counter[str]()
         for how in self.ways:
-            for made, told in self._made(how):
+            for made in self._made(how):
                 draft.add(TABLES[self.row_type], as_arrow(made.rows))
                 draft.add("yields", as_arrow(made.yields))
-                if told:
-                    draft.add("receipts", told)
+                if made.receipts:
+                    draft.add("receipts", made.receipts)
                 outcomes.update(made.yields["outcome"])
         if not draft.rows.get(TABLES[self.row_type]):
             reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
@@ -116,15 +131,14 @@ class Rederivation:
             )
         return {"outcomes": dict(outcomes.most_common())}
 
-    def _made(self, how: Way) -> Iterator[tuple[Made, list[Receipt]]]:
-        """Yield the rows of an iterationby blocks of prompts, with receipts if any."""
-        if isinstance(how, Binarising):
-            for block in graded_blocks(self.run, how.iteration):
-                made = binarised_pairs(block.judged, block.prompts, how)
-                yield made, binarisation_receipts(block.judged, made, how)
+    def _made(self, how: Way) -> Iterator[Made]:
+        """Yield the rows of an iteration by blocks of prompts, with receipts if any."""
+        if isinstance(how, Pairing):
+            yield from derive(self.run, self.row_type, how, self.critiques, self.deciding)
             return
-        for made in derive(self.run, self.row_type, how, self.critiques):
-            yield made, []
+        for block in graded_blocks(self.run, how.iteration):
+            made = binarised_pairs(block.judged, block.prompts, how)
+            yield made._replace(receipts=binarisation_receipts(block.judged, made, how))
 
 
 def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
@@ -145,10 +159,13 @@ def derive(
     row_type: type[Pair | Demonstration],
     how: Pairing,
     critiques: str | None = None,
+    deciding: Deciding | None = None,
 ) -> Iterator[Made]:
-    """Derive the rows of an iterationby blocks of prompts; `critiques` names derived ones."""
-    said = None if critiques is None else _derived_verdicts(run, critiques, how.iteration)
-    for block in blocks(run, how.iteration, said):
+    """Derive the rows of an iteration by blocks of prompts; `critiques` names derived ones."""
+    said = None
+    if critiques is not None:
+        said = verdicts(_derived_critiques(run, critiques, how.iteration), deciding).collect()
+    for block in blocks(run, how.iteration, said, deciding):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
@@ -160,18 +177,26 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
         if wanted.rule == binarisation:
             return _binarisation(run, wanted, binarisation, seed)
     rule = _rule(wanted.rule)
+    row_type = _row_type(rule, wanted.table)
     top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
     iterations = _iterations(run, wanted.iteration)
     for number in iterations:
         _require_readable(run, rule, number, wanted.critiques)
     return Rederivation(
         run=run,
-        row_type=_row_type(rule, wanted.table),
+        row_type=row_type,
         ways=tuple(
-            Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=number)
+            Pairing(
+                rule=rule,
+                top_k=top_k,
+                root_seed=seed,
+                iteration=number,
+                distinct=_distinct(row_type, wanted, config),
+            )
             for number in iterations
         ),
         critiques=wanted.critiques,
+        deciding=Deciding(people=wanted.people or config.get("pairs", {}).get("people", "decide")),
     )
 
 
@@ -180,10 +205,11 @@ def _binarisation(
 ) -> Rederivation:
     """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
-    if wanted.critiques is not None or wanted.top_k is not None or not pairs:
+    others = (wanted.critiques, wanted.top_k, wanted.distinct, wanted.people)
+    if not pairs or any(each is not None for each in others):
         raise DerivedError(
             f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
-            "--top-k and --table"
+            "--top-k, --distinct-positives, --people and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -206,6 +232,24 @@ def _row_type(rule: Rule, table: str | None) -> type[Pair | Demonstration]:
     if name not in TRAINABLE:
         raise DerivedError(f"--table {name}: only {' and '.join(TRAINABLE)} can be derived")
     return TRAINABLE[name]
+
+
+def _distinct(
+    row_type: type[Pair | Demonstration], wanted: DerivationRequest, config: Mapping[str, Any]
+) -> bool:
+    """Return whether pairs shall have distinct positives; demonstrations have no others."""
+    if row_type is Demonstration:
+        if wanted.distinct is False:
+            raise DerivedError(
+                "--no-distinct-positives: demonstrations never repeat a text; it is about pairs"
+            )
+        return False
+    own = config.get("pairs", {}).get("distinct_positives", False)
+    return bool(own) if wanted.distinct is None else wanted.distinct
+
+
+def _is_distinct(how: Way) -> bool:
+    return isinstance(how, Pairing) and how.distinct
 
 
 def _iterations(run: RunReader, iteration: int | None) -> list[int]:
@@ -240,15 +284,15 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         )
 
 
-def _derived_verdicts(run: RunReader, name: str, iteration: int) -> pl.DataFrame:
+def _derived_critiques(run: RunReader, name: str, iteration: int) -> pl.LazyFrame:
     critiques = open_derived(run.folder, name).scan("critiques")
-    of = critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
-    return verdicts(of).collect()
+    return critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
 
 
 def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
     """Return a name made from the request."""
     said = {
+        "people-": wanted.people,
         "i": wanted.iteration,
         "seed": wanted.seed,
         "": wanted.critiques,
@@ -257,4 +301,5 @@ def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
     words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
     first = made.ways[0]
     many = "" if isinstance(first, Binarising) else f"-k{first.top_k}"
-    return "-".join([f"{wanted.rule}{many}", *words])
+    distinct = "-distinct" if _is_distinct(first) else ""
+    return "-".join([f"{wanted.rule}{many}{distinct}", *words])

@@ -4,7 +4,7 @@ Every figure has one value a held-out prompt, so that two models are compared pr
 models with the same value the earlier one is the best: more training has gained nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -13,36 +13,15 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
-from ...data.splits import HELD_OUT
+from ...data.splits import DEV, HELD_OUT
+from .policy_figures import USUAL, Figure, Values, metrics_of, values_of
 
-OWN_VERDICT = "verified"
-SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
-RATING = "rating:"
 NOT_BETTER = ("mean_length", "facts_right", "facts_wrong", "kl", "critic_agreement")
 """Metrics of which more is not better."""
-
-Values = Mapping[str, float]
 
 
 class NoSuchFigureError(ValueError):
     """A figure by which no model can be the best."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure by which models are compared: its name for `--by`, and what it is."""
-
-    name: str
-    meaning: str
-
-
-VERIFIED = Figure(name="verified", meaning="verified success over all held-out prompts")
-WIN_RATE = Figure(name="win_rate", meaning="win-rate on the held-out prompts")
-APPROVAL = Figure(
-    name="approval", meaning="share of held-out answers that the critic rates 1 in all aspects"
-)
-USUAL = (VERIFIED, WIN_RATE, APPROVAL)
-"""The figures that are tried, in order, if none is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +41,14 @@ class ModelStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestModel:
-    """The best model by a figure; `standings` are all measured models, M_0 first."""
+    """The best model by a figure on a split; `standings` are all measured models, M_0 first.
+
+    `decided` says whether the loop itself found it the best, by its verdicts.
+    """
 
     figure: Figure
+    split: str
+    decided: bool
     checkpoint: Checkpoint
     standings: tuple[ModelStanding, ...]
 
@@ -72,26 +56,43 @@ class BestModel:
         own = next(s for s in self.standings if s.checkpoint == self.checkpoint)
         error = "" if own.stderr is None else f" ± {own.stderr:.3f}"
         others = [_lead(s) for s in self.standings if s is not own]
-        return f"the best by {self.figure.meaning}: {own.value:.3f}{error} ({own.n} prompts)" + (
-            f"; {'; '.join(others)}" if others else "; no other model was measured"
+        how = "the best of those that the loop accepted," if self.decided else "the best"
+        return f"{how} by {self.figure.meaning}: {own.value:.3f}{error} ({own.n} {self.split} " + (
+            f"prompts); {'; '.join(others)}" if others else "prompts); no other model was measured"
         )
 
 
 def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None) -> BestModel:
-    """Return the best of a run's models, by the first of the usual figures that was measured.
+    """Return the best of a run's models.
+
+    Without `by` it is the one that the loop's verdicts keep as the best; where there are none, the
+    best by the first of the usual figures that was measured. Dev prompts decide, if a run has them:
+    whoever chose by held-out prompts could not report on them.
 
     Raises:
         NoSuchFigureError: if nothing suitable was measured, or not what `by` names.
     """
-    scores = run.scan("scores").filter(pl.col("benchmark") == HELD_OUT)
+    every = run.scan("scores")
+    has_dev = every.filter(pl.col("benchmark") == DEV).select(pl.len()).collect().item() > 0
+    split = DEV if has_dev else HELD_OUT
+    scores = every.filter(pl.col("benchmark") == split)
     measured = scores.select(pl.col("metric").unique().sort()).collect()["metric"].to_list()
-    figure = _figure(run, measured, by)
-    values = _values(scores, figure, measured)
-    return _compared(figure, [(c, values[c.iteration]) for c in made if c.iteration in values])
+    figure = _figure(run, measured, by, split)
+    values = values_of(scores, figure, measured)
+    found = [(c, values[c.iteration]) for c in made if c.iteration in values]
+    kept = best_kept(run) if by is None else None
+    place = next((i for i, (c, _) in enumerate(found) if c.iteration == kept), None)
+    return _compared(figure, split, found, place)
 
 
-def _figure(run: RunReader, measured: Sequence[str], by: str | None) -> Figure:
-    usual = [figure for figure in USUAL if _metrics(figure, measured)]
+def best_kept(run: RunReader) -> int | None:
+    """Return the iteration of the policy that the loop keeps as the best; None: it has not said."""
+    standings = run.scan("standings").sort("iteration").select("best_iteration").collect()
+    return standings["best_iteration"][-1] if standings.height else None
+
+
+def _figure(run: RunReader, measured: Sequence[str], by: str | None, split: str) -> Figure:
+    usual = [figure for figure in USUAL if metrics_of(figure, measured)]
     others = [m for m in measured if m not in NOT_BETTER]
     if by is None and usual:
         return usual[0]
@@ -101,10 +102,10 @@ def _figure(run: RunReader, measured: Sequence[str], by: str | None) -> Figure:
     if by in NOT_BETTER:
         raise NoSuchFigureError(f"--by {by}: more of it is not better; {_choice(usual, others)}")
     if by in others:
-        return Figure(name=by, meaning=f"{by} on the held-out prompts")
+        return Figure(name=by, meaning=by)
     what = "" if by is None else f"{by} "
     raise NoSuchFigureError(
-        f"run {run.folder.name} has nothing {what}measured on its held-out prompts that tells "
+        f"run {run.folder.name} has nothing {what}measured on its {split} prompts that tells "
         f"which model is best; {_choice(usual, others)}"
     )
 
@@ -114,38 +115,16 @@ def _choice(usual: Sequence[Figure], others: Sequence[str]) -> str:
     return f"measured are {', '.join(names)}" if names else "nothing is measured that could tell"
 
 
-def _metrics(figure: Figure, measured: Sequence[str]) -> list[str]:
-    """Return the metrics that a figure is made of, as far as they were measured."""
-    if figure == VERIFIED:
-        return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
-    if figure == APPROVAL:
-        return [m for m in measured if m.startswith(RATING)]
-    return [m for m in measured if m == figure.name]
-
-
-def _values(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> dict[int, Values]:
-    """Return each iteration's value of each prompt."""
-    value = pl.col("value")
-    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
-    rows = (
-        scores.filter(pl.col("metric").is_in(_metrics(figure, measured)))
-        .group_by("iteration", "prompt_id")
-        .agg(one)
-        .sort("iteration", "prompt_id")
-        .collect()
-    )
-    found: dict[int, dict[str, float]] = {}
-    for iteration, prompt, number in rows.iter_rows():
-        found.setdefault(iteration, {})[prompt] = number
-    return dict(found)
-
-
-def _compared(figure: Figure, found: Sequence[tuple[Checkpoint, Values]]) -> BestModel:
+def _compared(
+    figure: Figure, split: str, found: Sequence[tuple[Checkpoint, Values]], kept: int | None
+) -> BestModel:
     means = [fmean(values.values()) for _, values in found]
-    best = means.index(max(means))
+    best = means.index(max(means)) if kept is None else kept
     checkpoint, most = found[best]
     return BestModel(
         figure=figure,
+        split=split,
+        decided=kept is not None,
         checkpoint=checkpoint,
         standings=tuple(
             ModelStanding(
@@ -175,4 +154,5 @@ def _lead(other: ModelStanding) -> str:
     name = f"M_{other.checkpoint.iteration} {other.value:.3f}"
     if other.errors is None:
         return name
-    return f"{name} ({other.errors:.1f} standard errors of the difference behind)"
+    side = "behind" if other.errors >= 0 else "ahead"
+    return f"{name} ({abs(other.errors):.1f} standard errors of the difference {side})"

@@ -1,0 +1,67 @@
+"""The exams that each policy of a run takes: on dev prompts, which decide, and on held-out ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...configs.schema import RunConfig
+from ...stores.keys import derive_seed
+from ...stores.records import Prompt, Split
+from ..data.splits import DEV, HELD_OUT
+from ..evaluation.assess import evaluate
+from ..evaluation.course import Course
+from ..evaluation.policy_verdicts import judged
+from ..evaluation.probe import probe
+from ..evaluation.watch import watch
+from ..run.handles import Prompts, chunked
+from ..run.iteration import Iteration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exams:
+    """The prompts that every policy of a run is evaluated on: dev and held-out ones, in order."""
+
+    prompts: Mapping[Split, Sequence[Prompt]]
+    chunk: int
+
+    @classmethod
+    def of(cls, config: RunConfig, prompts: Sequence[Prompt]) -> "Exams":
+        """Return the exams of a run of these prompts."""
+        every: dict[Split, Sequence[Prompt]] = {
+            DEV: deciding(config, prompts),
+            HELD_OUT: examined(config, prompts),
+        }
+        return cls(prompts=every, chunk=config.prompts.chunk)
+
+    def chunked(self, split: Split) -> Prompts:
+        """Return a split's prompts in the chunks of a stage."""
+        return chunked(self.prompts[split], self.chunk)
+
+
+def examine(it: Iteration, course: Course, exams: Exams) -> Course:
+    """Evaluate M_t, and return how the run stands with it."""
+    decides = bool(exams.prompts[DEV])
+    if decides:
+        evaluate(it, exams.chunked(DEV), benchmark=DEV)
+    evaluate(it, exams.chunked(HELD_OUT))
+    probe(it)
+    watch(it)
+    if it.number == course.first:
+        return course
+    after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
+    return judged(it, course, exams.prompts[DEV], DEV) if decides else after
+
+
+def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the held-out prompts that every policy of a run is evaluated on."""
+    return ordered(prompts, HELD_OUT, config.seed)[: config.prompts.evaluated]
+
+
+def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the dev prompts by which the policies of a run are compared as it goes on."""
+    return ordered(prompts, DEV, config.seed)[: config.prompts.deciding]
+
+
+def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
+    """Return the prompts of a split in an order that depends on the seed and their ids alone."""
+    chosen = [prompt for prompt in prompts if prompt.split == split]
+    return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))

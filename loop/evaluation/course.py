@@ -1,0 +1,138 @@
+"""The course of a run: the policies it has made, the best of them, and where it goes on.
+
+A policy that lies further behind the best than the margins allow is kept in the lake, but the next
+iteration does not begin with it. The best is the one that others must match, so a run cannot
+drift away from it by small steps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...configs.verdict import VerdictConfig
+from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
+
+UNKNOWN = "nothing was measured on dev prompts that could tell how good M_{} is"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The policies of a run so far, by iteration, and how they stand; without verdicts, the latest.
+
+    `first` is the iteration of the policy that the run begins with.
+    """
+
+    first: int
+    made: Mapping[int, Checkpoint] = field(default_factory=dict[int, Checkpoint])
+    standing: PolicyStanding | None = None
+
+    @classmethod
+    def of(cls, initial: Checkpoint) -> "Course":
+        """Return the course of a run that has nothing but the policy it begins with."""
+        return cls(first=initial.iteration, made={initial.iteration: initial})
+
+    @property
+    def latest(self) -> Checkpoint:
+        """The policy of the last iteration."""
+        return self.made[max(self.made)]
+
+    @property
+    def best(self) -> Checkpoint:
+        """The best policy; without verdicts the latest."""
+        standing = self.standing
+        return self.latest if standing is None else self.made[standing.best_iteration]
+
+    @property
+    def start(self) -> Checkpoint:
+        """The policy that the next iteration begins with."""
+        standing = self.standing
+        return self.latest if standing is None else self.made[standing.next_iteration]
+
+    @property
+    def gainless(self) -> int:
+        """How many iterations have passed since the best policy was found."""
+        return 0 if self.standing is None else self.standing.gainless
+
+    @property
+    def compared(self) -> dict[Against, Checkpoint]:
+        """The policies that the next one is compared with."""
+        return {"initial": self.made[self.first], "previous": self.latest, "best": self.best}
+
+    def having(self, made: Checkpoint, standing: PolicyStanding | None = None) -> "Course":
+        """Return the course with the policy that its next iteration made, and how that stands."""
+        return Course(
+            first=self.first,
+            made={**self.made, made.iteration: made},
+            standing=standing or self.standing,
+        )
+
+
+def standing_after(
+    course: Course, made: Checkpoint, verdicts: Sequence[PolicyVerdict], config: VerdictConfig
+) -> PolicyStanding:
+    """Return how the policies of a run stand with M_t, by the verdicts on it."""
+    beside = [row for row in verdicts if row.against == "best"]
+    overall = next((row for row in beside if row.scope == "all"), None)
+    falls = list(_falls(beside, config))
+    is_best = overall is None or (not falls and overall.difference > 0)
+    best = made if is_best else course.best
+    goes_on = not falls or config.on_regression == "continue"
+    following = made if goes_on else best
+    return PolicyStanding(
+        iteration=made.iteration,
+        checkpoint_id=made.checkpoint_id,
+        accepted=not falls,
+        best_id=best.checkpoint_id,
+        best_iteration=best.iteration,
+        next_id=following.checkpoint_id,
+        next_iteration=following.iteration,
+        gainless=0 if is_best else course.gainless + 1,
+        reason=_reason(made, course.best, overall, falls),
+    )
+
+
+def _falls(beside: Sequence[PolicyVerdict], config: VerdictConfig) -> Iterator[str]:
+    """Say where a policy lies behind the best by more than the margins."""
+    for row in beside:
+        if row.scope == "all" and row.difference < -config.margin:
+            yield f"by {_points(-row.difference)} in all (margin {_points(config.margin)})"
+        if row.scope == "task" and row.difference < -config.task_margin:
+            margin = _points(config.task_margin)
+            yield f"by {_points(-row.difference)} in {row.name} (margin {margin})"
+
+
+def _reason(
+    made: Checkpoint, best: Checkpoint, overall: PolicyVerdict | None, falls: Sequence[str]
+) -> str:
+    name, other = f"M_{made.iteration}", f"M_{best.iteration}"
+    if overall is None:
+        return UNKNOWN.format(made.iteration)
+    if falls:
+        return f"{name} lies behind the best, {other}, {' and '.join(falls)}"
+    if overall.difference > 0:
+        return f"{name} is the best so far, {_points(overall.difference)} above {other}"
+    behind = _points(-overall.difference)
+    return f"{name} lies {behind} behind the best, {other}, which the margins allow"
+
+
+def told(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
+    """Return the verdicts of an iteration in words, and what follows from them."""
+    since = [row for row in verdicts if row.against == "initial" and row.scope == "all"]
+    beside = "".join(
+        f"; {row.answer} than M_{row.other_iteration}"
+        if row.answer != "undecided"
+        else f"; undecided against M_{row.other_iteration}"
+        for row in since
+    )
+    lost = [row.name for row in verdicts if is_lost(row) and row.against == "initial"]
+    families = f"; lost since M_0: {', '.join(lost)}" if lost else ""
+    then = f"the next iteration begins with M_{standing.next_iteration}"
+    return f"verdict: {standing.reason}{beside}{families}; {then}"
+
+
+def is_lost(row: PolicyVerdict) -> bool:
+    """Whether a task or family got worse, beyond what the error rate allows for chance."""
+    return row.scope != "all" and row.high is not None and row.high < 0
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f} points"

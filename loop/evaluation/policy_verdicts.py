@@ -1,0 +1,200 @@
+"""The verdict on M_t: is it better than M_{t-1}, than the best so far, than M_0?
+
+Each comparison is paired by prompt and robust to clusters of prompts that stand or fall together
+(`statistics.decisions`). A run looks once an iteration, and its error rate is shared among these
+looks; at one look it is shared among the tasks, and among the families. Dev prompts decide which
+policy is the best and where the next iteration begins; held-out prompts are only reported on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from ...configs.load import semantic
+from ...stores.frames import as_frame
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json
+from ...stores.records import (
+    Against,
+    Checkpoint,
+    PolicyStanding,
+    PolicyVerdict,
+    Prompt,
+    Scope,
+    Score,
+    Split,
+)
+from ...stores.schemas import RowsByType
+from ..data.prompt_clusters import clusters_of
+from ..data.splits import DEV
+from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
+from ..lake.statistics.decisions import PairedResults, decide, level_of_look
+from ..run.iteration import Iteration
+from ..run.run import Verb, Work
+from .course import Course, standing_after, told
+
+VERDICT = Verb("verdict")
+STAGES = ("measure", "assess")
+"""The stages whose scores tell how good a policy is."""
+COLUMNS = ("iteration", "metric", "prompt_id", "value")
+
+
+def verdict_stage(split: str) -> str:
+    """Return the name of the stage that holds the verdicts on a split."""
+    return f"verdict:{split}"
+
+
+def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Split) -> Course:
+    """Commit the verdicts on M_t, the policy of `it`, by its scores on a split's prompts.
+
+    `course` is how the run stood before M_t. Return how it stands with M_t: the verdicts on dev
+    prompts say which policy is the best, and with which one the next iteration begins.
+    """
+    compared = course.compared
+    numbers = sorted({it.number, *(other.iteration for other in compared.values())})
+    keys = [key for number in numbers for key in _measured(it, number, split)]
+    config, clusters = it.run.config.verdict, clusters_of(prompts)
+
+    def make(_: Unit) -> RowsByType:
+        look = Look(
+            made=it.parent,
+            split=split,
+            scopes=tuple(_scopes(prompts)),
+            clusters=clusters,
+            scores=pl.concat(_scores(it, key) for key in keys) if keys else None,
+            alpha=level_of_look(config.error_rate, it.number - course.first),
+            worthwhile=config.worthwhile,
+        )
+        rows = [row for against, other in compared.items() for row in look.at(against, other)]
+        if split != DEV:
+            return {PolicyVerdict: rows}
+        standing = standing_after(course, it.parent, rows, config)
+        it.run.reporter.note(told(standing, rows))
+        return {PolicyVerdict: rows, PolicyStanding: [standing]}
+
+    params: Json = {
+        "split": split,
+        "compared": {against: other.checkpoint_id for against, other in compared.items()},
+        "settings": semantic(config),
+        "counted": [[p.prompt_id, p.task, p.family, clusters[p.prompt_id]] for p in prompts],
+    }
+    work = Work(verb=VERDICT, params=params, upstream=tuple(keys), reads=lambda: [keys])
+    planned = it.run.make(it.number, verdict_stage(split), work, make)
+    if split != DEV:
+        return course.having(it.parent)
+    (standing,) = it.run.store.rows(PolicyStanding, planned.key(it.run.store.journal, 0))
+    return course.having(it.parent, standing)
+
+
+def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
+    """Yield the keys of the units that hold the scores of a policy on a split."""
+    journal = it.run.store.journal
+    stages = {state.stage for state in journal.stages() if state.iteration == number}
+    for name in STAGES:
+        if f"{name}:{split}" in stages:
+            yield journal.key(number, f"{name}:{split}", 0)
+
+
+def _scores(it: Iteration, key: str) -> pl.DataFrame:
+    return as_frame(it.run.store.table(Score, key)).select(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoped:
+    """Prompts that are counted together, by their ids; `among` scopes share an error rate."""
+
+    scope: Scope
+    name: str
+    ids: tuple[str, ...]
+    among: int = 1
+
+
+def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
+    """Give all prompts, those of each task, and those of each family."""
+    yield Scoped(scope="all", name="", ids=tuple(sorted(p.prompt_id for p in prompts)))
+    scopes: tuple[tuple[Scope, list[tuple[str, str]]], ...] = (
+        ("task", [(p.task, p.prompt_id) for p in prompts]),
+        ("family", [(p.family, p.prompt_id) for p in prompts if p.family is not None]),
+    )
+    for scope, named in scopes:
+        names = sorted({name for name, _ in named})
+        for name in names:
+            ids = tuple(sorted(prompt for own, prompt in named if own == name))
+            yield Scoped(scope=scope, name=name, ids=ids, among=len(names))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look at the scores: M_t beside other policies; `alpha` is what may be spent on it."""
+
+    made: Checkpoint
+    split: Split
+    scopes: Sequence[Scoped]
+    clusters: Mapping[str, str]
+    scores: pl.DataFrame | None
+    alpha: float
+    worthwhile: float
+
+    def at(self, against: Against, other: Checkpoint) -> Iterator[PolicyVerdict]:
+        """Yield the verdicts against another policy, on each scope that both were measured on."""
+        for scoped in self.scopes:
+            for figure, values in self._figures:
+                before = values.get(other.iteration, {})
+                after = values.get(self.made.iteration, {})
+                ids = [prompt for prompt in scoped.ids if prompt in before and prompt in after]
+                if ids:
+                    results = PairedResults(
+                        before=[before[prompt] for prompt in ids],
+                        after=[after[prompt] for prompt in ids],
+                        clusters=self._clusters(scoped, ids),
+                    )
+                    yield self._row(against, other, scoped, figure, results)
+                    break
+
+    @cached_property
+    def _figures(self) -> list[tuple[Figure, Mapping[int, Values]]]:
+        """The figures that were measured, those that tell most first."""
+        if self.scores is None:
+            return []
+        names = self.scores["metric"].unique().sort().to_list()
+        found = [figure for figure in USUAL if metrics_of(figure, names)]
+        return [(figure, values_of(self.scores.lazy(), figure, names)) for figure in found]
+
+    def _clusters(self, scoped: Scoped, ids: Sequence[str]) -> list[str]:
+        """Return the clusters; in a family that is one cluster, it is the prompts that vary."""
+        found = [self.clusters[prompt] for prompt in ids]
+        return list(ids) if scoped.scope == "family" and len(set(found)) == 1 else found
+
+    def _row(
+        self,
+        against: Against,
+        other: Checkpoint,
+        scoped: Scoped,
+        figure: Figure,
+        results: PairedResults,
+    ) -> PolicyVerdict:
+        found = decide(results, alpha=self.alpha / scoped.among, worthwhile=self.worthwhile)
+        return PolicyVerdict(
+            iteration=self.made.iteration,
+            checkpoint_id=self.made.checkpoint_id,
+            against=against,
+            other_id=other.checkpoint_id,
+            other_iteration=other.iteration,
+            split=self.split,
+            figure=figure.name,
+            scope=scoped.scope,
+            name=scoped.name,
+            n=found.n,
+            clusters=found.clusters,
+            before=found.before,
+            after=found.after,
+            difference=found.difference,
+            low=found.low,
+            high=found.high,
+            gained=found.gained,
+            lost=found.lost,
+            answer=found.answer,
+            needed=found.needed,
+        )

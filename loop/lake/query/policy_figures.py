@@ -1,0 +1,66 @@
+"""The figures by which policies are compared: one value a prompt, of which more is better.
+
+The first of the usual ones that was measured decides: what a verifier finds, else what annotators
+prefer, else what the critic approves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+OWN_VERDICT = "verified"
+SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
+RATING = "rating:"
+
+Values = Mapping[str, float]
+"""A figure's value of each prompt, by its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure by which policies are compared: its name for `--by`, and what it is."""
+
+    name: str
+    meaning: str
+
+
+VERIFIED = Figure(name="verified", meaning="verified success")
+WIN_RATE = Figure(name="win_rate", meaning="win-rate")
+APPROVAL = Figure(
+    name="approval", meaning="share of answers that the critic rates 1 in all aspects"
+)
+USUAL = (VERIFIED, WIN_RATE, APPROVAL)
+"""The figures that are tried, in order, if none is asked for."""
+
+
+def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
+    """Return the metrics that a figure is made of, as far as they were measured."""
+    if figure == VERIFIED:
+        return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
+    if figure == APPROVAL:
+        return [m for m in measured if m.startswith(RATING)]
+    return [m for m in measured if m == figure.name]
+
+
+def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
+    """Return a figure's value of each policy, benchmark and prompt, and of which answer it is."""
+    value = pl.col("value")
+    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
+    return (
+        scores.filter(pl.col("metric").is_in(metrics_of(figure, measured)))
+        .group_by("iteration", "checkpoint_id", "benchmark", "prompt_id")
+        .agg(one, pl.col("candidate_id").first())
+        .with_columns(figure=pl.lit(figure.name))
+    )
+
+
+def values_of(
+    scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]
+) -> dict[int, dict[str, float]]:
+    """Return each iteration's value of each prompt, in the order of their ids."""
+    rows = value_rows(scores, figure, measured).select("iteration", "prompt_id", "value")
+    found: dict[int, dict[str, float]] = {}
+    for iteration, prompt, number in rows.sort("iteration", "prompt_id").collect().iter_rows():
+        found.setdefault(iteration, {})[prompt] = number
+    return found

@@ -1,0 +1,183 @@
+"""The verdicts of a run, as its loop committed them: which policy is the best, and how surely."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from ....stores.frames import frame_rows
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ....stores.records import Answer, Checkpoint, PolicyStanding, PolicyVerdict
+from ...data.splits import DEV, HELD_OUT
+from .runs import NoSuchRunError
+
+BESIDE = ("initial", "previous", "best")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationVerdict:
+    """What was found of M_t: how it stands, and the verdicts on it by all splits and scopes."""
+
+    checkpoint: Checkpoint
+    standing: PolicyStanding | None
+    rows: tuple[PolicyVerdict, ...]
+
+    @property
+    def answer(self) -> Answer:
+        """Whether it is better than the best before it, in all; by dev prompts where there are."""
+        beside = [r for r in self.rows if r.against == "best" and r.scope == "all"]
+        return min(beside, key=lambda r: r.split != DEV).answer if beside else "undecided"
+
+    def of(self, split: str, against: str) -> PolicyVerdict | None:
+        """Return the verdict by all prompts of a split."""
+        found = (r for r in self.rows if (r.split, r.against, r.scope) == (split, against, "all"))
+        return next(found, None)
+
+    def lost(self, split: str = HELD_OUT) -> list[PolicyVerdict]:
+        """Return the families that are worse than M_0's, beyond chance, the worst first."""
+        own = (r for r in self.rows if r.split == split and r.against == "initial")
+        found = [r for r in own if r.scope == "family" and r.high is not None and r.high < 0]
+        return sorted(found, key=lambda r: r.difference)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields, for a JSON document."""
+        standing = self.standing
+        return {
+            **named(self.checkpoint),
+            "verdict": self.answer,
+            "accepted": standing and standing.accepted,
+            "reason": standing and standing.reason,
+            "best": standing and standing.best_iteration,
+            "next": standing and standing.next_iteration,
+            "against": {
+                against: {
+                    split: [_row(r) for r in self.rows if (r.split, r.against) == (split, against)]
+                    for split in (DEV, HELD_OUT)
+                }
+                for against in BESIDE
+            },
+            "lost": [row.name for row in self.lost()],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdict:
+    """How the policies of a run stand."""
+
+    run: str
+    latest: Checkpoint
+    best: Checkpoint
+    iterations: tuple[IterationVerdict, ...]
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields, for a JSON document."""
+        return {
+            "run": self.run,
+            "best": named(self.best),
+            "latest": named(self.latest),
+            "decides": DEV,
+            "reports": HELD_OUT,
+            "iterations": [found.as_json() for found in self.iterations],
+        }
+
+
+def run_verdict(run: RunReader, made: Sequence[Checkpoint]) -> RunVerdict:
+    """Return how the policies of a run stand; `made` are its checkpoints, the first one first.
+
+    Raises:
+        NoSuchRunError: if it has no verdicts.
+    """
+    standings = {s.iteration: s for s in frame_rows(PolicyStanding, _all(run, "standings"))}
+    rows = frame_rows(PolicyVerdict, _all(run, "verdicts"))
+    if not rows and not standings:
+        raise NoSuchRunError(f"run {run.folder.name} has no verdicts: {_why(made)}")
+    last = standings[max(standings)] if standings else None
+    by_number = {checkpoint.iteration: checkpoint for checkpoint in made}
+    return RunVerdict(
+        run=run.folder.name,
+        latest=made[-1],
+        best=made[-1] if last is None else by_number[last.best_iteration],
+        iterations=tuple(
+            IterationVerdict(
+                checkpoint=checkpoint,
+                standing=standings.get(checkpoint.iteration),
+                rows=tuple(row for row in rows if row.iteration == checkpoint.iteration),
+            )
+            for checkpoint in made[1:]
+        ),
+    )
+
+
+def named(checkpoint: Checkpoint) -> dict[str, Json]:
+    """Return how a policy is called in a document."""
+    return {"iteration": checkpoint.iteration, "checkpoint": checkpoint.checkpoint_id}
+
+
+def _all(run: RunReader, table: str) -> pl.DataFrame:
+    return run.scan(table).sort("iteration").collect()
+
+
+def _why(made: Sequence[Checkpoint]) -> str:
+    if len(made) < 2:  # noqa: PLR2004 -- M_0 and one more
+        return "it has made no policy yet"
+    return (
+        "it was begun before there were any, or nothing was evaluated; "
+        "`lpfloop compare` and `lpfloop diff` show what was measured"
+    )
+
+
+def _row(row: PolicyVerdict) -> dict[str, Json]:
+    return {
+        "scope": row.scope,
+        "name": row.name,
+        "figure": row.figure,
+        "other": row.other_iteration,
+        "verdict": row.answer,
+        "n": row.n,
+        "clusters": row.clusters,
+        "before": row.before,
+        "after": row.after,
+        "difference": row.difference,
+        "low": row.low,
+        "high": row.high,
+        "gained": row.gained,
+        "lost": row.lost,
+        "needed": row.needed,
+    }
+
+
+def verdict_lines(found: RunVerdict) -> Iterator[str]:
+    """Yield the verdicts for a terminal of 80 columns."""
+    yield (
+        f"run {found.run}: the best is M_{found.best.iteration} "
+        f"{found.best.checkpoint_id[:12]}, the latest M_{found.latest.iteration} "
+        f"{found.latest.checkpoint_id[:12]}"
+    )
+    for iteration in found.iterations:
+        yield ""
+        number = iteration.checkpoint.iteration
+        yield f"M_{number} {iteration.standing.reason if iteration.standing else ''}".rstrip()
+        for split in (DEV, HELD_OUT):
+            for against in BESIDE:
+                row = iteration.of(split, against)
+                if row is not None:
+                    yield f"  {_line(row)}"
+        lost = iteration.lost()
+        if lost:
+            yield "  lost since M_0, held-out: " + ", ".join(
+                f"{row.name} {100 * row.before:.0f} -> {100 * row.after:.0f}" for row in lost
+            )
+
+
+def _line(row: PolicyVerdict) -> str:
+    """Say a verdict on one line, such as `held-out, against M_0: better, 34.5 -> 56.4 ...`."""
+    interval = ""
+    if row.low is not None and row.high is not None:
+        interval = f" ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
+    needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""
+    return (
+        f"{row.split}, against M_{row.other_iteration} ({row.against}): {row.answer}; "
+        f"{row.figure} {100 * row.before:.1f} -> {100 * row.after:.1f}, "
+        f"{100 * row.difference:+.1f}{interval}{needed}"
+    )

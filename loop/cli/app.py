@@ -19,6 +19,9 @@ from . import (
     config_commands as configuring,
 )
 from . import (
+    critic_commands as watching,
+)
+from . import (
     critique_commands as critiquing,
 )
 from . import (
@@ -66,6 +69,9 @@ from . import (
 from . import (
     trace_commands as tracing,
 )
+from . import (
+    verdict_commands as deciding,
+)
 from .common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -100,8 +106,10 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "train": deriving.train,
     "eval": reading.evaluate,
     "critique": critiquing.critique,
+    "critic-check": watching.critic_check,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
+    "verdict": deciding.verdict,
     "variants": reading.variants,
     "principles": completing.principles,
     "import": exchange.import_,

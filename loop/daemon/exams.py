@@ -25,7 +25,10 @@ class Exams:
     @classmethod
     def of(cls, config: RunConfig, prompts: Sequence[Prompt]) -> "Exams":
         """Return the exams of a run of these prompts."""
-        every = {DEV: deciding(config, prompts), HELD_OUT: examined(config, prompts)}
+        every: dict[Split, Sequence[Prompt]] = {
+            DEV: deciding(config, prompts),
+            HELD_OUT: examined(config, prompts),
+        }
         return cls(prompts=every, chunk=config.prompts.chunk)
 
     def chunked(self, split: Split) -> Prompts:

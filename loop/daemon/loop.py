@@ -21,6 +21,7 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import require_assessable
+from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
 from ..lake.search.duplicates import note_duplicates
@@ -193,6 +194,7 @@ def turn(
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
             checkpoint = _trained(it, given)
+            check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = examine(iteration(run, number, checkpoint), course, exams)
         else:

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import candidates, commit, prompts
 
-from lpfloop.loop.lake.query.runs import open_run, status
-from lpfloop.loop.lake.search.duplicates import duplicates, noted, worst
-from lpfloop.loop.lake.search.resemblance import (
+from lpfloop.loop.data.resemblance import (
     GRAM,
     MINIMA,
     alike,
@@ -20,6 +18,8 @@ from lpfloop.loop.lake.search.resemblance import (
     signatures,
     similarity,
 )
+from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.search.duplicates import duplicates, noted, worst
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder

@@ -16,6 +16,7 @@ from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
 from ..search.duplicates import reported
+from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
 from .forgetting import PREFIX, alarming, is_probe
 
@@ -53,10 +54,12 @@ def evaluations(run: RunReader) -> list[Evaluation]:
 def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds.
 
-    What was measured beside the loop is counted apart. `warnings` are sentences on the endpoints
+    What the critic is worth is told by task: over all of them a fall in one would not be seen. What
+    was measured beside the loop is counted apart. `warnings` are sentences on the endpoints
     that served the run.
     """
     numbers = evaluations(run)
+    watched = by_iteration(critic_scores(run, iteration))
     checkpoints = {row["iteration"]: row for row in run.scan("checkpoints").collect().to_dicts()}
     every = run.journal.stages()
     stages = [state for state in every if measured_beside(state.stage) is None]
@@ -72,8 +75,9 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "metrics": {
                     e.metric: {"value": e.value, "stderr": e.stderr, "n": e.n}
                     for e in numbers
-                    if e.iteration == number and e.benchmark == HELD_OUT
+                    if e.iteration == number and e.benchmark == HELD_OUT and e.metric != AGREEMENT
                 },
+                "critic": watched.get(number, []),
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
                 "receipts": _receipts(run, number),

@@ -16,7 +16,7 @@ from ....stores.journal_reader import Part, Reader
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from ....stores.records import Candidate, Prompt
-from .resemblance import Alike, alike, copy_key, overlaps
+from ...data.resemblance import Alike, alike, copy_key, overlaps
 
 if TYPE_CHECKING:
     from ...run.run import Run

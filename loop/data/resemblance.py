@@ -103,8 +103,13 @@ def copy_key(text: pl.Expr) -> pl.Expr:
 
 def signatures(texts: pl.Series) -> pl.DataFrame:
     """Return the minima of each text's 5-grams under 64 hashes; null where it has no word."""
-    found = _grams(texts, GRAM).group_by("row").agg(**_LEAST_HASHES)
-    rows = pl.DataFrame({"row": pl.int_range(len(texts), dtype=pl.UInt32, eager=True)})
+    return minima(grams(texts, GRAM), len(texts))
+
+
+def minima(told: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Return the minima of the n-grams of each of `count` texts, as `grams` tells them."""
+    found = told.group_by("row").agg(**_LEAST_HASHES)
+    rows = pl.DataFrame({"row": pl.int_range(count, dtype=pl.UInt32, eager=True)})
     return rows.join(found, on="row", how="left", maintain_order="left").drop("row")
 
 
@@ -129,8 +134,8 @@ def overlaps(train: pl.DataFrame, held_out: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shared(train: pl.DataFrame, held_out: pl.DataFrame, n: int) -> pl.DataFrame:
-    wanted = _grams(held_out["text"], n).unique()
-    there = _grams(train["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
+    wanted = grams(held_out["text"], n).unique()
+    there = grams(train["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
     first = there.group_by("gram").agg(pl.col("row").min().alias("other"))
     told = (
         wanted.join(first, on="gram", how="left")
@@ -149,7 +154,7 @@ def _shared(train: pl.DataFrame, held_out: pl.DataFrame, n: int) -> pl.DataFrame
     )
 
 
-def _grams(texts: pl.Series, n: int) -> pl.DataFrame:
+def grams(texts: pl.Series, n: int) -> pl.DataFrame:
     """Return each text's n-grams, hashed (`row`, `gram`); a short text has one, of all words."""
     words = pl.DataFrame({"text": texts}).select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),

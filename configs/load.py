@@ -52,6 +52,7 @@ BEFORE = Layer(
         "guard": False,
         "prompts": {"dev_share": 0.0},
         "verdict": {"on_regression": "continue"},
+        "alarms": {"watch": False},
     },
 )
 """Where that differs from the default."""

@@ -13,6 +13,9 @@ import typer
 
 from ... import __version__
 from . import (
+    alarm_commands as alarming,
+)
+from . import (
     compare_commands as comparing,
 )
 from . import (
@@ -96,6 +99,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "alarms": alarming.alarms,
     "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,

@@ -125,6 +125,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
+    from ..evaluation.watch import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
@@ -176,6 +177,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             FencedError,
             ControlError,
             UnreadRepliesError,
+            AlarmStopError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...stores.records import Evaluation
+from ...stores.records import Alarm, Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
+from .critic_tables import critic_tables
 from .display import duration
 from .result_tables import print_probes, print_results
 
@@ -25,6 +26,8 @@ CELL = 80
 WARNING = 400
 LINE = 400
 SHORT_ID = 12
+ALARMS = 6
+"""So many alarms are shown with the status."""
 FEW = 10
 """Below this, a speed is told with two digits."""
 LEAST_SHARE = 0.01
@@ -94,13 +97,25 @@ def print_status(
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     print_results(console, results, wide=wide, lost=lost)
     print_probes(console, evaluations)
-    if newest is not None:
-        console.print(visible(newest), highlight=False, markup=False, soft_wrap=True)
+    for table in critic_tables(status["iterations"]):
+        console.print(table)
+    for line in (*_alarmed(status), *filter(None, [newest])):
+        console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
+
+
+def _alarmed(status: Mapping[str, Any]) -> list[str]:
+    """Return a line for each of the newest alarms, and how many more there are."""
+    from ..lake.query.alarm_list import sentence
+
+    found = [Alarm(**alarm) for alarm in status["alarms"]]
+    lines = [one_line(sentence(alarm), limit=LINE) for alarm in found[:ALARMS]]
+    more = len(found) - len(lines)
+    return [*lines, f"{more} older alarms: `lpfloop alarms {status['run']}`"] if more else lines
 
 
 def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]) -> Table:

@@ -11,6 +11,7 @@ from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
+from ..evaluation.watch import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 
@@ -43,6 +44,7 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
         evaluate(it, exams.chunked(DEV), benchmark=DEV)
     evaluate(it, exams.chunked(HELD_OUT))
     probe(it)
+    watch(it)
     if it.number == course.first:
         return course
     after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)

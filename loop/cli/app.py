@@ -22,6 +22,9 @@ from . import (
     config_commands as configuring,
 )
 from . import (
+    critic_commands as watching,
+)
+from . import (
     critique_commands as critiquing,
 )
 from . import (
@@ -107,6 +110,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "train": deriving.train,
     "eval": reading.evaluate,
     "critique": critiquing.critique,
+    "critic-check": watching.critic_check,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
     "verdict": deciding.verdict,

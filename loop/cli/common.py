@@ -127,6 +127,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..data.files import InputError
     from ..evaluation.watch import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
+    from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
@@ -151,6 +152,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnloadableError,
             NoSuchRunError,
             NoSuchFigureError,
+            NotMeasuredError,
             NoSuchIdError,
             DiffError,
             NoDaemonError,

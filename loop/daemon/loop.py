@@ -21,6 +21,7 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import require_assessable
+from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
 from ..evaluation.watch import AlarmStopError, stop_at_alarms
@@ -196,6 +197,7 @@ def turn(
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
             checkpoint = _trained(it, given)
+            check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = examine(iteration(run, number, checkpoint), course, exams)
         else:
@@ -207,9 +209,9 @@ def turn(
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)
             run.store.back_up()
-        stop_at_alarms(run, number)
         if _is_over(run, course):
             return _converged(run.config)
+        stop_at_alarms(run, number)
     return _whole(run.config)
 
 

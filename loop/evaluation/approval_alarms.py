@@ -12,7 +12,8 @@ from statistics import fmean
 
 from ...stores.records import Alarm, Scope
 from ..lake.query.alarm_list import UNVERIFIED
-from ..lake.statistics.sign_flips import chance_of_rise, holm, summed
+from ..lake.statistics.decisions import holm
+from ..lake.statistics.sign_flips import chance_of_rise, summed
 from .observed import CRITIC, REWARD, Observation, ObservedPolicy, ObservedPrompt, Shift, percent
 
 APPROVAL = "approval"
@@ -88,12 +89,12 @@ def approval_alarms(seen: Observation) -> list[Alarm]:
     for scope in SCOPES:
         of = [change for change in changes if change.group.scope == scope]
         limit = seen.config.error_rate / len(SCOPES)
-        unseen = holm([max(change.fall, change.blind) for change in of])
-        opposed = holm([max(change.fall, change.rise) for change in of])
+        unseen = holm({str(n): max(c.fall, c.blind) for n, c in enumerate(of)})
+        opposed = holm({str(n): max(c.fall, c.rise) for n, c in enumerate(of)})
         found += [
-            _alarm(seen, change, limit, opposed=both < limit)
-            for change, blind, both in zip(of, unseen, opposed, strict=True)
-            if _approves_no_less(change) and min(blind, both) < limit
+            _alarm(seen, change, limit, opposed=opposed[str(n)] < limit)
+            for n, change in enumerate(of)
+            if _approves_no_less(change) and min(unseen[str(n)], opposed[str(n)]) < limit
         ]
     return [*_one_a_group(found), *_unverified(seen, groups)]
 

@@ -47,8 +47,8 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
     if it.number == course.first:
         return course
     watch(it, DEV if len(exams.prompts[DEV]) >= it.run.config.alarms.fewest else HELD_OUT)
-    after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
-    return judged(it, course, exams.prompts[DEV], DEV) if decides else after
+    course = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
+    return judged(it, course, exams.prompts[DEV], DEV) if decides else course.having(it.parent)
 
 
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -7,6 +7,8 @@ from .section import Place, Section, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
+Ordering = Literal["random", "both"]
+"""How two answers are shown to an annotator."""
 
 
 class AnnotatorModel(Section):
@@ -37,7 +39,7 @@ class AnnotationConfig(Section):
     keyed_on: Literal["pair", "instruction"] = semantic(
         "pair", "draw annotator, order and noise for each pair, or once for all pairs of a prompt"
     )
-    order: Literal["random", "both"] = semantic(
+    order: Ordering = semantic(
         "random", "show the answers in a random order, or in both orders and reconcile the two"
     )
     attempts: int = semantic(
@@ -56,16 +58,26 @@ class AnnotationConfig(Section):
         return {"strong": self.strong, "medium": self.medium, "weak": self.weak}[role]
 
 
+INITIAL = "initial"
+"""The reference that is no file: what M_0 itself answered."""
+
+
 class AssessmentConfig(Section):
     """What is measured of a policy's held-out answers besides what can be verified."""
 
     reference: Place | None = semantic(
-        None, "'tiny', or a file of another model's outputs to win against; default: no win-rate"
+        None,
+        "whose answers to win against: initial (M_0's own, shown in both orders), tiny, or a file "
+        "of another model's outputs; default: no win-rate",
     )
     annotators: Literal["pool", "single"] = semantic(
         "pool", "who compares: p_eval (the pool without noise), or p_single"
     )
-    reward: bool = semantic(default=False, description="measure the mean reward of the answers")
+    reward: bool | None = semantic(
+        None,
+        "measure the mean reward of the answers; default: where the recipe asks a reward model "
+        "anyway",
+    )
     kl: bool = semantic(
         default=False,
         description="measure the KL to M_0, in nats an answer, by one sample a prompt",

@@ -49,12 +49,19 @@ class VarianceFilter(Section):
     k: int = semantic(8, "answers a prompt, K, of which the variance is taken", ge=2)
 
 
+People = Literal["decide", "ignored"]
+"""What people's ratings are worth where the critic has rated the same answer."""
+
+
 class PairsConfig(Section):
     """How pairs are chosen and balanced before training."""
 
     distinct_positives: bool = neutral(
         default=False,
         description="the top k of a prompt have k texts, of which each is chosen once at most",
+    )
+    people: People = neutral(
+        "decide", "ratings by people of answers that the critic rates, too: they decide, or ignored"
     )
     balance_length: bool = semantic(
         default=False,

@@ -31,7 +31,6 @@ from .section import API_KEY
 from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
-    "UNSAID",
     "ConfigField",
     "Override",
     "defaults_of",
@@ -43,15 +42,20 @@ __all__ = [
     "resolved",
     "semantic",
     "stored_config",
+    "unsaid",
     "variants",
 ]
 
-UNSAID: Values = {
-    "guard": False,
-    "prompts": {"dev_share": 0.0},
-    "verdict": {"on_regression": "continue"},
-}
-"""What a run did that began before there was the field, where the default differs."""
+BEFORE = Layer(
+    source="what runs did before there was the field",
+    values={
+        "guard": False,
+        "prompts": {"dev_share": 0.0},
+        "verdict": {"on_regression": "continue"},
+        "alarms": {"watch": False},
+    },
+)
+"""Where that differs from the default."""
 PREFIX = "LPFLOOP_"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
@@ -215,6 +219,14 @@ def defaults_of(config: RunConfig) -> RunConfig:
     return _validated(merged, {})
 
 
+def unsaid(config: RunConfig) -> Values:
+    """Return the semantic fields of `config` as a run has them that began before there were any."""
+    merged = MergedLayers()
+    merged.add(Layer(source="defaults", values=semantic(config)))
+    merged.add(BEFORE)
+    return merged.values
+
+
 def stored_config(
     values: Mapping[str, object],
     overrides: Sequence[str | Override],
@@ -235,7 +247,7 @@ def stored_config(
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
     merged = MergedLayers()
-    merged.add(Layer(source="what runs from before a field did", values=UNSAID))
+    merged.add(BEFORE)
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from .alarms import AlarmsConfig
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
@@ -277,6 +278,7 @@ class RunConfig(Section):
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
     verdict: VerdictConfig = VerdictConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
     overlap: bool = cosmetic(
         default=True,
         description="let stages overlap whose models are on separate devices or endpoints",

@@ -78,7 +78,8 @@ class Journal(Undoing):
         with self._transaction("plan"):
             self._db.execute(
                 "INSERT INTO stages (iteration, stage, ordinal, identity, planned) VALUES"
-                " (?1, ?2, (SELECT count(*) FROM stages WHERE iteration = ?1), ?3, ?4)",
+                " (?1, ?2, (SELECT coalesce(max(ordinal) + 1, 0) FROM stages WHERE iteration = ?1),"
+                " ?3, ?4)",
                 (iteration, stage, identity, len(keys)),
             )
             self._db.executemany(

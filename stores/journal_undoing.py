@@ -34,6 +34,11 @@ class Undoing(Held):
         )
         self._db.execute("DELETE FROM packs WHERE live = 0")
 
+    def forget(self, stages: Sequence[tuple[int, str]]) -> None:
+        """Forget the plans and results of stages, by iteration and label; their cost stays."""
+        with self._transaction("forget"):
+            self._forget(stages)
+
     def redo(self) -> int:
         """Accept whatever rows lost units give, and forget all that was planned after the first.
 

@@ -13,10 +13,16 @@ import typer
 
 from ... import __version__
 from . import (
+    alarm_commands as alarming,
+)
+from . import (
     compare_commands as comparing,
 )
 from . import (
     config_commands as configuring,
+)
+from . import (
+    critic_commands as watching,
 )
 from . import (
     critique_commands as critiquing,
@@ -66,6 +72,9 @@ from . import (
 from . import (
     trace_commands as tracing,
 )
+from . import (
+    verdict_commands as deciding,
+)
 from .common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -90,6 +99,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "grades": listing.grades,
     "pairs": listing.pairs,
     "failures": listing.failures,
+    "alarms": alarming.alarms,
     "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,
@@ -100,8 +110,10 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "train": deriving.train,
     "eval": reading.evaluate,
     "critique": critiquing.critique,
+    "critic-check": watching.critic_check,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,
+    "verdict": deciding.verdict,
     "variants": reading.variants,
     "principles": completing.principles,
     "import": exchange.import_,

@@ -125,7 +125,9 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
+    from ..evaluation.watch import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
+    from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
@@ -150,6 +152,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnloadableError,
             NoSuchRunError,
             NoSuchFigureError,
+            NotMeasuredError,
             NoSuchIdError,
             DiffError,
             NoDaemonError,
@@ -174,6 +177,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             FencedError,
             ControlError,
             UnreadRepliesError,
+            AlarmStopError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"

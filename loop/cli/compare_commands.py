@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..evaluation.compare_runs import Result
 
 COLUMNS = (
+    ("verified", "Verified %", 100, 1),
+    ("approval", "Approval %", 100, 1),
     ("win_rate", "Win %", 100, 1),
     ("length_controlled_win_rate", "LC %", 100, 1),
     ("true_score", "True", 1, 2),
@@ -24,7 +26,7 @@ COLUMNS = (
     ("kl", "KL", 1, 2),
 )
 """The columns of the table: metric, heading, factor, decimals."""
-RIVALRY = ("win_rate", "true_score")
+RIVALRY = ("verified", "approval", "win_rate", "true_score")
 """The metrics for which one method's lead over another is shown."""
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,6 +43,10 @@ def rederive(
         bool | None,
         typer.Option(help="Whether no text is chosen twice in a prompt; default: the run's own."),
     ] = None,
+    people: Annotated[
+        Literal["decide", "ignored"] | None,
+        typer.Option(help="What people's ratings are worth; default: the run's own."),
+    ] = None,
     iteration: OneIteration = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of random draws; default: the run's own.")
@@ -67,6 +71,7 @@ def rederive(
         table=table,
         top_k=top_k,
         distinct=distinct_positives,
+        people=people,
         seed=seed,
         iteration=iteration,
         critiques=critiques,

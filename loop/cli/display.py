@@ -1,11 +1,9 @@
-"""The display of a run: live on a terminal, plain lines elsewhere, tables at the end."""
+"""The display of a run: live on a terminal, plain lines elsewhere."""
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -16,11 +14,8 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
-from ...stores.records import Evaluation
 from ..data.sanitize import one_line, visible
-from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..run.reporter import Advance
 
 LONGEST_STAGE = 80
@@ -28,23 +23,6 @@ EVERY_S = 60.0
 """How often a plain log says how far a long stage is."""
 _Place = tuple[int, str]
 """A stage, by its iteration and its name."""
-Column = tuple[str, str, float, int]
-"""A metric, its heading, the factor to show it by, and its decimals."""
-VERIFIED: tuple[Column, ...] = (
-    ("math_accuracy", "Math", 100.0, 1),
-    ("fact_score", "Facts", 100.0, 1),
-    ("general_fulfilled", "General", 100.0, 1),
-    ("json_valid", "JSON", 100.0, 1),
-    ("self_identified", "Identity", 100.0, 1),
-    ("mean_length", "Length", 1.0, 1),
-)
-ASSESSED: tuple[Column, ...] = (
-    ("win_rate", "Win-rate", 100.0, 1),
-    ("length_controlled_win_rate", "LC", 100.0, 1),
-    ("true_score", "True", 1.0, 3),
-    ("reward", "Reward", 1.0, 3),
-    ("kl", "KL to M_0", 1.0, 2),
-)
 
 
 @dataclass(kw_only=True)
@@ -192,72 +170,3 @@ def duration(seconds: float | None) -> str:
 
 def _title(iteration: int, stage: str) -> str:
     return f"iteration {iteration}  {one_line(stage, limit=LONGEST_STAGE)}"
-
-
-def results_tables(evaluations: Sequence[Evaluation]) -> list[Table]:
-    """Return the tables of M_0, M_1, ...: verified, assessed and probed metrics."""
-    measured = [e for e in evaluations if not is_probe(e.benchmark)]
-    probed = [e for e in evaluations if is_probe(e.benchmark)]
-    assessed = {metric for metric, *_ in ASSESSED} & {e.metric for e in measured}
-    tables = list[Table]()
-    if measured:
-        tables.append(
-            _results_table(measured, VERIFIED, "Held-out results (mean ± standard error)")
-        )
-    if assessed:
-        tables.append(_results_table(measured, ASSESSED, "Assessed"))
-    if probed:
-        tables.append(_probes_table(probed))
-    return tables
-
-
-def _probes_table(probed: Sequence[Evaluation]) -> Table:
-    """Return a table of the share of each probe passed; falls that raise an alarm are marked."""
-    table = Table(
-        title="Probes passed, in percent (fell: alarm, by more than its standard error)",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
-    probes = sorted({e.benchmark for e in probed})
-    table.add_column("Model", no_wrap=True)
-    for probe in probes:
-        table.add_column(escape(probe.removeprefix(PREFIX)), justify="right")
-    for iteration in sorted({e.iteration for e in probed}):
-        cells = list[str]()
-        for probe in probes:
-            lost = [by_name.get((iteration, probe, metric)) for metric in (FALL, FALL_OVERALL)]
-            alarms = [e for e in lost if e is not None and alarming(e)]
-            fell = f", fell {_cell(alarms[-1], 100.0, 1)}" if alarms else ""
-            cells.append(_cell(by_name.get((iteration, probe, PASSED)), 100.0, 1) + fell)
-        table.add_row(f"M_{iteration}", *cells)
-    return table
-
-
-def _results_table(evaluations: Sequence[Evaluation], named: Sequence[Column], title: str) -> Table:
-    """Return a table of some metrics in the form of the paper's Table 2, with their errors."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    table.add_column("Model", no_wrap=True)
-    by_name = {(e.iteration, e.metric): e for e in evaluations}
-    metrics = {e.metric for e in evaluations}
-    columns = [column for column in named if column[0] in metrics]
-    for _, heading, *_ in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for iteration in sorted({e.iteration for e in evaluations}):
-        cells = [
-            _cell(by_name.get((iteration, name)), scale, decimals)
-            for name, _, scale, decimals in columns
-        ]
-        table.add_row(f"M_{iteration}", *cells)
-    return table
-
-
-def _cell(evaluation: Evaluation | None, scale: float, decimals: int) -> str:
-    if evaluation is None:
-        return "-"
-    error = "" if evaluation.stderr is None else f" ±{evaluation.stderr * scale:.{decimals}f}"
-    return f"{evaluation.value * scale:.{decimals}f}{error}"

@@ -281,7 +281,7 @@ def failures(
 
 def list_rows(
     lake: Path,
-    name: str,
+    name: str | None,
     listed: "Callable[[RunReader], pl.LazyFrame]",
     columns: Sequence[str],
     form: Form,

@@ -1,12 +1,13 @@
 """Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`."""
 
 import json
+from contextlib import closing
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from ..lake.query.forms import Form
+from ..lake.query.forms import Form, Grouping, MeasuredSplit
 from .common import (
     DEFAULT_LAKE,
     AnyRun,
@@ -34,26 +35,42 @@ def status(
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
+    split: Annotated[
+        MeasuredSplit | None,
+        typer.Option(help="Results on these prompts; default: held-out, once it is measured."),
+    ] = None,
+    by: Annotated[
+        Grouping, typer.Option(help="Results for each task, or for each family of prompts.")
+    ] = Grouping.TASK,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Results of every model with all its changes.")
+    ] = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's stages, what it has spent, and which process works on it."""
+    """Show a run's stages, its models' results, what it has spent, and which process works."""
+    from ...stores.schemas import plain
     from ..daemon.status import overview, stage_rows
+    from ..lake.query.flips import lost_since
+    from ..lake.query.model_figures import results_by
     from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run
     from .tables import newest_model, print_json, print_status
 
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
-        reader = open_run(lake, name)
-        found = overview(reader, iteration)
-        if as_json:
-            print_json(found)
-        elif table:
-            print_status(found, evaluations(reader), newest_model(reader, in_lake(lake)))
-        else:
-            write_frame(stage_rows(found), form)
-        reader.close()
+        with closing(open_run(lake, name)) as reader:
+            found = overview(reader, iteration)
+            if not (table or as_json):
+                write_frame(stage_rows(found), form)
+                return
+            results = results_by(reader, by.value, split and split.value)
+            lost = lost_since(reader, results)
+            if as_json:
+                print_json({**found, "results": results.document, "lost": plain(lost)})
+                return
+            newest = newest_model(reader, in_lake(lake))
+            print_status(found, results, lost, evaluations(reader), newest, wide=wide)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:

@@ -1,8 +1,9 @@
 """The commands `sql`, `eval` and `variants`."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from .common import (
 from .reward_commands import REWARD, RewardCheck, check_reward
 from .session import reporting
 from .win_rate_commands import WINRATE, winrate
+
+if TYPE_CHECKING:
+    from ...stores.records import Evaluation
 
 
 def sql(
@@ -94,7 +98,6 @@ def evaluate(
     from ...stores.records import Evaluation
     from ..daemon.evaluate_run import evaluate_run
     from ..lake.query.row_output import is_table, write_frame
-    from .tables import print_results
 
     with exit_codes():
         if name != REWARD:
@@ -112,9 +115,24 @@ def evaluate(
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, prompts, reporter)
         if table:
-            print_results(found)
+            _print_measured(lake, name, found)
         else:
             write_frame(rows_frame(Evaluation, found), form, as_json=as_json)
+
+
+def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:
+    """Print the results on the benchmark of these numbers, of the models that they are about."""
+    from rich.console import Console
+
+    from ..lake.query.model_figures import run_results
+    from ..lake.query.runs import open_run
+    from .result_tables import print_results
+
+    if not found:
+        return
+    with closing(open_run(lake, name)) as run:
+        results = run_results(run, split=found[0].benchmark)
+    print_results(Console(), results.only({number.iteration for number in found}))
 
 
 def _refuse_elsewhere(word: str, options: Mapping[str, object]) -> None:

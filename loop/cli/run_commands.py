@@ -148,6 +148,10 @@ def resume(
     max_disk_gib: Annotated[
         float | None, typer.Option(min=0, help="Raise budget.disk_gib.")
     ] = None,
+    on_alarm: Annotated[
+        str | None,
+        typer.Option(metavar="continue|stop", help="What follows an alarm that stops."),
+    ] = None,
     retry_unscored: Annotated[
         bool, typer.Option("--retry-unscored", help="Ask again where replies could not be read.")
     ] = False,
@@ -173,6 +177,7 @@ def resume(
         "max-hours": ("budget.hours", max_hours),
         "max-disk-gib": ("budget.disk_gib", max_disk_gib),
         "iterations": ("iterations", iterations),
+        "on-alarm": ("alarms.on_alarm", on_alarm),
     }
     raised = [
         Override(source=f"--{option}", path=path, value=value)

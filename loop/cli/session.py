@@ -28,14 +28,21 @@ def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal
 
 def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Work on a run, then print the table and where to look."""
+    from rich.console import Console
+
+    from ..lake.query.flips import lost_since
+    from ..lake.query.model_figures import run_results
     from ..lake.query.runs import evaluations, open_run
     from ..run.terminal import say
-    from .tables import newest_model, print_results
+    from .result_tables import print_probes, print_results
+    from .tables import newest_model
 
     where = in_lake(job.lake)
     turn(job, stop, announce)
     reader = open_run(job.lake, job.name)
-    print_results(evaluations(reader))
+    results, console = run_results(reader), Console()
+    print_results(console, results, lost=lost_since(reader, results))
+    print_probes(console, evaluations(reader))
     newest = newest_model(reader, where)
     reader.close()
     if newest is not None:

@@ -10,18 +10,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...stores.records import Evaluation
+from ...stores.records import Alarm, Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from .display import duration, results_tables
+from ..lake.query.answer_logprobs import told_logprobs
+from .critic_tables import critic_tables
+from .display import duration
+from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
+    from ..lake.query.flips import LostMost
+    from ..lake.query.model_figures import RunResults
 
 CELL = 80
 WARNING = 400
 LINE = 400
 SHORT_ID = 12
+ALARMS = 6
+"""So many alarms are shown with the status."""
 FEW = 10
 """Below this, a speed is told with two digits."""
 LEAST_SHARE = 0.01
@@ -31,13 +38,6 @@ LEAST_SHARE = 0.01
 def print_json(document: object) -> None:
     """Print one JSON document on stdout."""
     typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
-
-
-def print_results(evaluations: Sequence[Evaluation]) -> None:
-    """Print the table of checkpoints and metrics."""
-    console = Console()
-    for table in results_tables(evaluations):
-        console.print(table)
 
 
 def newest_model(run: "RunReader", where: str) -> str | None:
@@ -70,7 +70,13 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
 
 
 def print_status(
-    status: Mapping[str, Any], evaluations: Sequence[Evaluation], newest: str | None
+    status: Mapping[str, Any],
+    results: "RunResults",
+    lost: "LostMost | None",
+    evaluations: Sequence[Evaluation],
+    newest: str | None,
+    *,
+    wide: bool,
 ) -> None:
     """Print a run's process, stages, spending, counts and results, and its newest model."""
     console = Console()
@@ -80,25 +86,43 @@ def print_status(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
-        for account in iteration["receipts"]:
-            console.print(f"  {_account(account)}", highlight=False, markup=False, soft_wrap=True)
-        alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
-        for what, found in alike.items():
-            console.print(f"  near copies: {_alike(what, found)}", highlight=False)
+        for line in _made(iteration):
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     for aside in status["beside"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
         console.print(told, highlight=False, markup=False, soft_wrap=True)
-    for table in results_tables(evaluations):
+    print_results(console, results, wide=wide, lost=lost)
+    print_probes(console, evaluations)
+    for table in critic_tables(status["iterations"]):
         console.print(table)
-    if newest is not None:
-        console.print(visible(newest), highlight=False, markup=False, soft_wrap=True)
+    for line in (*_alarmed(status), *filter(None, [newest])):
+        console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
+
+
+def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is told of an iteration's filters, its near copies and its training on pairs."""
+    yield from (_account(account) for account in iteration["receipts"])
+    alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
+    yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
+    if iteration["answers"]:
+        yield told_logprobs(iteration["answers"])
+
+
+def _alarmed(status: Mapping[str, Any]) -> list[str]:
+    """Return a line for each of the newest alarms, and how many more there are."""
+    from ..lake.query.alarm_list import sentence
+
+    found = [Alarm(**alarm) for alarm in status["alarms"]]
+    lines = [one_line(sentence(alarm), limit=LINE) for alarm in found[:ALARMS]]
+    more = len(found) - len(lines)
+    return [*lines, f"{more} older alarms: `lpfloop alarms {status['run']}`"] if more else lines
 
 
 def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]) -> Table:

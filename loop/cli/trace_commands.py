@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..lake.query.forms import Form, FormError
+from ..lake.query.forms import Form, FormError, Grouping
 from .common import (
     DEFAULT_LAKE,
     AsJson,
@@ -104,7 +104,7 @@ def diff(
     lake: Lake = DEFAULT_LAKE,
     before: Annotated[
         str | None,
-        typer.Option("--from", metavar=ANY_MODEL, help="First iteration; default: the one before."),
+        typer.Option("--from", metavar=ANY_MODEL, help="First iteration; default: M_0's."),
     ] = None,
     after: Annotated[
         str | None,
@@ -118,7 +118,12 @@ def diff(
     benchmark: Annotated[
         str, typer.Option(help="Name of the benchmark; default: the held-out prompts.")
     ] = "held-out",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Changes listed on the page.")] = 10,
+    by: Annotated[
+        Grouping, typer.Option(help="Sum up by task, or by family: what was lost most first.")
+    ] = Grouping.TASK,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Changes listed on the page, either way.")
+    ] = 10,
     answers: Annotated[
         bool, typer.Option("--answers", help="Show how the answers changed, word by word.")
     ] = False,
@@ -140,6 +145,7 @@ def diff(
                 before=None if before is None else iteration_of(first, before),
                 after=None if after is None else iteration_of(last, after),
                 benchmark=benchmark,
+                by=by.value,
                 task=task,
                 metric=metric,
                 answers=answers,

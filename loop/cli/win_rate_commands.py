@@ -24,12 +24,13 @@ def winrate(
     formats it is a row for the model, and one for each group.
 
     Raises:
-        InputError: for a file that cannot be used.
+        InputError: for a file that cannot be used, or a rival's that cannot be compared with it.
         FormError: if no file is named.
     """
     import polars as pl
 
-    from ..evaluation.alpaca_eval import read_annotations
+    from ..evaluation.alpaca_eval import read_annotations, source_of
+    from ..evaluation.result_sources import refuse_unlike
     from ..evaluation.win_rate_report import generator_of, lead, standings, won
     from ..lake.query.row_output import is_table, write_frame
     from ..run.terminal import say
@@ -39,7 +40,11 @@ def winrate(
         raise FormError("eval winrate: needs a file, with --preferences FILE")
     is_table(form, as_json=as_json)
     found = read_annotations(preferences, by=by)
-    ahead = None if versus is None else lead(found, read_annotations(versus))
+    ahead = None
+    if versus is not None:
+        rival = read_annotations(versus)
+        refuse_unlike(source_of(preferences, found), source_of(versus, rival))
+        ahead = lead(found, rival)
     if as_json:
         document: dict[str, Json] = dict(asdict(won(found)))
         if by is not None:

@@ -11,6 +11,7 @@ from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
+from ..evaluation.watch import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 
@@ -25,7 +26,10 @@ class Exams:
     @classmethod
     def of(cls, config: RunConfig, prompts: Sequence[Prompt]) -> "Exams":
         """Return the exams of a run of these prompts."""
-        every = {DEV: deciding(config, prompts), HELD_OUT: examined(config, prompts)}
+        every: dict[Split, Sequence[Prompt]] = {
+            DEV: deciding(config, prompts),
+            HELD_OUT: examined(config, prompts),
+        }
         return cls(prompts=every, chunk=config.prompts.chunk)
 
     def chunked(self, split: Split) -> Prompts:
@@ -42,8 +46,9 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
     probe(it)
     if it.number == course.first:
         return course
-    after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
-    return judged(it, course, exams.prompts[DEV], DEV) if decides else after
+    watch(it, DEV if len(exams.prompts[DEV]) >= it.run.config.alarms.fewest else HELD_OUT)
+    course = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
+    return judged(it, course, exams.prompts[DEV], DEV) if decides else course.having(it.parent)
 
 
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from ...configs.load import UNSAID, resolved, semantic
+from ...configs.load import resolved, semantic, unsaid
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal import Journal, migrated
 from ...stores.journal_reader import JOURNAL, Reader
@@ -90,8 +91,8 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
     require_own_files(reader)
     name, stored = reader.folder.name, canonical_json(fingerprint)
     before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
-    unsaid: Json = {"config": semantic(RunConfig(recipe=job.config.recipe)) | UNSAID}
-    changes = _changes(before, json.loads(stored), unsaid)
+    default: Json = {"config": cast("Json", unsaid(RunConfig(recipe=job.config.recipe)))}
+    changes = _changes(before, json.loads(stored), default)
     if changes:
         said = "; ".join(changes)
         raise ConfigError(

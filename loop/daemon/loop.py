@@ -21,8 +21,10 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import require_assessable
+from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
+from ..evaluation.watch import AlarmStopError, stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
@@ -82,6 +84,7 @@ def run_loop(
         Regressed: if a policy is worse than the best, and the run is to stop there.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
         DamagedError: if the run is finished, and rows of it were altered since.
+        AlarmStopError: if an alarm stops the run; it can be resumed.
     """
     prompts = required_prompts(job.config)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
@@ -159,6 +162,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         JournalError,
         BucketError,
         UnreadRepliesError,
+        AlarmStopError,
     ) as end:
         how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
@@ -193,6 +197,7 @@ def turn(
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
             checkpoint = _trained(it, given)
+            check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = examine(iteration(run, number, checkpoint), course, exams)
         else:
@@ -206,6 +211,7 @@ def turn(
             run.store.back_up()
         if _is_over(run, course):
             return _converged(run.config)
+        stop_at_alarms(run, number)
     return _whole(run.config)
 
 

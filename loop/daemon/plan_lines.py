@@ -93,7 +93,8 @@ def _prompts(plan: Plan) -> Iterator[str]:
     groups = plan.groups
     shared = sum(groups[name] for name in (*PARTS, REST))
     dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
-    decisive = f", deciding {groups[DEV]:,}" if groups[DEV] else ""
+    deciding = groups.get(DEV, 0)  # The plan of a run from before has no such group.
+    decisive = f", deciding {deciding:,}" if deciding else ""
     told = f"{shared:,}, evaluation {groups[HELD_OUT]:,}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")
 

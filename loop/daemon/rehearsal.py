@@ -71,7 +71,7 @@ STEPS = 2
 EXCERPT = 200
 BEFORE_SHARES = frozenset({"review", "filter"})
 """Verbs that decide about prompts before any iteration takes its share of them."""
-MEASURING = frozenset({"measure", "assess", "probe"})
+MEASURING = frozenset({"measure", "assess", "check_drafts", "probe"})
 """Verbs whose rows no other one reads."""
 MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
 """A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...configs.annotation import INITIAL, Ordering
 from ...configs.schema import RunConfig
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
@@ -42,12 +43,16 @@ def completers_drawn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPairs:
-    """Pairs that the annotators of a panel share: of how many prompts, how many of each."""
+    """Pairs that the annotators of a panel share: of how many prompts, how many of each.
+
+    `order` is how they are shown, if not as the configuration says.
+    """
 
     config: RunConfig
     panel: Panel
     prompts: int
     pairs_a_prompt: float
+    order: Ordering | None = None
 
     @property
     def chance(self) -> float:
@@ -57,7 +62,7 @@ class SharedPairs:
     @property
     def showings(self) -> int:
         """How often a pair is shown."""
-        return 2 if self.config.annotation.order == "both" else 1
+        return 2 if (self.order or self.config.annotation.order) == "both" else 1
 
     @property
     def asked(self) -> float:
@@ -245,11 +250,15 @@ class _Divider:
         named = {annotator.name: annotator for annotator in panel.annotators}
         rows = [self._rows(stage) for stage in stages]
         group = stages[0].group
+        # M_0's answers are compared with themselves, which asks nobody.
+        pairs = sum(row.first_id != row.second_id for own in rows for row in own)
+        initial = not annotates and self.config.assessment.reference == INITIAL
         shared = SharedPairs(
             config=self.config,
             panel=panel,
             prompts=group.total,
-            pairs_a_prompt=sum(map(len, rows)) / max(1, len(group.sample)),
+            pairs_a_prompt=pairs / max(1, len(group.sample)),
+            order="both" if initial else None,
         )
         annotators = [named[stage.notes.stage.rpartition(":")[2]] for stage in stages]
         yield from asked_of_annotators(

@@ -19,6 +19,7 @@ from ...stores.beside import measured_beside
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader
+from ..lake.query.alarm_list import alarms
 from ..lake.query.runs import status
 from ..run.stop import kill_all
 from .bottleneck import busy
@@ -107,6 +108,7 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
     return {
         **found,
         **place,
+        "alarms": [asdict(alarm) for alarm in alarms(run, iteration)],
         "daemon": daemon.as_json(),
         "spend": spend(reader, config.budget),
         "busy": busy(stages, wall_seconds(reader, stages), plan),

@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from uuid import uuid4
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.tracking import Tracker
 from ...stores.durable import make_folder, write_file
-from ...stores.records import Evaluation, Statistic
+from ...stores.records import Alarm, Evaluation, Statistic
 from ...stores.schemas import TABLES
 from ..run.run import Run
 from ..stages.smoke_test import smoked
@@ -31,7 +31,7 @@ FOLDER, NOTE = "tracking", "told.json"
 SEND_S = 120.0
 """Seconds that a tracker has for an iteration's numbers."""
 
-R = TypeVar("R", Statistic, Evaluation)
+R = TypeVar("R", Statistic, Evaluation, Alarm)
 
 TRAINING_STEP, ITERATION = "training_step", "iteration"
 
@@ -104,7 +104,10 @@ def iteration_rows(
         steps[method] = max(steps.get(method, 0), told.steps.get(method, 0) + step)
     found += [
         (ITERATION, iteration, values)
-        for values in (_evaluated(run, iteration), _counted(run, iteration))
+        for values in (
+            _evaluated(run, iteration) | _alarmed(run, iteration),
+            _counted(run, iteration),
+        )
         if values
     ]
     rows = (
@@ -130,6 +133,13 @@ def _evaluated(run: Run, iteration: int) -> dict[str, float]:
         for row in sorted(rows, key=lambda row: (row.benchmark, row.metric))
         if math.isfinite(row.value)
     }
+
+
+def _alarmed(run: Run, iteration: int) -> dict[str, float]:
+    """Return how many alarms of each kind there are about M_t, and how many of them stop."""
+    found = list(_stored(run, iteration, Alarm))
+    stops = {"alarms/stop": float(sum(alarm.stops for alarm in found))} if found else {}
+    return dict(Counter(f"alarms/{alarm.kind}" for alarm in found)) | stops
 
 
 def _counted(run: Run, iteration: int) -> dict[str, float]:

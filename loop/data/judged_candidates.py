@@ -5,10 +5,12 @@ verdict of its critique.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import polars as pl
 
+from ...configs.filters import People
 from ...stores.frames import empty
 from ...stores.records import SCORED
 from .row_fields import HUMAN
@@ -35,22 +37,48 @@ SPACE = r"[\s\x1c-\x1f]{2,}|[^\S ]|[\x1c-\x1f]"
 """White space other than a single blank."""
 
 
-def verdicts(critiques: Frame) -> Frame:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """Whose ratings decide where a candidate was rated more than once."""
+
+    people: People = "decide"
+
+
+def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     """Return whether all rated aspects are 1 (success), or any is 0 or -1 (Section 3.3).
 
-    People's verdicts come first, models' last; the last of a candidate counts.
+    Models' verdicts come first, people's last, unless they are ignored; the last of a candidate
+    counts. Where several people have rated a candidate, the mean of what each said last does.
     """
-    ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
-    every = ratings.list.eval(pl.element().eq_missing(1)).list.all()
-    some = ratings.list.eval(pl.element().is_in([0, -1]).fill_null(value=False)).list.any()
+    deciding = deciding or Deciding()
     scored = pl.col("status") == SCORED
-    ordered = critiques.sort(~pl.col("critic").str.starts_with(HUMAN), maintain_order=True)
-    return ordered.select(
+    by_person = pl.col("critic").str.starts_with(HUMAN)
+    ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
+    said = critiques.filter(~by_person).select("candidate_id", ratings=ratings, scored=scored)
+    if deciding.people == "decide":
+        rated = critiques.filter(by_person & scored)
+        last = rated.unique(["candidate_id", "critic"], keep="last", maintain_order=True)
+        said = pl.concat([said, _levels(last)])
+    every = pl.col("ratings").list.eval(pl.element().eq_missing(1)).list.all()
+    some = pl.col("ratings").list.eval(pl.element().is_in([0, -1]).fill_null(value=False))
+    return said.select(
         "candidate_id",
-        ratings=ratings.list.drop_nulls(),
-        success=scored & every,
-        failure=scored & some,
+        pl.col("ratings").list.drop_nulls(),
+        success=pl.col("scored") & every,
+        failure=pl.col("scored") & some.list.any(),
     )
+
+
+def _levels(critiques: Frame) -> Frame:
+    """Return the ratings of each candidate: of each aspect the mean, as a level.
+
+    A mean half-way between two levels becomes the lower one: half of the judges pass nothing.
+    """
+    rated = critiques.select("candidate_id", "aspects").explode("aspects").unnest("aspects")
+    level = (pl.col("rating").mean() - 0.5).ceil().cast(pl.Int8)
+    aspects = rated.group_by("candidate_id", "name", maintain_order=True).agg(rating=level)
+    candidates = aspects.group_by("candidate_id", maintain_order=True)
+    return candidates.agg(ratings="rating").with_columns(scored=pl.lit(value=True))
 
 
 def judge(

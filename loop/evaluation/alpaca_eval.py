@@ -5,13 +5,14 @@ the model does, 0 or 1.5 for a draw, between 1 and 2 the judge's probability, an
 could not be read. Other fields are ignored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.prompt_rows import kind_of
 from ..lake.statistics.win_rate import TIES, share_won
+from .result_sources import FigureSource, joined_names, names_of
 
 LOST, WON = 1.0, 2.0
 ROUNDING = 1e-9
@@ -22,7 +23,8 @@ ROUNDING = 1e-9
 class Annotation:
     """One comparison: the instruction, both outputs, and the preference, None if unread.
 
-    `group` is the value of the field by which results are grouped.
+    `group` is the value of the field by which results are grouped; `names` are those of the judge
+    and the baseline, by kind, where the row gives them.
     """
 
     instruction: str
@@ -31,6 +33,7 @@ class Annotation:
     preference: float | None
     generator: str | None
     group: str | None
+    names: Mapping[str, frozenset[str]]
 
     @property
     def longer_by(self) -> int:
@@ -67,6 +70,15 @@ def read_annotations(path: Path, *, by: str | None = None) -> list[Annotation]:
     return found
 
 
+def source_of(path: Path, annotations: Sequence[Annotation]) -> FigureSource:
+    """Return by whom, and against which outputs, the model of a file was judged."""
+    return FigureSource(
+        path=path,
+        names=joined_names(annotation.names for annotation in annotations),
+        references={a.instruction: a.reference for a in annotations},
+    )
+
+
 def _annotation(row: Row, by: str | None) -> Annotation:
     instruction = _text(row, "instruction")
     if row.get("input") not in (None, ""):
@@ -79,6 +91,7 @@ def _annotation(row: Row, by: str | None) -> Annotation:
         preference=_preference(row),
         generator=None if row.get("generator_2") is None else _text(row, "generator_2"),
         group=None if by is None else _group(row, by),
+        names=names_of([row]),
     )
 
 

@@ -1,22 +1,24 @@
 """Assessment of a policy's answers: each is verified, rated and compared.
 
 Every number is the mean of prompt-level scores, which are stored: verified correctness, length and
-ratings always; win-rate against a reference, reward, true score and KL to M_0 as `assessment` is
-configured. The length-controlled win-rate is fitted to all comparisons at once.
+ratings always; the reward where the recipe has a reward model; win-rate against M_0 or another
+reference, true score and KL to M_0 as `assessment` is configured. The length-controlled win-rate is
+fitted to all comparisons at once.
 """
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
+from ...configs.annotation import INITIAL
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import HELD_OUT
+from ..data.splits import DEV, HELD_OUT
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
@@ -115,11 +117,22 @@ def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> N
 
     `assessment` configures what else is measured.
     """
-    config = it.run.config
-    params: Json = {"policy": it.policy.params, "sampling": semantic(config.evaluation)}
-    drawn = answers_of(it, prompts, f"evaluate:{benchmark}", "greedy", config.evaluation, params)
-    moved = divergence(it, prompts, benchmark) if config.assessment.kl else None
-    assess(it, drawn, Exam(prompts=prompts, name=benchmark, benchmark=benchmark), moved)
+    exam = Exam(prompts=prompts, name=benchmark, benchmark=benchmark)
+    drawn = _drawn(it, exam)
+    moved = divergence(it, prompts, benchmark) if it.run.config.assessment.kl else None
+    assess(it, drawn, exam, moved)
+
+
+def _drawn(it: Iteration, exam: Exam) -> Rows[Candidate]:
+    """Draw the policy's answer to each prompt of an exam."""
+    sampling = it.run.config.evaluation
+    params: Json = {"policy": it.policy.params, "sampling": semantic(sampling)}
+    return answers_of(it, exam.prompts, f"evaluate:{exam.name}", "greedy", sampling, params)
+
+
+def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
+    """Return M_0's answers: those of iteration 0, drawn now if the run did not begin there."""
+    return _drawn(replace(it, number=0, policy=it.run.models.initial), exam)
 
 
 def assess(
@@ -173,10 +186,13 @@ def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
 def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
     wanted = it.run.config.assessment
     outputs = preferences = rewards = None
-    if wanted.reference is not None and exam.name == HELD_OUT:
+    if wanted.reference == INITIAL and exam.name in (HELD_OUT, DEV):
+        outputs = _answers_of_initial(it, exam)
+        preferences = compare(it, answers, outputs, order="both")
+    elif wanted.reference is not None and exam.name == HELD_OUT:
         outputs = reference_outputs(it.run, wanted.reference, exam.prompts, exam.name)
         preferences = compare(it, answers, outputs)
-    if wanted.reward and it.run.models.reward_id is not None:
+    if wanted.reward is not False and it.run.models.reward_id is not None:
         rewards = reward(it, answers)
     return Said(
         answers=answers,

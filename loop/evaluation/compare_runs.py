@@ -16,12 +16,17 @@ import polars as pl
 
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
+from ..lake.query.critic_scores import DRAFTS
+from ..lake.query.figures import measured_metrics
+from ..lake.query.judged_by import judge_kind, judges_of
+from ..lake.query.policy_figures import APPROVAL, VERIFIED, value_rows
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.statistics.win_rate import Difference, difference
 
 INITIAL = "M_0"
 BEST_OF_N = "best-of-n"
 UNNAMED = "unnamed"
+SCORE = ("iteration", "checkpoint_id", "benchmark", "metric", "prompt_id", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +41,10 @@ class Measure:
 class Result:
     """The result of a method in one run, or averaged over several.
 
-    `scores` holds the prompt-level scores behind the numbers, by metric and prompt. `tokens` and
-    `hours` are a run's mean total spending; the policy that it began with was free.
+    `scores` holds the prompt-level scores behind the numbers, by metric and prompt; `clusters` what
+    the prompts belong to. `judges` are the judges by whom each metric was measured: several, where
+    the runs had different ones. `tokens` and `hours` are a run's mean total spending; the policy
+    that it began with was free.
     """
 
     method: str
@@ -47,12 +54,31 @@ class Result:
     checkpoint: str
     numbers: Mapping[str, Measure]
     scores: Mapping[str, Mapping[str, float]]
+    clusters: Mapping[str, str]
+    judges: Mapping[str, frozenset[str]]
     tokens: float
     hours: float
 
     def lead(self, rival: "Result", metric: str) -> Difference | None:
-        """Return this result's lead in a metric, paired by prompt; None without such scores."""
-        return difference(rival.scores.get(metric, {}), self.scores.get(metric, {}))
+        """Return this result's lead in a metric, paired by prompt.
+
+        None without such scores, or if another judge gave them.
+        """
+        if self.judges.get(metric) != rival.judges.get(metric):
+            return None
+        scores = rival.scores.get(metric, {}), self.scores.get(metric, {})
+        return difference(*scores, {**rival.clusters, **self.clusters})
+
+
+def incomparable(found: Sequence[Result], metric: str) -> str | None:
+    """Say why the results' figures of a metric cannot be compared; None if they can."""
+    having = [result for result in found if metric in result.numbers]
+    if len({result.judges.get(metric) for result in having}) > 1:
+        return f"by different judges ({judge_kind(metric)})"
+    if any(len(result.judges.get(metric, ())) > 1 for result in having):
+        return f"a mean over different judges ({judge_kind(metric)})"
+    asked = {frozenset(result.scores[metric]) for result in having if result.scores.get(metric)}
+    return "on different prompts" if len(asked) > 1 else None
 
 
 def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:
@@ -97,6 +123,7 @@ def _measured(result: Result, by: Sequence[Result]) -> Result:
         result,
         numbers={metric: of for one in reversed(by) for metric, of in one.numbers.items()},
         scores={metric: of for one in reversed(by) for metric, of in one.scores.items()},
+        judges={metric: of for one in reversed(by) for metric, of in one.judges.items()},
     )
 
 
@@ -123,6 +150,8 @@ def _together(method: str, members: Sequence[Result]) -> Result:
         checkpoint=first.checkpoint,
         numbers={m: _mean([member.numbers[m] for member in members]) for m in metrics},
         scores={m: _mean_scores([member.scores.get(m, {}) for member in members]) for m in metrics},
+        clusters={x: cluster for member in members for x, cluster in member.clusters.items()},
+        judges={m: frozenset[str]().union(*(one.judges[m] for one in members)) for m in metrics},
         tokens=fmean(member.tokens for member in members),
         hours=fmean(member.hours for member in members),
     )
@@ -182,21 +211,33 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
 
 def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
     """Return a run's evaluations; those of one task are computed from its prompts' scores."""
-    if task is None:
-        return run.scan("evaluations").collect()
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")
     error = pl.col("value").std() / pl.len().sqrt()
-    return (
-        _scores(run, task)
-        .group_by(keys)
-        .agg(pl.col("value").mean(), stderr=error, n=pl.len())
-        .sort(keys)
-        .collect()
-    )
+    of_scores = _figures(run) if task is None else _scores(run, task)
+    numbers = of_scores.group_by(keys).agg(pl.col("value").mean(), stderr=error, n=pl.len())
+    if task is None:
+        own = run.scan("evaluations").select(*keys, "value", "stderr", "n")
+        numbers = pl.concat([own, numbers.with_columns(pl.col("n").cast(pl.Int64))])
+    return numbers.sort(keys).collect()
+
+
+def _figures(run: RunReader) -> pl.LazyFrame:
+    """Return the prompt-level values of the figures that scores are combined to."""
+    scores = _measured_scores(run)
+    measured = measured_metrics(scores)
+    figures = [f for f in (VERIFIED, APPROVAL) if f.name not in measured]
+    values = [value_rows(scores, figure, measured) for figure in figures]
+    named = [of.rename({"figure": "metric"}).select(SCORE) for of in values]
+    return pl.concat([scores.head(0).select(SCORE), *named])
+
+
+def _measured_scores(run: RunReader) -> pl.LazyFrame:
+    """Return the scores of policies; those of drafts tell about the critic."""
+    return run.scan("scores").filter(pl.col("benchmark") != DRAFTS)
 
 
 def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
-    scores = run.scan("scores")
+    scores = pl.concat([_measured_scores(run).select(SCORE), _figures(run)])
     if task is None:
         return scores
     prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")
@@ -219,6 +260,9 @@ def _result(
     for metric, prompt_id, value in behind.iter_rows():
         scores.setdefault(metric, {})[prompt_id] = value
     began = method == INITIAL
+    judges = judges_of(run)
+    asked = set[str]().union(*scores.values())
+    clustered = run.scan("prompts").filter(pl.col("cluster").is_not_null())
     return Result(
         method=method,
         runs=(name,),
@@ -227,6 +271,16 @@ def _result(
         checkpoint=first["checkpoint_id"],
         numbers={r["metric"]: Measure(value=r["value"], stderr=r["stderr"]) for r in rows},
         scores=scores,
+        clusters={
+            prompt: cluster
+            for prompt, cluster in clustered.select("prompt_id", "cluster").collect().iter_rows()
+            if prompt in asked
+        },
+        judges={
+            row["metric"]: frozenset([judges[kind]] if kind is not None else [])
+            for row in rows
+            for kind in [judge_kind(row["metric"])]
+        },
         tokens=0 if began else run.journal.spent().tokens,
         hours=0.0 if began else run.journal.seconds() / 3600,
     )

@@ -86,7 +86,7 @@ def _agreements_table(agreed: Sequence[Agreement], columns: dict[str, str]) -> T
         table.add_column(heading, justify="right", no_wrap=True)
     for each in agreed:
         names = [escape(one_line(name, limit=NAME)) for name in (each.task, each.name)]
-        table.add_row(*names, *(_cell(getattr(each, name)) for name in columns))
+        table.add_row(*names, *(interval_text(getattr(each, name)) for name in columns))
     return table
 
 
@@ -100,12 +100,12 @@ def _table(checked: Sequence[Checked], columns: dict[str, str], *, counts: bool)
         found = [getattr(each, name) for name in columns]
         if counts or any(found):
             numbers = (f"{each.verdicts:,}", f"{each.unread:,}" if each.unread else "")
-            cells = (*(numbers if counts else ()), *map(_cell, found))
+            cells = (*(numbers if counts else ()), *map(interval_text, found))
             table.add_row(escape(one_line(each.name, limit=NAME)), *cells)
     return table
 
 
-def _cell(estimate: Estimate | None) -> str:
+def interval_text(estimate: Estimate | None) -> str:
     """Return a measure in percent, with its interval where there is one."""
     if estimate is None:
         return "-"

@@ -132,6 +132,6 @@ def _falls(it: Iteration, scores: list[Score], earlier: dict[str, int]) -> list[
 def _tell(run: Run, alarms: list[Evaluation]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for number in alarms:
-        run.reporter.note(told(number))
+        run.reporter.note(f"alarm: {told(number)}")
         detail: Json = asdict(number)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))

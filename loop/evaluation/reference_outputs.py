@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ...configs.annotation import INITIAL
 from ...configs.schema import RunConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -41,12 +42,12 @@ Outputs = Mapping[tuple[Message, ...], ReferenceOutput]
 
 
 def reference_digest(place: str) -> str:
-    """Return the identity of the outputs: the hash of their file, or the tiny world.
+    """Return the identity of the outputs: the hash of their file, the tiny world, or M_0.
 
     Raises:
         InputError: if the file cannot be read.
     """
-    return TINY if place == TINY else file_digest(Path(place))
+    return place if place in (TINY, INITIAL) else file_digest(Path(place))
 
 
 def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
@@ -60,12 +61,12 @@ def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
 
 
 def require_outputs(place: str, prompts: Sequence[Prompt]) -> None:
-    """Refuse a file without an output for each of these prompts.
+    """Refuse a file without an output for each of these prompts; M_0 answers them all.
 
     Raises:
         InputError: naming the first that is missing, or another error.
     """
-    for prompt in prompts:
+    for prompt in prompts if place != INITIAL else ():
         _output(place, prompt)
 
 

@@ -234,7 +234,7 @@ class ReadOnlyRun:
         metric: str | None = None,
         other: "ReadOnlyRun | None" = None,
     ) -> Diff:
-        """Compare two iterations prompt by prompt; by default the last two that were measured.
+        """Compare two iterations prompt by prompt; by default M_0 and the last that was measured.
 
         Raises:
             DiffError: if they cannot be compared.

@@ -123,9 +123,13 @@ def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator
 
 
 def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give the reward model where there is one and something asks it: recipes do without."""
-    measured = (EVALUATE,) if config.assessment.reward else ()
-    needed_by = (*verbs.get(REWARD, ()), *measured)
+    """Give the reward model where there is one and something asks it: recipes do without.
+
+    Answers are measured by it where a verb asks it anyway, unless the configuration decides.
+    """
+    asking_verbs, wanted = verbs.get(REWARD, ()), config.assessment.reward
+    measured = bool(asking_verbs) if wanted is None else wanted
+    needed_by = (*asking_verbs, *((EVALUATE,) if measured else ()))
     if needed_by and config.reward.model != NO_MODEL:
         yield NeededRole(
             name=REWARD,

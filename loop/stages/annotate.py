@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
+from ...configs.annotation import Ordering
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
@@ -65,7 +66,7 @@ class PairInquiry(JudgeInquiry[tuple[Comparison, ...], PairChoice]):
 class Annotating:
     """A stage of preferences: those of the matches that one annotator of a panel gets.
 
-    `matched` gives the matches of a chunk of prompts.
+    `matched` gives the matches of a chunk of prompts, `order` says how their answers are shown.
     """
 
     run: Run
@@ -74,6 +75,7 @@ class Annotating:
     panel: Panel
     annotator: Annotator
     matched: Callable[[int], Sequence[Match]]
+    order: Ordering
 
     @property
     def attempts(self) -> int:
@@ -91,7 +93,7 @@ class Annotating:
             "served": self._served.params,
             "flip_probability": self.panel.flip_probability,
             "keyed_on": config.keyed_on,
-            "order": config.order,
+            "order": self.order,
             **guard_params(self.run),
         }
 
@@ -139,7 +141,7 @@ class Annotating:
         return [self._task(match, kept) for match in drawn]
 
     def _task(self, match: Match, kept: Mapping[str, Preference]) -> Task:
-        seed, config = self.run.config.seed, self.run.config.annotation
+        seed = self.run.config.seed
         first, second = match.first.candidate_id, match.second.candidate_id
         known = decided(match, seed, self.panel.flip_probability)
         said = known or Decided(None, Status.FAILED)
@@ -158,7 +160,7 @@ class Annotating:
         )
         row = kept.get(row.preference_id, row)
         done = known is not None or row.status == SCORED
-        return Task(match=match, row=row, orders=() if done else orders_of(match, seed, config))
+        return Task(match=match, row=row, orders=() if done else orders_of(match, seed, self.order))
 
     def _asked(self, tasks: Sequence[Task], replies: Replies[Preference]) -> list[PairInquiry]:
         """Ask about what is shown first, and what is shown once more, some pairs a prompt.

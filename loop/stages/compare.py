@@ -6,6 +6,7 @@ committed as they are done, and the stages share their chunks of prompts.
 
 from collections.abc import Callable, Mapping
 
+from ...configs.annotation import Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
 from ...stores.keys import Json
@@ -40,10 +41,17 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     return _compared(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
 
 
-def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+def compare(
+    it: Iteration,
+    answers: Rows[Candidate],
+    outputs: Rows[Candidate],
+    *,
+    order: Ordering | None = None,
+) -> Rows[Preference]:
     """Compare each answer, as the second, with the reference's output to its prompt (p_eval).
 
     An answer that is empty or truncated is compared as it is; a prompt without an output is not.
+    The two are shown in the configured order, unless `order` says how.
 
     Raises:
         ConfigError: if the run was opened as one that evaluates by no comparisons.
@@ -55,7 +63,8 @@ def compare(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
         return [match_of(known[answer.prompt_id], answer, config) for answer in asked]
 
-    return _compared(it, COMPARE, it.run.panels.evaluation, matched, {}, answers, outputs)
+    panel = it.run.panels.evaluation
+    return _compared(it, COMPARE, panel, matched, {}, answers, outputs, order=order)
 
 
 def _compared(
@@ -65,6 +74,7 @@ def _compared(
     matched: Callable[[int], list[Match]],
     which: Mapping[str, Json],
     *read: Rows[Candidate],
+    order: Ordering | None = None,
 ) -> Rows[Preference]:
     """Pay a stage for each annotator.
 
@@ -84,6 +94,7 @@ def _compared(
             panel=panel,
             annotator=annotator,
             matched=matched,
+            order=order or it.run.config.annotation.order,
         )
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"

@@ -106,7 +106,7 @@ def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> l
     """
     iteration, label = place
     if label == REVIEW:
-        later = [(number, name) for number, name in stages if number and not _is_import(name)]
+        later = [(number, name) for number, name in stages if number and not is_import(name)]
         return [(iteration, QUALITY), *(later if prompts_change else ())]
     names = [name for number, name in stages if number == iteration]
     after = names[names.index(label) + 1 :]
@@ -115,7 +115,7 @@ def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> l
         return [(iteration, name) for name in after if _are_numbers(verb, label, name)]
     found = set[str]()
     for name in after:
-        if not _is_import(name) and _reads(name, found):
+        if not is_import(name) and _reads(name, found):
             found.add(name)
     return [(iteration, name) for name in after if name in found]
 
@@ -142,5 +142,6 @@ def _reads(name: str, made: set[str]) -> bool:
     return verb not in ABOUT or bool(made.intersection(_answers(name).split("+")))
 
 
-def _is_import(name: str) -> bool:
+def is_import(name: str) -> bool:
+    """Whether a stage holds what was imported of a run's answers."""
     return name.startswith("annotate:") and name.count(":") == 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from ...configs.annotation import AnnotationConfig
+from ...configs.annotation import AnnotationConfig, Ordering
 from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
 from ...critics.judge import Status
 from ...stores.keys import derive_seed, row_id
@@ -53,9 +53,9 @@ def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
     return None if tossed is None else Decided(tossed, flipped=True)
 
 
-def orders_of(match: Match, seed: int, config: AnnotationConfig) -> tuple[Order, ...]:
+def orders_of(match: Match, seed: int, order: Ordering) -> tuple[Order, ...]:
     """Return the orders in which an annotator sees a match."""
-    if config.order == "both":
+    if order == "both":
         return ("as_given", "swapped")
     return ("swapped" if shown_swapped(match.drawn_by, seed) else "as_given",)
 

@@ -15,6 +15,7 @@ from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .balance_length import balanced
+from .human_ratings import HumanRatings, human_ratings
 
 PAIR, DEMONSTRATE, BINARISE = Verb("pair"), Verb("demonstrate"), Verb("binarise")
 
@@ -47,15 +48,27 @@ def _made(
     if how.distinct:
         params["distinct"] = True
 
+    people = _people(it, judged, verb)
+    annotated = people.frame()
+
     def make(unit: Unit) -> RowsByType:
         candidates = it.frame(judged.candidates, unit.chunk)
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
-        made = DERIVE[row_type](_judged(it, judged, candidates, unit.chunk), asked, how)
+        said = _judged(it, judged, candidates, unit.chunk, annotated)
+        made = DERIVE[row_type](said, asked, how)
         told: RowsByType = {Receipt: made.receipts} if how.distinct else {}
         return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
 
-    return it.rows(row_type, verb.name, it.work(verb, params, *judged.handles), make)
+    work = people.read_by(it.work(verb, params, *judged.handles))
+    return it.rows(row_type, verb.name, work, make)
+
+
+def _people(it: Iteration, judged: JudgedRows, verb: Verb) -> HumanRatings:
+    """Return the ratings by people that decide, beside those of the critic."""
+    if judged.critiques is None or it.run.config.pairs.people == "ignored":
+        return HumanRatings(it=it, keys=())
+    return human_ratings(it, verb.name)
 
 
 def binarise(
@@ -79,10 +92,16 @@ def binarise(
 
 
 def _judged(
-    it: Iteration, judged: JudgedRows, candidates: pl.DataFrame, chunk: int
+    it: Iteration,
+    judged: JudgedRows,
+    candidates: pl.DataFrame,
+    chunk: int,
+    annotated: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Return the chunk's candidates, each with its critique and reward."""
+    """Return the chunk's candidates, each with its reward and what was said of it."""
     rewards = it.frame(judged.rewards, chunk)
     if judged.critiques is None:
         return judge(candidates, rewards)
-    return judge(candidates, rewards, verdicts(it.frame(judged.critiques, chunk)))
+    people = annotated.join(candidates, on="candidate_id", how="semi", maintain_order="left")
+    critiques = pl.concat([it.frame(judged.critiques, chunk), people])
+    return judge(candidates, rewards, verdicts(critiques))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.judged_candidates import judge, verdicts
+from lpfloop.loop.data.judged_candidates import Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import RULES, Outcome, Pairing, demonstrate, pair
 from lpfloop.loop.data.receipts import accounts
 from lpfloop.stores.frames import frame_rows, rows_frame
@@ -293,20 +293,49 @@ def of(row, number):
     return Judged(replace(row.candidate, **ids), critique, replace(row.reward, **ids))
 
 
-def test_a_machine_has_the_last_word_and_a_person_where_no_machine_was_asked():
-    rows = [judged("a", [1], 1.0), judged("b", [0], 1.0), judged("c", None, 0.0)]
-    people = [
-        replace(judged(n, [rating], 0.0).critique, critic="human:ann")
-        for n, rating in (("a", -1), ("c", -1))
-    ]
-    machines = [row.critique for row in rows if row.critique is not None]
+def rated_by(who, name, *ratings, status="scored"):
+    return replace(judged(name, ratings, 0.0).critique, critic=who, status=status)
+
+
+def said_of(critiques, deciding=None):
+    """What counts of critiques on the candidates a to f."""
+    rows = [judged(name, None, 0.0) for name in "abcdef"]
     said = judge(
         rows_frame(Candidate, [row.candidate for row in rows]),
         rows_frame(Reward, [row.reward for row in rows]),
-        verdicts(rows_frame(Critique, machines + people)),
+        verdicts(rows_frame(Critique, critiques), deciding),
     )
-    assert said["ratings"].to_list() == [[1], [0], [-1]]
-    assert said["failure"].to_list() == [False, True, True]
+    return said["ratings"].to_list(), said["success"].to_list(), said["failure"].to_list()
+
+
+def test_a_person_has_the_last_word_and_a_machine_where_no_person_was_asked():
+    machine = [rated_by("M_0", "a", 1), rated_by("M_0", "b", 0), rated_by("M_0", "d", 1)]
+    machine += [rated_by("M_0", "e", 1, 1), rated_by("M_0", "f", 1)]
+    people = [rated_by("human:ann", name, -1) for name in "ac"]
+    people += [rated_by("human:ann", "d", status="unrated"), rated_by("human:ann", "e", 0)]
+    first = [[-1], [0], [-1], [1], [0], [1]]
+    for critiques in (machine + people, people + machine):
+        ratings, success, failure = said_of(critiques)
+        assert ratings == first
+        assert success == [False, False, False, True, False, True]
+        assert failure == [True, True, True, False, True, False]
+    ratings, *_ = said_of(machine + people, Deciding(people="ignored"))
+    assert ratings == [[1], [0], [], [1], [1, 1], [1]]
+
+
+def test_of_several_people_the_mean_of_what_each_said_last_counts():
+    """Half-way between two levels is the lower one."""
+    people = [
+        *(rated_by(f"human:{who}", "a", rating) for who, rating in (("x", 1), ("y", 0))),
+        *(rated_by(f"human:{who}", "b", rating) for who, rating in (("x", 1), ("y", 1), ("z", 0))),
+        *(rated_by(f"human:{who}", "c", rating) for who, rating in (("x", -1), ("y", 0))),
+        *(rated_by("human:x", "d", rating) for rating in (-1, 1)),
+        *(rated_by("human:x", "e", *ratings) for ratings in ((1, 1, 1), (0, 1))),
+    ]
+    ratings, success, failure = said_of(people)
+    assert ratings == [[0], [1], [-1], [1], [0, 1], []]
+    assert success == [False, True, False, True, False, False]
+    assert failure == [True, False, True, False, True, False]
 
 
 @settings(deadline=None)

@@ -14,7 +14,7 @@ from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.verify import Verdict
-from lpfloop.loop.cli.display import results_tables
+from lpfloop.loop.cli.result_tables import probes_table
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import iteration, run_loop
 from lpfloop.loop.daemon.opening import opened
@@ -22,7 +22,14 @@ from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
 from lpfloop.loop.evaluation.probe import passed, probe
 from lpfloop.loop.evaluation.probe_sets import load_probes, read_probes, require_probes
-from lpfloop.loop.lake.query.forgetting import FALL, FALL_OVERALL, PASSED, alarming, falls
+from lpfloop.loop.lake.query.forgetting import (
+    FALL,
+    FALL_OVERALL,
+    PASSED,
+    alarming,
+    falls,
+    is_probe,
+)
 from lpfloop.loop.lake.query.runs import evaluations, open_run, status
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
@@ -122,7 +129,7 @@ def test_a_fall_is_an_alarm_in_rows_notes_the_journal_and_the_status(tmp_path):
 
     reader = open_run(tmp_path, "a")
     before, after = (turn["probes"] for turn in status(reader)["iterations"])
-    table = results_tables(evaluations(reader))[-1]
+    table = probes_table([e for e in evaluations(reader) if is_probe(e.benchmark)])
     events = reader.journal.events("alarm")
     reader.close()
     assert before["name"] == {"passed": {"value": 1, "stderr": 0, "n": 5}, "alarm": False}

@@ -154,6 +154,47 @@ def test_a_run_with_distinct_positives_is_derived_as_it_was_made(tmp_path):
             assert (len(set(chosen)) < len(chosen)) == repeats
 
 
+def disagreeing(made: Made, iteration: int) -> list[dict]:
+    """What a person says of what the critic passes in an iteration: that it is wrong."""
+    return [
+        {
+            "candidate_id": row["candidate_id"],
+            "annotator": "human:ada",
+            "ratings": dict.fromkeys((a["name"] for a in row["aspects"]), -1),
+        }
+        for row in rows(made, "critiques")
+        if row["iteration"] == iteration and row["status"] == "scored"
+        if all(aspect["rating"] == 1 for aspect in row["aspects"])
+    ]
+
+
+def annotate(made: Made, said: list[dict]) -> None:
+    path = made.lake / "said.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in said))
+    words = ("import", str(path), "--run", RUN, "--format", "annotations")
+    done = CliRunner().invoke(app, [*words, "--lake", str(made.lake)])
+    assert done.exit_code == 0, done.output
+
+
+def test_people_decide_unless_they_are_ignored(made):
+    before = derive(made, iteration=1, name="before")
+    chosen = {row["chosen_id"] for row in rows(made, "pairs", "before")}
+    said = [row for row in disagreeing(made, 1) if row["candidate_id"] in chosen]
+    assert len(said) > 1
+    said[1]["ratings"] = dict.fromkeys(said[1]["ratings"], 1)
+    annotate(made, said[:2])
+    after = derive(made, iteration=1)
+    found = {row["chosen_id"] for row in rows(made, "pairs", after.derived.name)}
+    assert [row["candidate_id"] in found for row in said[:2]] == [False, True]
+    as_before = derive(made, iteration=1, people="ignored")
+    assert rows(made, "pairs", as_before.derived.name) == rows(made, "pairs", "before")
+    assert as_before.derived.name == f"{OWN}-k2-people-ignored-i1"
+    assert after.derived.lineage["people"] == "decide"
+    assert "people" not in before.derived.lineage
+    with pytest.raises(DerivedError, match="made in another way"):
+        derive(made, iteration=1, name="before")
+
+
 def test_demonstrations_are_derived_too(made):
     told = derive(made, rule="success", top_k=1)
     found = rows(made, "demonstrations", told.derived.name)

@@ -14,7 +14,7 @@ from ....stores.derived import DerivedError
 from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
-from ...data.judged_candidates import READ, judge, verdicts
+from ...data.judged_candidates import READ, Deciding, judge, verdicts
 
 CANDIDATES_A_BLOCK = 30_000
 CHUNKED = frozenset({"sample", "refine"})
@@ -64,19 +64,21 @@ def _hindrance(run: RunReader, iteration: int) -> str | None:
 
 
 def blocks(
-    run: RunReader, iteration: int, critiques: pl.DataFrame | None = None
+    run: RunReader,
+    iteration: int,
+    said: pl.DataFrame | None = None,
+    deciding: Deciding | None = None,
 ) -> Iterator[PromptBlock]:
-    """Yield the blocks of an iteration; `critiques` replace the stored ones."""
+    """Yield the blocks of an iteration; the verdicts `said` replace those of stored critiques."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for parts in _cut(_parts(run, iteration)):
         candidates = columns_of(run, "candidates", parts)
-        said = critiques
-        said = verdicts(columns_of(run, "critiques", parts)) if said is None else said
+        found = verdicts(columns_of(run, "critiques", parts), deciding) if said is None else said
         order = candidates.select("prompt_id").unique(maintain_order=True)
         yield PromptBlock(
             prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
-            judged=judge(candidates, columns_of(run, "rewards", parts), said),
+            judged=judge(candidates, columns_of(run, "rewards", parts), found),
         )
 
 
@@ -90,6 +92,11 @@ def stage_read(run: RunReader, iteration: int, stage: str) -> dict[str, Json]:
     """Return a stage for a lineage: its name, and the hash of its units' keys."""
     identity = digest(run.journal.keys(iteration, stage))
     return {"iteration": iteration, "stage": stage, "identity": identity}
+
+
+def has_annotations(run: RunReader, iteration: int) -> bool:
+    """Whether people, or others, have rated candidates of an iteration afterwards."""
+    return any(_annotates(part) and part.rows for part in _parts(run, iteration))
 
 
 def critiques_of(run: RunReader, iteration: int) -> int:

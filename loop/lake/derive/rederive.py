@@ -9,11 +9,12 @@ a lineage that names its run, stages and rule.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
+from ....configs.filters import People
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -28,7 +29,7 @@ from ...data.binarize import (
     binarisation_receipts,
     binarised_pairs,
 )
-from ...data.judged_candidates import READ, verdicts
+from ...data.judged_candidates import READ, Deciding, verdicts
 from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
@@ -41,6 +42,7 @@ from .graded_blocks import (
 from .judged_blocks import (
     blocks,
     critiques_of,
+    has_annotations,
     judged_iterations,
     judging_stages,
     require_judged,
@@ -62,6 +64,7 @@ class DerivationRequest:
     seed: int | None = None
     iteration: int | None = None
     distinct: bool | None = None
+    people: People | None = None
     critiques: str | None = None
     name: str | None = None
 
@@ -74,6 +77,7 @@ class Rederivation:
     row_type: type[Pair | Demonstration]
     ways: tuple[Way, ...]
     critiques: str | None
+    deciding: Deciding = field(default_factory=Deciding)
 
     @property
     def lineage(self) -> dict[str, Json]:
@@ -91,11 +95,19 @@ class Rederivation:
             "rule": first.rule,
             "top_k": None if isinstance(first, Binarising) else first.top_k,
             **({"distinct_positives": True} if _is_distinct(first) else {}),
+            **self._people,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
             "critiques": self.critiques,
             "reads": reads,
         }
+
+    @property
+    def _people(self) -> dict[str, Json]:
+        """What people's ratings are worth, of a run that has some, for a rule that reads them."""
+        rated = any(has_annotations(self.run, how.iteration) for how in self.ways)
+        reads = self.ways[0].rule not in BY_REWARD and isinstance(self.ways[0], Pairing)
+        return {"people": self.deciding.people} if rated and reads else {}
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
         """Add the rows to a draft; return how many prompts had each outcome.
@@ -122,7 +134,7 @@ class Rederivation:
     def _made(self, how: Way) -> Iterator[Made]:
         """Yield the rows of an iteration by blocks of prompts, with receipts if any."""
         if isinstance(how, Pairing):
-            yield from derive(self.run, self.row_type, how, self.critiques)
+            yield from derive(self.run, self.row_type, how, self.critiques, self.deciding)
             return
         for block in graded_blocks(self.run, how.iteration):
             made = binarised_pairs(block.judged, block.prompts, how)
@@ -147,10 +159,13 @@ def derive(
     row_type: type[Pair | Demonstration],
     how: Pairing,
     critiques: str | None = None,
+    deciding: Deciding | None = None,
 ) -> Iterator[Made]:
     """Derive the rows of an iteration by blocks of prompts; `critiques` names derived ones."""
-    said = None if critiques is None else _derived_verdicts(run, critiques, how.iteration)
-    for block in blocks(run, how.iteration, said):
+    said = None
+    if critiques is not None:
+        said = verdicts(_derived_critiques(run, critiques, how.iteration), deciding).collect()
+    for block in blocks(run, how.iteration, said, deciding):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
@@ -181,6 +196,7 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
             for number in iterations
         ),
         critiques=wanted.critiques,
+        deciding=Deciding(people=wanted.people or config.get("pairs", {}).get("people", "decide")),
     )
 
 
@@ -189,11 +205,11 @@ def _binarisation(
 ) -> Rederivation:
     """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
-    given = (wanted.critiques, wanted.top_k, wanted.distinct)
-    if given != (None, None, None) or not pairs:
+    others = (wanted.critiques, wanted.top_k, wanted.distinct, wanted.people)
+    if not pairs or any(each is not None for each in others):
         raise DerivedError(
             f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
-            "--top-k, --distinct-positives and --table"
+            "--top-k, --distinct-positives, --people and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -268,15 +284,15 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         )
 
 
-def _derived_verdicts(run: RunReader, name: str, iteration: int) -> pl.DataFrame:
+def _derived_critiques(run: RunReader, name: str, iteration: int) -> pl.LazyFrame:
     critiques = open_derived(run.folder, name).scan("critiques")
-    of = critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
-    return verdicts(of).collect()
+    return critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
 
 
 def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
     """Return a name made from the request."""
     said = {
+        "people-": wanted.people,
         "i": wanted.iteration,
         "seed": wanted.seed,
         "": wanted.critiques,

@@ -67,8 +67,8 @@ class AnswersFile:
         """
         if self.path is None:
             raise InputError(
-                f"not all rows of {self.source} are in the lake: repeat `lpfloop critique` with "
-                "the file"
+                f"not all rows of {self.source} are in the lake: repeat the command that began "
+                "this run"
             )
         if file_digest(self.path) != self.sha256:
             raise InputError(f"{self.path}: has changed while it was read; repeat the command")

@@ -2,7 +2,7 @@
 """Annotations of a run's own candidates: ratings of aspects, and votes between two.
 
 They become rows of units of their own, one an iteration: they are added to the feedback model's
-judgments and never replace them.
+judgments and never replace them; pairing puts people's first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

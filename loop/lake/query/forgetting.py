@@ -58,7 +58,7 @@ def told(number: Evaluation) -> str:
     since = "the policy before" if number.metric == FALL else "the run's first policy"
     error = "" if number.stderr is None else f" ± {100 * number.stderr:.1f}"
     return (
-        f"alarm: the probe {probe} falls by {100 * number.value:.1f}{error} points since {since} "
+        f"the probe {probe} falls by {100 * number.value:.1f}{error} points since {since} "
         f"(M_{number.iteration}, {number.n} prompts)"
     )
 

@@ -22,6 +22,20 @@ class By(StrEnum):
     STATUS = "status"
 
 
+class Grouping(StrEnum):
+    """The values of `--by` for results."""
+
+    TASK = "task"
+    FAMILY = "family"
+
+
+class MeasuredSplit(StrEnum):
+    """The values of `--split`."""
+
+    DEV = "dev"
+    HELD_OUT = "held-out"
+
+
 class FormError(ValueError):
     """A format that is not possible here."""
 

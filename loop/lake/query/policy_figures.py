@@ -43,20 +43,24 @@ def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
     return [m for m in measured if m == figure.name]
 
 
+def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
+    """Return a figure's value of each policy, benchmark and prompt, and of which answer it is."""
+    value = pl.col("value")
+    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
+    return (
+        scores.filter(pl.col("metric").is_in(metrics_of(figure, measured)))
+        .group_by("iteration", "checkpoint_id", "benchmark", "prompt_id")
+        .agg(one, pl.col("candidate_id").first())
+        .with_columns(figure=pl.lit(figure.name))
+    )
+
+
 def values_of(
     scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]
 ) -> dict[int, dict[str, float]]:
     """Return each iteration's value of each prompt, in the order of their ids."""
-    value = pl.col("value")
-    one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
-    rows = (
-        scores.filter(pl.col("metric").is_in(metrics_of(figure, measured)))
-        .group_by("iteration", "prompt_id")
-        .agg(one)
-        .sort("iteration", "prompt_id")
-        .collect()
-    )
+    rows = value_rows(scores, figure, measured).select("iteration", "prompt_id", "value")
     found: dict[int, dict[str, float]] = {}
-    for iteration, prompt, number in rows.iter_rows():
+    for iteration, prompt, number in rows.sort("iteration", "prompt_id").collect().iter_rows():
         found.setdefault(iteration, {})[prompt] = number
     return found

@@ -1,6 +1,6 @@
 """Is one policy better than another? A three-valued answer from results on the same prompts.
 
-The answer follows from bounds of the mean difference, which `cluster_test.py` derives.
+The answer follows from bounds of the mean difference, which `clustered_bounds.py` derives.
 docs/verdict.md shows its error rate and its power.
 """
 
@@ -11,7 +11,7 @@ from math import pi
 import numpy as np
 
 from ....stores.records import Answer
-from .cluster_test import ClusterSums, bounded, bounds, cluster_sums, p_value, prompts_needed
+from .clustered_bounds import ClusterSums, bounded, bounds, cluster_sums, p_value, prompts_needed
 
 ALIKE = 0.9
 """Clusters that weigh like this share of their number count as equal in size."""
@@ -128,14 +128,46 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in p_values}
 
 
+def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, PairedResults]:
+    """Return the results of each part (task, family), by the name of each prompt's part.
+
+    Where a part is one cluster, each of its prompts counts as one: it is asked about itself, not
+    about others like it.
+    """
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        if name is not None:
+            rows.setdefault(name, []).append(row)
+    return {name: _part(results, rows[name]) for name in sorted(rows)}
+
+
 def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
     """Return the names of those parts (tasks, families) in which something was surely lost.
 
     Surely: that any is named without a loss is at most as likely as `alpha`, however many there
     are.
     """
-    adjusted = holm({name: part.p_worse for name, part in parts.items()})
-    return [name for name, p in adjusted.items() if p <= alpha]
+    return _significant({name: part.p_worse for name, part in parts.items()}, alpha)
+
+
+def better_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
+    """Return the names of those parts in which something was surely gained, likewise."""
+    return _significant({name: part.p_better for name, part in parts.items()}, alpha)
+
+
+def _significant(p_values: Mapping[str, float], alpha: float) -> list[str]:
+    return [name for name, p in holm(p_values).items() if p <= alpha]
+
+
+def _part(results: PairedResults, rows: Sequence[int]) -> PairedResults:
+    clusters = [results.clusters[row] for row in rows]
+    if len(set(clusters)) == 1:
+        clusters = [str(row) for row in rows]
+    return PairedResults(
+        before=[results.before[row] for row in rows],
+        after=[results.after[row] for row in rows],
+        clusters=clusters,
+    )
 
 
 def _remark(

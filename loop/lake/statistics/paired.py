@@ -1,8 +1,9 @@
 """Changes between two measurements of the same prompts, with intervals and tests.
 
 The interval of a mean difference is a paired bootstrap's: prompts are drawn with replacement, each
-with both of its values. Where every value is 0 or 1, McNemar's exact test looks at the prompts that
-changed sides: without any effect each would be as likely to go one way as the other.
+with both of its values, and those of a cluster together. Where every value is 0 or 1, McNemar's
+exact test looks at the prompts that changed sides: without any effect each would be as likely to go
+one way as the other.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
-from .bootstrap import mean_interval
+from .bootstrap import mean_interval, numbered
 
 DRAWS = 2000
 """Bootstrap resamples."""
@@ -23,7 +24,8 @@ SEED = 0
 class Change:
     """How `n` paired values changed: `low` to `high` is the 95% interval of `difference`.
 
-    `p_value` is that of the exact McNemar test, None if values other than 0 and 1 occur.
+    `p_value` is that of the exact McNemar test, None if values other than 0 and 1 occur, or if
+    prompts depend on one another.
     """
 
     n: int
@@ -37,15 +39,21 @@ class Change:
     p_value: float | None
 
 
-def change(before: Sequence[float], after: Sequence[float]) -> Change:
-    """Compare two values each of at least one prompt, in the same order."""
+def change(
+    before: Sequence[float], after: Sequence[float], clusters: Sequence[str] | None = None
+) -> Change:
+    """Compare two values each of at least one prompt, in the same order.
+
+    `clusters` name what each prompt belongs to; without them each stands alone.
+    """
     differences = [new - old for old, new in zip(before, after, strict=True)]
     size = len(differences)
     better, worse = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
     spread = None
-    if size > 1:
-        spread = mean_interval(differences, np.arange(size), draws=DRAWS, seed=SEED)
-    binary = set(before) | set(after) <= {0.0, 1.0}
+    drawn = np.arange(size) if clusters is None else numbered(clusters)
+    if drawn.max() > 0:
+        spread = mean_interval(differences, drawn, draws=DRAWS, seed=SEED)
+    binary = set(before) | set(after) <= {0.0, 1.0} and drawn.max() == size - 1
     return Change(
         n=size,
         before=fmean(before),

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-import numpy as np
-
 from .bootstrap import mean_interval, numbered
 
 TIES = (0.0, 1.5)
@@ -85,14 +83,22 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def difference(
-    first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    clusters: Mapping[str, str] | None = None,
+    *,
+    seed: int = 0,
 ) -> Difference | None:
-    """Return the mean of second - first over the prompts of both, by prompt; None without any."""
+    """Return the mean of second - first over the prompts of both, by prompt; None without any.
+
+    `clusters` names the cluster of prompts that are drawn together.
+    """
     common = sorted(first.keys() & second.keys())
     if not common:
         return None
     apart = [second[prompt] - first[prompt] for prompt in common]
-    spread = mean_interval(apart, np.arange(len(apart)), draws=DRAWS, seed=seed)
+    about = numbered([(clusters or {}).get(prompt, prompt) for prompt in common])
+    spread = mean_interval(apart, about, draws=DRAWS, seed=seed)
     return Difference(
         value=fmean(apart),
         standard_error=standard_error(apart),

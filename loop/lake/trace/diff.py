@@ -1,22 +1,21 @@
 """The same held-out prompts under two checkpoints: which answers changed, and by how much."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
 from ....stores.lake import RunReader
 from ...data.splits import HELD_OUT
+from ..query.figures import LENGTH, deciding
+from ..query.policy_figures import APPROVAL, metrics_of, value_rows
 from ..query.runs import open_run
 from ..statistics.paired import change
 from .diff_page import Diff
-
-COUNTED = ("mean_length", "facts_right", "facts_wrong")
-"""Metrics of which more is not better, such as counts."""
-ABOUT_THE_CRITIC = ("critic_agreement", "rating:")
-"""Metrics by the feedback model; flips are decided by the verifier's."""
 
 
 class DiffError(ValueError):
@@ -25,11 +24,15 @@ class DiffError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffRequest:
-    """A request: two iterations (None: the last two that were measured) on a benchmark."""
+    """A request: two iterations (None: the first and the last that were measured) on a benchmark.
+
+    `by` says what the prompts are summed up by.
+    """
 
     before: int | None = None
     after: int | None = None
     benchmark: str = HELD_OUT
+    by: Literal["task", "family"] = "task"
     task: str | None = None
     metric: str | None = None
     answers: bool = False
@@ -54,14 +57,27 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
     """
     before, after = _sides(run, other or run, wanted)
     paired = _paired(before, after, wanted)
-    changed = changes(paired, wanted.metric)
+    metrics = _listed(paired, wanted)
+    changed = changes(paired, metrics)
+    shown = metrics if wanted.by == "family" or wanted.metric is not None else None
     return Diff(
         before=str(before),
         after=str(after),
         benchmark=wanted.benchmark,
-        summary=summary(paired, wanted.metric),
+        summary=summary(paired, shown, wanted.by),
         changes=_with_answers(before, after, changed) if wanted.answers else changed,
     )
+
+
+def _listed(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
+    """Return the metrics of which changes are listed: the one asked for, or what decides."""
+    if wanted.metric is not None:
+        return [wanted.metric]
+    measured = paired["metric"].unique().sort().to_list()
+    figure = deciding(measured)
+    if figure is None:
+        return []
+    return [APPROVAL.name] if figure == APPROVAL else metrics_of(figure, measured)
 
 
 def diff_of(lake: Path, name: str, to_run: str | None, wanted: DiffRequest) -> Diff:
@@ -74,7 +90,7 @@ def diff_of(lake: Path, name: str, to_run: str | None, wanted: DiffRequest) -> D
 
 
 def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side, Side]:
-    """Return the two measurements; by default the last two of one run, or the last of each."""
+    """Return the two measurements: by default M_0's and the last, or the last of each run."""
     after = wanted.after
     if after is None:
         after = _measured(other, wanted.benchmark)[-1]
@@ -86,7 +102,7 @@ def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side,
                 f"run {run.folder.name} has nothing measured on {wanted.benchmark!r} before "
                 f"iteration {after}: choose two with --from and --to"
             )
-        before = earlier[-1]
+        before = earlier[0] if other is run else earlier[-1]
     return Side(run=run, iteration=before), Side(run=other, iteration=after)
 
 
@@ -103,24 +119,33 @@ def _paired(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
     """Return the prompts that both measured: task, metric, and the two values."""
     old, new = _values(before, wanted), _values(after, wanted)
     paired = old.join(new, on=("prompt_id", "metric"), suffix="_after", validate="1:1")
-    tasks = before.run.scan("prompts").select("prompt_id", "task").unique("prompt_id")
-    rows = paired.lazy().join(tasks, on="prompt_id", how="left").collect()
+    kept = before.run.scan("prompts").select("prompt_id", "task", "family", "cluster")
+    prompts = kept.unique("prompt_id", keep="first")
+    rows = paired.lazy().join(prompts, on="prompt_id", how="left").collect()
     if wanted.task is not None:
         rows = rows.filter(pl.col("task") == wanted.task)
     if not rows.height:
         task = f" with task {wanted.task!r}" if wanted.task else ""
         raise DiffError(f"{before} and {after} share no prompts{task} on {wanted.benchmark!r}")
-    return rows
+    if wanted.by == "family" and rows["family"].null_count() == rows.height:
+        raise DiffError(
+            f"the prompts of {before} are of no family: a file may name it in the field that "
+            "prompts.fields.family says"
+        )
+    return rows.with_columns(pl.coalesce("cluster", "prompt_id"))
 
 
 def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
-    """Return the prompt-level scores of one side."""
-    rows = (
-        side.run.scan("scores", iteration=side.iteration)
-        .filter(pl.col("benchmark") == wanted.benchmark)
-        .select("prompt_id", "metric", "value", "candidate_id")
-        .collect()
+    """Return the prompt-level scores of one side, with whether the critic approves as a whole."""
+    scores = side.run.scan("scores", iteration=side.iteration).filter(
+        pl.col("benchmark") == wanted.benchmark
     )
+    columns = ("prompt_id", "metric", "value", "candidate_id")
+    rows = scores.select(columns).collect()
+    ratings = rows["metric"].unique().to_list()
+    if metrics_of(APPROVAL, ratings):
+        approved = value_rows(scores, APPROVAL, ratings).rename({"figure": "metric"})
+        rows = pl.concat([rows, approved.select(columns).collect()])
     if not rows.height:
         raise DiffError(f"{side} was not measured on {wanted.benchmark!r}")
     names = rows["metric"].unique().sort().to_list()
@@ -145,35 +170,37 @@ def _with_answers(before: Side, after: Side, changed: pl.DataFrame) -> pl.DataFr
     return changed
 
 
-def summary(paired: pl.DataFrame, metric: str | None) -> pl.DataFrame:
-    """Return how prompts changed, for each task and metric."""
-    shown = paired if metric is None else paired.filter(pl.col("metric") == metric)
-    ordered = shown.sort("task", "metric", "prompt_id").select("task", "metric", *VALUES)
+def summary(
+    paired: pl.DataFrame, metrics: Sequence[str] | None, by: Literal["task", "family"] = "task"
+) -> pl.DataFrame:
+    """Return how prompts changed, by task or family and metric: all metrics, or only these.
+
+    By family, what was lost most comes first.
+    """
+    shown = paired if metrics is None else paired.filter(pl.col("metric").is_in(metrics))
+    keys = ["task", "metric"] if by == "task" else ["task", "family", "metric"]
+    ordered = shown.sort(*keys, "prompt_id").select(*keys, *VALUES)
     rows = [
         {
-            "task": task,
-            "metric": metric,
-            **asdict(change(*zip(*(r[2:] for r in group), strict=True))),
+            **dict(zip(keys, group, strict=True)),
+            **asdict(change(*zip(*(row[len(keys) :] for row in rows), strict=True))),
         }
-        for (task, metric), group in groupby(ordered.iter_rows(), key=lambda row: row[:2])
+        for group, rows in groupby(ordered.iter_rows(), key=lambda row: row[: len(keys)])
     ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    found = pl.DataFrame(rows, infer_schema_length=None)
+    return found.sort("difference", *keys) if by == "family" else found
 
 
-VALUES = ("value", "value_after")
+VALUES = ("value", "value_after", "cluster")
 
 
-def changes(paired: pl.DataFrame, metric: str | None) -> pl.DataFrame:
-    """Return the prompts whose value changed, the largest changes first, ids included.
-
-    Without `metric`, only metrics that the verifier decides and of which more is better.
-    """
-    lengths = paired.filter(pl.col("metric") == "mean_length").select(
+def changes(paired: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+    """Return the prompts whose value of a metric changed, the largest changes first, with ids."""
+    lengths = paired.filter(pl.col("metric") == LENGTH).select(
         "prompt_id", length_before="value", length_after="value_after"
     )
-    shown = pl.col("metric") == metric if metric is not None else _verified()
     return (
-        paired.filter(shown & (pl.col("value") != pl.col("value_after")))
+        paired.filter(pl.col("metric").is_in(metrics) & (pl.col("value") != pl.col("value_after")))
         .join(lengths, on="prompt_id", how="left")
         .select(
             "task",
@@ -186,13 +213,9 @@ def changes(paired: pl.DataFrame, metric: str | None) -> pl.DataFrame:
             "length_after",
             pl.col("candidate_id").alias("candidate_before"),
             pl.col("candidate_id_after").alias("candidate_after"),
+            "family",
         )
         .sort(
             pl.col("change").abs(), "task", "metric", "prompt_id", descending=[True] + [False] * 3
         )
     )
-
-
-def _verified() -> pl.Expr:
-    by_critic = pl.any_horizontal(pl.col("metric").str.starts_with(m) for m in ABOUT_THE_CRITIC)
-    return ~(pl.col("metric").is_in(COUNTED) | by_critic)

@@ -6,8 +6,10 @@ from typing import Any
 
 import polars as pl
 
+from ..query.figures import COUNTS
+from ..query.policy_figures import RATING
 from .html_page import page_html
-from .page import Box, Grid, Page, PageSection
+from .page import SHORT, Box, Grid, Page, PageSection
 from .terminal_page import page_text
 from .word_diff import word_diff
 
@@ -40,18 +42,29 @@ class Diff:
         return page_html(self.page())
 
     def page(self, limit: int = 10) -> Page:
-        """Return the page, with at most `limit` changes."""
+        """Return the page, with at most `limit` changes for the worse and for the better."""
+        ups, downs = pl.col("change") > 0, pl.col("change") < 0
+        worse, better = self.changes.filter(downs), self.changes.filter(ups)
         return Page(
             title=f"{self.benchmark}: {self.before} → {self.after}",
-            sections=(_summary_section(self.summary), _changes_section(self.changes, limit)),
+            sections=(
+                _summary_section(self.summary),
+                _changes_section(worse, "down", limit),
+                _changes_section(better, "up", limit),
+            ),
         )
 
 
 def _summary_section(summary: pl.DataFrame) -> PageSection:
-    columns = ("task", "metric", "n", "before", "after", "change", "95%", "up", "down", "p")
+    """Return the table of changes: of figures, and of their parts only if nothing else is there."""
+    group = "family" if "family" in summary.columns else "task"
+    columns = (group, "metric", "n", "before", "after", "change", "95%", "up", "down", "p")
+    parts = pl.col("metric").is_in(COUNTS) | pl.col("metric").str.starts_with(RATING)
+    shown = summary.filter(~parts)
+    left_out = sorted(set(summary["metric"]) - set(shown["metric"]))
     rows = [
         (
-            row["task"] or "",
+            row[group] or "",
             row["metric"],
             str(row["n"]),
             f"{row['before']:.3f}",
@@ -62,13 +75,19 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
             str(row["worse"]),
             "" if row["p_value"] is None else f"{row['p_value']:.2g}",
         )
-        for row in summary.iter_rows(named=True)
+        for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
-    return PageSection(heading="", grid=Grid(columns=columns, rows=tuple(rows)))
+    told = f"--metric or --json also tells of {', '.join(left_out)}"
+    return PageSection(
+        heading="",
+        grid=Grid(columns=columns, rows=tuple(rows)),
+        lines=(told,) if left_out and shown.height else (),
+    )
 
 
-def _changes_section(changes: pl.DataFrame, limit: int) -> PageSection:
-    shown, up = changes.head(limit), changes.filter(pl.col("change") > 0).height
+def _changes_section(changes: pl.DataFrame, way: str, limit: int) -> PageSection:
+    """Return the section on changes for the worse (`down`) or the better (`up`)."""
+    shown = changes.head(limit)
     boxes = [
         Box(
             title=f"{row['metric']} {_flip(row)} {row['prompt_id']}",
@@ -77,21 +96,22 @@ def _changes_section(changes: pl.DataFrame, limit: int) -> PageSection:
         for row in shown.iter_rows(named=True)
         if "answer_before" in row
     ]
-    columns = ("task", "metric", "change", "tokens", "prompt")
+    families = shown["family"].null_count() < shown.height
+    columns = ("family" if families else "task", "metric", "change", "tokens", "prompt")
     rows = [
         (
-            row["task"] or "",
+            row["family"] or row["task"] or "",
             row["metric"],
             _flip(row),
             ""
             if row["length_before"] is None or row["length_after"] is None
             else f"{row['length_before']:.0f} → {row['length_after']:.0f}",
-            row["prompt_id"],
+            row["prompt_id"][:SHORT],
         )
         for row in shown.iter_rows(named=True)
     ]
     return PageSection(
-        heading=f"{changes.height} values changed, {up} of them up; the largest first",
+        heading=f"{changes.height} values went {way}; the largest change first",
         boxes=tuple(boxes),
         grid=Grid(columns=columns, rows=tuple(rows)),
         lines=("`lpfloop show PROMPT` shows both answers and their critiques",) if rows else (),

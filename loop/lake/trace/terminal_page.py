@@ -20,7 +20,7 @@ from .word_diff import Span
 WIDE = 110
 """From this width on, judgments are printed beside a text."""
 TITLE = 200
-LONG = ("benchmark", "metric", "prompt")
+LONG = ("benchmark", "family", "metric", "prompt")
 """Columns of tables that may wrap."""
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "

@@ -1,0 +1,33 @@
+"""The command that lists a run's alarms: `alarms`."""
+
+from typing import TYPE_CHECKING
+
+from ..lake.query.forms import Form
+from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Limit, OneIteration
+from .list_commands import list_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ...stores.lake import RunReader
+
+COLUMNS = ("iteration", "kind", "scope", "name", "stops", "told", "examples")
+
+
+def alarms(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    limit: Limit = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List the signs that a run learns to please its judge, the newest first."""
+    from ..lake.query.alarm_list import alarm_rows
+
+    def listed(run: "RunReader") -> "pl.LazyFrame":
+        rows = alarm_rows(run, iteration)
+        return rows if limit is None else rows.head(limit)
+
+    list_rows(lake, name, listed, COLUMNS, form, as_json=as_json)

@@ -1,0 +1,193 @@
+"""The command that checks a critic against verified results and people: `critic-check`."""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import Form, FormError
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes, in_lake
+from .session import stop_signal, turn
+
+if TYPE_CHECKING:
+    from ...critics.verify import Verifier
+    from ...stores.keys import Json
+    from ...stores.lake import RunReader
+    from ..evaluation.critic_answers import AnswerDraw, CheckBy
+    from ..evaluation.critic_check import AnswerGroup
+
+
+class OneSplit(StrEnum):
+    """The values of `--split`."""
+
+    TRAIN = "train"
+    DEV = "dev"
+    HELD_OUT = "held-out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherWay:
+    """A wish to ask the critic again: about how many answers, with the reference or without."""
+
+    number: int
+    reference: bool
+
+
+def critic_check(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A run, or a file of ratings and labels; default: the latest run.",
+            metavar="RUN|FILE",
+        ),
+    ] = None,
+    *,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Groups: any of task, kind, family, iteration, split, aspect, reference, "
+            "separated by commas."
+        ),
+    ] = "task",
+    split: Annotated[OneSplit | None, typer.Option(help="Only answers to these prompts.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most answers of a group to verify.")] = 2000,
+    without_reference: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ask the critic again about N answers, without the reference."),
+    ] = None,
+    with_reference: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ask the critic again about N answers, with the reference."),
+    ] = None,
+    distributions: Annotated[
+        bool,
+        typer.Option("--distributions", help="How many right and wrong answers have which score."),
+    ] = False,
+    draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn and resampled.")] = 0,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Check a critic and a reward model: do they tell right answers from wrong ones?"""
+    from ..evaluation.critic_answers import AnswerDraw
+    from ..evaluation.critic_check import Resampling, figures
+    from ..evaluation.critic_report import (
+        distributions as distributed,
+    )
+    from ..evaluation.critic_report import (
+        document,
+        figures_frame,
+        print_figures,
+    )
+    from ..lake.query.row_output import is_table, write_frame
+    from .tables import print_json
+
+    with exit_codes():
+        table = is_table(form, as_json=as_json)
+        again = _other_way(source, without_reference, with_reference)
+        draw = AnswerDraw(
+            by=_by(by), split=None if split is None else split.value, limit=limit, seed=seed
+        )
+        groups = _groups(source, lake, draw, again)
+        if distributions:
+            write_frame(distributed(groups), form, as_json=as_json)
+            return
+        found = [figures(group, Resampling(draws=draws, seed=seed)) for group in groups]
+        if as_json:
+            settings: Json = {"limit": limit, "draws": draws, "seed": seed}
+            print_json(document(found, settings))
+        elif table:
+            print_figures(found, None if again else limit)
+        else:
+            write_frame(figures_frame(found), form)
+
+
+def _by(words: str) -> "tuple[CheckBy, ...]":
+    from ..evaluation.critic_answers import CheckBy
+
+    known = [name.value for name in CheckBy]
+    asked = [word.strip() for word in words.split(",") if word.strip()]
+    for word in asked:
+        if word not in known:
+            raise FormError(f"--by {word}: there is no such group; there are {', '.join(known)}")
+    return tuple(CheckBy(word) for word in dict.fromkeys(asked))
+
+
+def _other_way(source: str | None, without: int | None, with_: int | None) -> OtherWay | None:
+    if without is not None and with_ is not None:
+        raise FormError("--with-reference and --without-reference exclude each other")
+    if source is None and (without is not None or with_ is not None):
+        raise FormError("say of which run the critic is to be asked again: its name comes first")
+    if without is not None:
+        return OtherWay(number=without, reference=False)
+    return None if with_ is None else OtherWay(number=with_, reference=True)
+
+
+def _groups(
+    source: str | None, lake: Path, draw: "AnswerDraw", again: OtherWay | None
+) -> "Sequence[AnswerGroup]":
+    """Return the judged answers of a file, or of a run."""
+    from ..evaluation.critic_files import labelled_groups
+    from ..lake.query.runs import open_run
+
+    if source is not None and Path(source).is_file():
+        if again is not None:
+            raise FormError("a file's critic cannot be asked again: name a run")
+        return labelled_groups(Path(source), draw)
+    with closing(open_run(lake, source)) as run:
+        return _of_run(run, lake, draw, again)
+
+
+def _of_run(
+    run: "RunReader", lake: Path, draw: "AnswerDraw", again: OtherWay | None
+) -> "Sequence[AnswerGroup]":
+    from ...configs.load import stored_config
+    from ...critics.own_verifier import own_verifier
+    from ...critics.verify import Verifier
+    from ..daemon.own_files import require_own_files
+    from ..evaluation.critic_answers import judged_groups
+
+    require_own_files(run.journal)
+    stored = json.loads(run.journal.meta("config") or "{}")
+    own = own_verifier(stored_config(stored, (), {}, to_run=False).critic.verifier)
+    with Verifier(own, workers=max(2, os.cpu_count() or 2)) as verifier:
+        if again is None:
+            return judged_groups(run, draw, verifier)
+        return _asked_again(run, lake, draw, again, verifier)
+
+
+def _asked_again(
+    run: "RunReader", lake: Path, draw: "AnswerDraw", again: OtherWay, verifier: "Verifier"
+) -> "Sequence[AnswerGroup]":
+    """Ask the critic again about some answers, and return what it says in both ways."""
+    from ..daemon.recritique_run import other_way, recritique_job
+    from ..data.files import InputError
+    from ..evaluation.critic_answers import answers_with_reference, same_answers
+    from ..lake.query.runs import open_run
+    from ..run.terminal import say
+
+    config = other_way(run, reference=again.reference)
+    ids = answers_with_reference(
+        run,
+        replace(draw, limit=again.number),
+        config.critic.task_aspects,
+        shown=not again.reference,
+    )
+    if not ids:
+        raise InputError(
+            f"run {run.folder.name} has no critiqued answer to a prompt with a reference that the "
+            "critic could read"
+        )
+    job = recritique_job(run, lake, ids, config)
+    say(f"{len(ids):,} answers, one a prompt; run {job.name}")
+    turn(job, stop_signal(config))
+    say(f"look at it: `lpfloop critiques {job.name}{in_lake(lake)}`")
+    with closing(open_run(lake, job.name)) as beside:
+        return same_answers([run, beside], ids, draw, verifier)

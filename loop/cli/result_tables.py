@@ -1,0 +1,299 @@
+"""The results of a run's models as tables for a terminal: figures of any task, and probes.
+
+The usual table has a line for each figure and a column for each model, and says how much one model
+has changed; the wide one has a line for each model, with every change.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...stores.records import Evaluation, Scope
+from ..data.sanitize import one_line
+from ..data.splits import DEV, HELD_OUT
+from ..lake.query.figures import SHARES
+from ..lake.query.flips import LostMost
+from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
+from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
+
+LABELS = {
+    "win_rate": "win-rate",
+    "length_controlled_win_rate": "at equal length",
+    "true_score": "true score",
+    "kl": "KL to M_0",
+    "json_valid": "valid JSON",
+    "self_identified": "identity",
+    "mean_length": "tokens",
+}
+"""What figures are called, if not by their names."""
+DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
+SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
+SHORT_ID = 18
+LABEL, NAME = 26, 60
+"""The width that a label may take, and a name of a group."""
+GAP, EDGES = 1, 2
+LEAST = 2
+"""How many models are shown however narrow the terminal is: the first and the one that changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """The figures of one scope: for each, the models' by iteration."""
+
+    title: str
+    figures: tuple[tuple[str, dict[int, ModelFigure]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line of the usual table: a title, or a figure of the models by iteration."""
+
+    label: str
+    of: dict[int, ModelFigure]
+    change: str
+    title: bool = False
+    first: bool = False
+
+
+def print_results(
+    console: Console, results: RunResults, *, wide: bool = False, lost: LostMost | None = None
+) -> None:
+    """Print the figures of a run's models, and what was lost most."""
+    if not results.rows:
+        return
+    if wide:
+        for table in _wide_tables(results):
+            console.print(table)
+    else:
+        table, left_out = _table(results, console.width)
+        console.print(table)
+        if left_out:
+            names = ", ".join(f"M_{model.iteration}" for model in left_out)
+            _say(console, f"not shown for want of width: {names}; --wide shows all")
+    if lost is not None:
+        _say(console, lost_line(lost))
+
+
+def lost_line(lost: LostMost) -> str:
+    """Say which group of prompts lost most, and two prompts of it to look at."""
+    change = lost.change
+    group = change.group if change.group == change.task else f"{change.group} ({change.task})"
+    label = _label(lost.figure)
+    figures = f"{_value(lost.figure, change.before)} to {_value(lost.figure, change.after)}"
+    shown = " and ".join(f"`lpfloop show {prompt[:SHORT_ID]}`" for prompt in change.worse)
+    return one_line(
+        f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
+        f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
+        limit=400,
+    )
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _title(results: RunResults) -> str:
+    split = results.split or HELD_OUT
+    figures = {row.figure for row in results.rows}
+    what = f", {_label(figures.pop())}" if len(figures) == 1 else ""
+    return f"Results on {SPLITS.get(split, split)}{what}"
+
+
+def _blocks(results: RunResults) -> list[_Block]:
+    """Return the figures by scope, none of them twice.
+
+    A single task says what all prompts do; of all prompts, no figure is told that one task has.
+    """
+    places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
+    tasks = [place for place in places if place[0] == "task"]
+    shown = [p for p in places if p not in tasks or len(tasks) > 1 or ("all", "") not in places]
+    measured = {(row.name, row.figure) for row in results.rows if row.scope == "task"}
+    of_one = {f for _, f in measured if len(tasks) > 1 and sum(f == g for _, g in measured) == 1}
+    return [_block(results, *place, of_one if place[0] == "all" else ()) for place in shown]
+
+
+def _block(results: RunResults, scope: Scope, name: str, without: Collection[str]) -> _Block:
+    own = [row for row in results.rows if (row.scope, row.name) == (scope, name)]
+    figures = [f for f in dict.fromkeys(row.figure for row in own) if f not in without]
+    most = max(row.n for row in own)
+    called = one_line(name, limit=NAME) if name else "all"
+    return _Block(
+        title=f"{called}, {most:,}",
+        figures=tuple((f, {r.iteration: r for r in own if r.figure == f}) for f in figures),
+    )
+
+
+def _lines(results: RunResults) -> Iterator[_Line]:
+    """Give a title and a line for each figure of each scope; families have one line each."""
+    told, alone = results.told, len(results.models) == 1
+    families = {row.scope for row in results.rows} == {"all", "family"}
+    blocks = _blocks(results)
+    if families:
+        blocks.sort(key=lambda block: _lost(block, told))
+    for number, block in enumerate(blocks):
+        if not families:
+            yield _Line(label=block.title, of={}, change="", title=True, first=not number)
+        for figure, of in block.figures:
+            label = block.title if families else f"  {_label(figure)}"
+            change = _interval(of, told) if alone else _change(of, told)
+            yield _Line(label=label, of=of, change=change)
+
+
+def _lost(block: _Block, told: MeasuredModel) -> tuple[bool, float]:
+    """Return where a block stands among families: all prompts first, then what was lost most."""
+    rows = [of[told.iteration] for _, of in block.figures if told.iteration in of]
+    changes = [row.change for row in rows if row.change is not None]
+    return block.title.rpartition(",")[0] != "all", min(changes, default=0.0)
+
+
+def _table(results: RunResults, width: int) -> tuple[Table, list[MeasuredModel]]:
+    """Return a table with a line for each figure, and the models that it has no column for."""
+    told = results.told
+    alone = len(results.models) == 1
+    lines = list(_lines(results))
+    label = min(LABEL, max(len(line.label) for line in lines))
+    values = [_value(r.figure, r.value) for line in lines for r in line.of.values()]
+    heads = [_heading(model) for model in results.models]
+    cell = max(map(len, [*values, *(part for head in heads for part in head.split("\n"))]))
+    change = max(len(line.change) for line in lines)
+    room = (width - EDGES - label - change - 2 * GAP) // (cell + GAP)
+    shown = _fitting(results.models, told, max(LEAST, room))
+    table = _empty(_title(results))
+    table.add_column("", width=label, overflow="fold")
+    for model in shown:
+        table.add_column(_heading(model), justify="right", no_wrap=True)
+    since = f"M_{results.models[0].iteration}"
+    heading = "95 %" if alone else f"M_{told.iteration} since {since}, 95 %"
+    table.add_column(heading, justify="right", no_wrap=len(heading) <= change)
+    for line in lines:
+        if line.title:
+            if not line.first:
+                table.add_row()
+            table.add_row(f"[bold]{escape(line.label)}[/bold]")
+        else:
+            cells = [_told(line.of.get(model.iteration)) for model in shown]
+            table.add_row(escape(line.label), *cells, line.change)
+    return table, [model for model in results.models if model not in shown]
+
+
+def _fitting(
+    models: Sequence[MeasuredModel], told: MeasuredModel, room: int
+) -> list[MeasuredModel]:
+    """Return the models that there is room for: the first, the one told of, then the latest."""
+    kept = {models[0].iteration, told.iteration}
+    for model in reversed(models):
+        if len(kept) < room:
+            kept.add(model.iteration)
+    return [model for model in models if model.iteration in kept]
+
+
+def _wide_tables(results: RunResults) -> Iterator[Table]:
+    """Give a table for each scope, with a line for each model and each of its changes."""
+    for block in _blocks(results):
+        table = _empty(f"{_title(results)}: {one_line(block.title, limit=NAME)} prompts")
+        table.add_column("Model", no_wrap=True)
+        for figure, _ in block.figures:
+            table.add_column(_label(figure), justify="right")
+        for model in results.models:
+            cells = [
+                f"{_told(of.get(model.iteration))} {_change(of, model)}".strip()
+                for _, of in block.figures
+            ]
+            name = ", ".join((f"M_{model.iteration}", *model.marks))
+            table.add_row(name, *map(escape, cells))
+        yield table
+
+
+def _empty(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+    )
+
+
+def _heading(model: MeasuredModel) -> str:
+    return "\n".join((f"M_{model.iteration}", *model.marks))
+
+
+def _label(figure: str) -> str:
+    name = one_line(LABELS.get(figure, figure), limit=LABEL - 4)
+    return f"{name} %" if figure in SHARES else name
+
+
+def _value(figure: str, value: float) -> str:
+    factor, decimals = _scale(figure)
+    return f"{factor * value:.{decimals}f}"
+
+
+def _scale(figure: str) -> tuple[float, int]:
+    return (100.0, 1) if figure in SHARES else (1.0, DECIMALS.get(figure, 1))
+
+
+def _told(row: ModelFigure | None) -> str:
+    return "-" if row is None else _value(row.figure, row.value)
+
+
+def _change(of: dict[int, ModelFigure], model: MeasuredModel) -> str:
+    """Return how much a model has changed, with the interval: nothing of the first itself."""
+    row = of.get(model.iteration)
+    if row is None or row.change is None or row.iteration == row.against:
+        return ""
+    return f"{_signed(row.figure, row.change)}{_between(row, row.change_low, row.change_high)}"
+
+
+def _interval(of: dict[int, ModelFigure], model: MeasuredModel) -> str:
+    row = of.get(model.iteration)
+    if row is None or row.low is None or row.high is None:
+        return ""
+    return f"[{_value(row.figure, row.low)}, {_value(row.figure, row.high)}]"
+
+
+def _between(row: ModelFigure, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f" [{_signed(row.figure, low)}, {_signed(row.figure, high)}]"
+
+
+def _signed(figure: str, value: float) -> str:
+    factor, decimals = _scale(figure)
+    return f"{factor * value:+.{decimals}f}"
+
+
+def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
+    """Print the share of each probe passed, if there are any; falls with an alarm are marked."""
+    probed = [e for e in evaluations if is_probe(e.benchmark)]
+    if probed:
+        console.print(probes_table(probed))
+
+
+def probes_table(probed: Sequence[Evaluation]) -> Table:
+    """Return a table of the share of each probe passed; falls that raise an alarm are marked."""
+    table = _empty("Probes passed, in percent (fell: alarm, by more than its standard error)")
+    by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
+    probes = sorted({e.benchmark for e in probed})
+    table.add_column("Model", no_wrap=True)
+    for name in probes:
+        table.add_column(escape(name.removeprefix(PREFIX)), justify="right")
+    for iteration in sorted({e.iteration for e in probed}):
+        cells = list[str]()
+        for name in probes:
+            lost = [by_name.get((iteration, name, metric)) for metric in (FALL, FALL_OVERALL)]
+            alarms = [e for e in lost if e is not None and alarming(e)]
+            fell = f", fell {_percent(alarms[-1])}" if alarms else ""
+            cells.append(_percent(by_name.get((iteration, name, PASSED))) + fell)
+        table.add_row(f"M_{iteration}", *cells)
+    return table
+
+
+def _percent(evaluation: Evaluation | None) -> str:
+    if evaluation is None:
+        return "-"
+    error = "" if evaluation.stderr is None else f" ±{100 * evaluation.stderr:.1f}"
+    return f"{100 * evaluation.value:.1f}{error}"

@@ -1,0 +1,202 @@
+"""`lpfloop verdict`: is one model better than another? Better, not better, or undecided."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import FormError
+from .common import DEFAULT_LAKE, AsJson, Exit, Lake, exit_codes
+
+if TYPE_CHECKING:
+    from ..evaluation.recorded_results import ResultFields
+    from ..evaluation.recorded_verdict import PairedPrompts, RecordedVerdict
+    from ..lake.statistics.decisions import Decision
+
+
+class Required(StrEnum):
+    """The values of `--require`."""
+
+    BETTER = "better"
+
+
+def verdict(
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a run; or give --a and --b.", metavar="RUN")
+    ] = None,
+    *,
+    a: Annotated[
+        Path | None, typer.Option("--a", help="Recorded results of the model that b is held to.")
+    ] = None,
+    b: Annotated[
+        Path | None, typer.Option("--b", help="Recorded results on the same prompts.")
+    ] = None,
+    preferences: Annotated[
+        Path | None,
+        typer.Option(help="Instead: preferences of b (output_2) over a (output_1), in one file."),
+    ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(help="Field of the values; twice, if b has another (OUTER.INNER if nested)."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Field that tells prompts apart; default: id or text.")
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="Field of prompts whose results are not independent.")
+    ] = "cluster",
+    error_rate: Annotated[
+        float, typer.Option(help="How often b may be called better without being so.")
+    ] = 0.05,
+    look: Annotated[
+        int | None, typer.Option(min=1, help="The how-maniest comparison of this kind it is.")
+    ] = None,
+    worthwhile: Annotated[
+        float, typer.Option(min=0, help="The smallest gain that matters.")
+    ] = 0.01,
+    require: Annotated[Required | None, typer.Option(help="Exit with 1 unless b is this.")] = None,
+    lake: Lake = DEFAULT_LAKE,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether b is better than a, prompt by prompt, with a stated error rate."""
+    from ..evaluation.recorded_results import ResultFields
+    from ..evaluation.recorded_verdict import Standard, verdict_on
+
+    with exit_codes():
+        if name is not None:
+            _of_run(lake, name, (a, b, preferences), as_json=as_json)
+            return
+        if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/verdict.py
+            raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
+        first, second = _values(value)
+        fields = ResultFields(key=key, value=first, cluster=cluster)
+        standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
+        found = verdict_on(_paired(a, b, preferences, fields, second), standard)
+        _write(found, as_json=as_json)
+    if require is not None and found.decision.answer != require:
+        raise typer.Exit(Exit.FAULT)
+
+
+def _paired(
+    a: Path | None,
+    b: Path | None,
+    preferences: Path | None,
+    fields: "ResultFields",
+    other_value: str | None,
+) -> "PairedPrompts":
+    from ..evaluation.recorded_verdict import of_preferences, of_two
+
+    if preferences is not None:
+        if a is not None or b is not None or other_value is not None:
+            raise FormError("verdict: --preferences holds both models; leave out --a and --b")
+        return of_preferences(preferences, fields)
+    if a is None or b is None:
+        raise FormError(
+            "verdict: needs two files of results, --a FILE --b FILE, or one of preferences, "
+            "--preferences FILE, or the name of a run"
+        )
+    return of_two(a, b, fields, other_value)
+
+
+def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
+    """Return the field of the values in a, and in b where it differs."""
+    if value is None:
+        return None, None
+    if len(value) > 2:  # noqa: PLR2004 -- a and b
+        raise FormError("--value: give it once, or twice if b has another field than a")
+    return value[0], value[1] if len(value) > 1 else None
+
+
+def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: bool) -> None:
+    """Write the verdicts that a run has stored.
+
+    Raises:
+        FormError: if files are given, too.
+        NoSuchRunError: if there is no such run, or it has no verdicts.
+    """
+    from ..lake.query.model_names import checkpoints
+    from ..lake.query.run_verdicts import run_verdict, verdict_lines
+    from ..lake.query.runs import open_run
+    from .tables import print_json
+
+    if any(file is not None for file in files):
+        raise FormError(f"verdict {name}: give the name of a run, or files, not both")
+    with closing(open_run(lake, name)) as run:
+        found = run_verdict(run, checkpoints(run))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(verdict_lines(found))
+
+
+def _write(found: "RecordedVerdict", *, as_json: bool) -> None:
+    from .tables import print_json
+
+    if as_json:
+        print_json(found.document)
+    else:
+        _print(told(found))
+
+
+def _print(lines: Iterable[str]) -> None:
+    from rich.console import Console
+
+    from ..data.sanitize import one_line
+    from .tables import LINE
+
+    console = Console()
+    for line in lines:
+        console.print(one_line(line, limit=LINE), highlight=False, markup=False, soft_wrap=True)
+
+
+def told(found: "RecordedVerdict") -> list[str]:
+    """Return a verdict in lines for people."""
+    all_told = found.decision
+    lines = [
+        _answer(all_told),
+        f"  {found.figure}: {_numbers(all_told)}",
+        f"  {_prompts(all_told)}",
+    ]
+    for kind, parts in found.parts.items():
+        lines += [
+            f"  {kind} {part}: {d.answer}; {_numbers(d)}; {d.n} prompts"
+            for part, d in parts.items()
+        ]
+    if found.lost:
+        lines.append(f"  surely lost: {', '.join(found.lost)}")
+    if found.gained:
+        lines.append(f"  surely gained: {', '.join(found.gained)}")
+    if found.lengths is not None:
+        lines.append("  mean length: {:.0f} → {:.0f} characters".format(*found.lengths))
+    for name, rate in found.controlled.items():
+        lines.append(
+            f"  {name} at equal lengths: wins {rate.win_rate:.1f} % ± {rate.standard_error:.1f}"
+        )
+    lines += [f"  note: {remark}" for remark in found.remarks]
+    lines.append(f"  each bound errs in at most {found.level:.2%} of comparisons")
+    return lines
+
+
+def _answer(decision: "Decision") -> str:
+    if decision.answer == "better":
+        return "better: b is better than a"
+    if decision.answer == "not better":
+        return "not better: b is not better than a"
+    if decision.needed is None:
+        return "undecided: no number of prompts like these is known to decide"
+    return f"undecided: about {decision.needed:,} prompts like these would decide"
+
+
+def _numbers(decision: "Decision") -> str:
+    change = f"{decision.before:.3f} → {decision.after:.3f}, {decision.difference:+.3f}"
+    if decision.low is None or decision.high is None:
+        return change
+    return f"{change} (from {decision.low:+.3f} to {decision.high:+.3f})"
+
+
+def _prompts(decision: "Decision") -> str:
+    clusters = "" if decision.clusters == decision.n else f" in {decision.clusters} clusters"
+    return f"{decision.n} prompts{clusters}: {decision.gained:.1%} gained, {decision.lost:.1%} lost"

@@ -1,0 +1,147 @@
+"""The check of an iteration's drafts: is what the critic passes right, and what is rewarded?
+
+The loop learns from drafts, so there the critic must be right. At most a thousand of them, of some
+chunks of prompts, are verified when M_t is trained. Their scores lie beside those of held-out
+answers, under a benchmark of their own, so that a reader need not verify anything.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...critics.verify import FACTS, MATH
+from ...stores.beside import smoked
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, derive_seed
+from ...stores.records import Candidate, Critique, Prompt, Reward, Score
+from ...stores.schemas import RowsByType
+from ..lake.query.critic_scores import DRAFTS, REWARD
+from ..run.handles import T
+from ..run.iteration import Iteration
+from ..run.run import Verb, Work
+from ..stages.made_of_judgements import is_evaluation
+from .assess import UNDRAWN
+from .metrics import MeasuredAnswers, prompt_scores
+
+CHECK_DRAFTS = Verb("check_drafts")
+STAGE = f"measure:{DRAFTS}"
+PROMPTS, MOST = 300, 1000
+"""About how many prompts are looked at, and the most drafts that are verified."""
+CRITIQUES, REWARDS = "critique:", "reward:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftUnits:
+    """The units that hold some drafts, their critiques, and their rewards."""
+
+    candidates: Sequence[str]
+    critiques: Sequence[str]
+    rewards: Sequence[str]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of all of them."""
+        return [*self.candidates, *self.critiques, *self.rewards]
+
+
+def check_drafts(it: Iteration) -> None:
+    """Measure some drafts of the iteration, if a model rates them and something can be verified."""
+    run = it.run
+    if run.config.critic.kind == "verifier" or not _can_verify(it):
+        return
+    units = _units(it)
+    if not units.critiques:
+        return
+
+    def make(_: Unit) -> RowsByType:
+        return {Score: list(_scores(it, units))}
+
+    params: Json = run.verifier.params(DRAFTS)
+    work = Work(
+        verb=CHECK_DRAFTS, params=params, upstream=tuple(units.keys), reads=lambda: [units.keys]
+    )
+    run.make(it.number, STAGE, work, make)
+
+
+def _can_verify(it: Iteration) -> bool:
+    prompts = (prompt for chunk in it.train_prompts.chunks for prompt in chunk)
+    return it.run.verifier.own is not None or any(_verifiable(prompt) for prompt in prompts)
+
+
+def _verifiable(prompt: Prompt) -> bool:
+    by_reference = prompt.task in (MATH, FACTS) and prompt.reference is not None
+    return by_reference or bool(prompt.checks)
+
+
+def _units(it: Iteration) -> DraftUnits:
+    """Return the units of some chunks of each stage that critiques drafts."""
+    journal = it.run.store.journal
+    planned = {s.stage: s.planned for s in journal.stages() if s.iteration == it.number}
+    critiques = [name for name in planned if _about_drafts(name)]
+    drafts = list(dict.fromkeys(name for about in critiques for name in _drafts_of(about)))
+    rewards = [f"{REWARDS}{name}" for name in drafts]
+    chunks = _chunks(it, max((planned[name] for name in critiques), default=0))
+
+    def keys(stages: Sequence[str]) -> list[str]:
+        return [
+            journal.key(it.number, stage, chunk)
+            for stage in stages
+            for chunk in chunks
+            if chunk < planned.get(stage, 0)
+        ]
+
+    return DraftUnits(candidates=keys(drafts), critiques=keys(critiques), rewards=keys(rewards))
+
+
+def _about_drafts(stage: str) -> bool:
+    return stage.startswith(CRITIQUES) and not is_evaluation(stage) and smoked(stage) is None
+
+
+def _drafts_of(critiques: str) -> list[str]:
+    """Return the stages whose answers a stage critiqued."""
+    return critiques.removeprefix(CRITIQUES).split("+")
+
+
+def _chunks(it: Iteration, there: int) -> list[int]:
+    """Return which chunks are looked at, in an order by the seed."""
+    seed, size = it.run.config.seed, it.run.config.prompts.chunk
+    order = sorted(range(there), key=lambda n: derive_seed(seed, DRAFTS, it.number, n))
+    return order[: -(-PROMPTS // size)]
+
+
+def _scores(it: Iteration, units: DraftUnits) -> Iterator[Score]:
+    critiques = {row.candidate_id: row for row in _rows(it, Critique, units.critiques)}
+    drawn = [
+        row
+        for row in _rows(it, Candidate, units.candidates)
+        if row.candidate_id in critiques and row.finish_reason not in UNDRAWN
+    ]
+    seed = it.run.config.seed
+    drafts = sorted(drawn, key=lambda row: derive_seed(seed, DRAFTS, row.candidate_id))[:MOST]
+    items = [(it.run.prompts[row.prompt_id], row.text) for row in drafts]
+    measured = MeasuredAnswers(
+        benchmark=DRAFTS,
+        checkpoint_id=it.policy.identity,
+        candidates=drafts,
+        verdicts=it.run.verifier.verify(items),
+        critiques=critiques,
+    )
+    yield from prompt_scores(measured)
+    chosen = {row.candidate_id for row in drafts}
+    for row in _rows(it, Reward, units.rewards):
+        if row.candidate_id in chosen and row.score is not None:
+            yield Score(
+                iteration=it.number,
+                checkpoint_id=it.policy.identity,
+                benchmark=DRAFTS,
+                metric=REWARD,
+                prompt_id=row.prompt_id,
+                candidate_id=row.candidate_id,
+                value=row.score,
+            )
+
+
+def _rows(it: Iteration, row_type: type[T], keys: Sequence[str]) -> Iterator[T]:
+    """Yield the rows of units, as soon as they are committed."""
+    for key in keys:
+        it.run.flow.await_unit(key)
+        yield from it.run.store.rows(row_type, key)

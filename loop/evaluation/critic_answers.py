@@ -1,0 +1,384 @@
+# pyright: basic
+"""The judged answers of a run, for the check of its critic: drawn, verified, labelled by people.
+
+Millions of answers may be there, and nothing stored says of most of them whether they are right. So
+of each group as many as asked for are drawn, by a seed, and verified now; equal texts of a prompt
+are verified once.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+
+from ...critics.verify import FACTS, MATH, Verifier
+from ...stores.frames import frame_rows
+from ...stores.keys import derive_seed
+from ...stores.lake import RunReader
+from ...stores.records import SCORED, Prompt, Split
+from ..data.files import InputError
+from ..data.judged_candidates import VERIFIED, VISIBLE
+from ..data.judged_candidates import VERIFIER as BY_VERIFIER
+from ..data.row_fields import HUMAN
+from .assess import UNDRAWN
+from .critic_check import PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
+
+TEXTS_AT_ONCE = 10_000
+"""Texts that are verified at once."""
+OVERALL, GROUPWISE = "overall", "groupwise"
+"""The columns that say whether an answer was drawn for all groups together, and for its own."""
+
+
+class CheckBy(StrEnum):
+    """What answers are grouped by."""
+
+    TASK = "task"
+    KIND = "kind"
+    FAMILY = "family"
+    ITERATION = "iteration"
+    SPLIT = "split"
+    ASPECT = "aspect"
+    REFERENCE = "reference"
+
+
+OF_CRITIQUE = (CheckBy.ASPECT, CheckBy.REFERENCE)
+"""What depends on what the critic said or was shown, and not on the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDraw:
+    """Which answers are checked: by which groups, of which split, how many of each at the most."""
+
+    by: tuple[CheckBy, ...] = (CheckBy.TASK,)
+    split: Split | None = None
+    limit: int = 2000
+    seed: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that answers are drawn by."""
+        return [name.value for name in self.by if name not in OF_CRITIQUE]
+
+    @property
+    def groups(self) -> list[str]:
+        """The columns that answers are grouped by."""
+        return [name.value for name in self.by]
+
+
+def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[AnswerGroup]:
+    """Return the groups of a run's judged answers, with each kind of labels that there is.
+
+    Raises:
+        InputError: if nothing was judged, or nothing says what is right.
+    """
+    answers = _answers(run, draw.split)
+    if answers.is_empty():
+        which = "" if draw.split is None else f" on {draw.split} prompts"
+        raise InputError(
+            f"run {run.folder.name} has no answer{which} that was critiqued or rewarded"
+        )
+    verifiable = answers if verifier.own is not None else answers.filter("verifiable")
+    if _only_verified(run):
+        verifiable = verifiable.clear()
+    found = [
+        *_against_verifier(run, draw, verifier, verifiable),
+        *_against_people(run, draw, answers),
+        *_against_preferences(run, draw, answers),
+    ]
+    if not found:
+        raise InputError(_unlabelled(run))
+    return found
+
+
+def _only_verified(run: RunReader) -> bool:
+    """Whether the verifier alone judged the answers, so that it would be compared with itself."""
+    others = run.scan("critiques", columns={"critic"}).filter(pl.col("critic") != BY_VERIFIER)
+    rewarded = run.scan("rewards", columns={"candidate_id"})
+    return all(
+        rows.head(1).collect().is_empty() for rows in (others.filter(~_by_people()), rewarded)
+    )
+
+
+def _unlabelled(run: RunReader) -> str:
+    """Say why nothing tells which answers are right, and what to do."""
+    name = run.folder.name
+    why = (
+        f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
+        if _only_verified(run)
+        else f"nothing says which answers of run {name} are right: no prompt has a reference for "
+        "math or facts, or checks, and no person rated an answer"
+    )
+    return (
+        f"{why}; import people's ratings: `lpfloop import FILE --run {name} --format annotations`"
+    )
+
+
+def same_answers(
+    runs: Sequence[RunReader], ids: Collection[str], draw: AnswerDraw, verifier: Verifier
+) -> list[AnswerGroup]:
+    """Return the groups of some answers of the first run, by what each of the runs says of them."""
+    by = (*(name for name in draw.by if name != CheckBy.REFERENCE), CheckBy.REFERENCE)
+    first = runs[0]
+    answers = _answers(first, draw.split).filter(pl.col("candidate_id").is_in(list(ids)))
+    labelled = answers.join(_verdicts(first, answers, verifier), on="candidate_id", how="left")
+    judged = pl.concat(_judged(run, labelled, against=VERIFIER) for run in runs)
+    return list(split_up(judged, replace(draw, by=by), VERIFIER, answers))
+
+
+def answers_with_reference(
+    run: RunReader, draw: AnswerDraw, tasks: Collection[str], *, shown: bool
+) -> list[str]:
+    """Draw answers, one a prompt, about which the critic could read a reference; return their ids.
+
+    Those are wanted that were critiqued with it, if it was `shown`, or without.
+    """
+    there = pl.col("task").is_in(list(tasks)) & pl.col("verifiable") & pl.col("referred")
+    answers = _answers(run, draw.split).filter(there)
+    asked = _ratings(run, answers, people=False).filter(pl.col("reference") == shown)
+    scored = answers.join(asked, on="candidate_id", how="semi")
+    order = _order(scored, draw.seed)
+    drawn = scored.with_columns(order).sort("order").unique("prompt_id", keep="first")
+    return drawn.sort("order").head(draw.limit)["candidate_id"].to_list()
+
+
+def _answers(run: RunReader, split: Split | None) -> pl.DataFrame:
+    """Return the answers that somebody judged, with what is known of their prompts."""
+    critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~_by_people())
+    rewarded = run.scan("rewards", columns={"candidate_id"})
+    judged = pl.concat([critiqued.select("candidate_id"), rewarded])
+    columns = {"candidate_id", "prompt_id", "kind", "iteration", "finish_reason"}
+    drawn = run.scan("candidates", columns=columns).filter(~pl.col("finish_reason").is_in(UNDRAWN))
+    prompts = _prompts(run) if split is None else _prompts(run).filter(pl.col("split") == split)
+    return (
+        drawn.drop("finish_reason")
+        .join(judged, on="candidate_id", how="semi")
+        .unique("candidate_id")
+        .join(prompts, on="prompt_id")
+        .sort("candidate_id")
+        .collect(engine="streaming")
+    )
+
+
+def _prompts(run: RunReader) -> pl.LazyFrame:
+    columns = {"prompt_id", "task", "split", "family", "cluster", "reference", "checks"}
+    by_reference = pl.col("task").is_in([MATH, FACTS]) & pl.col("reference").is_not_null()
+    return (
+        run.scan("prompts", columns=columns)
+        .unique("prompt_id")
+        .select(
+            "prompt_id",
+            "task",
+            "split",
+            "family",
+            cluster=pl.coalesce("cluster", "prompt_id"),
+            referred=pl.col("reference").str.contains(VISIBLE).fill_null(value=False),
+            verifiable=by_reference | (pl.col("checks").list.len() > 0),
+        )
+    )
+
+
+def _by_people() -> pl.Expr:
+    return pl.col("critic").str.starts_with(HUMAN)
+
+
+def _against_verifier(
+    run: RunReader, draw: AnswerDraw, verifier: Verifier, answers: pl.DataFrame
+) -> Iterator[AnswerGroup]:
+    if answers.is_empty():
+        return
+    drawn = _drawn(answers, draw)
+    labelled = drawn.join(_verdicts(run, drawn, verifier), on="candidate_id", how="left")
+    judged = _judged(run, labelled, against=VERIFIER)
+    overall = judged.filter(OVERALL)
+    yield AnswerGroup(against=VERIFIER, names={}, there=answers.height, frame=overall)
+    yield from split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
+
+
+def _against_people(
+    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame
+) -> Iterator[AnswerGroup]:
+    """Yield the groups of answers that people rated; most of them decide, and half is no label."""
+    said = _ratings(run, answers, people=True)
+    passed = pl.col("passed").cast(pl.Float64).mean()
+    right = pl.when(passed != 0.5).then(passed > 0.5)  # noqa: PLR2004 -- a half
+    labels = said.unique(["candidate_id", "critic"], keep="last").group_by("candidate_id")
+    labelled = answers.join(labels.agg(right=right), on="candidate_id")
+    if labelled.is_empty():
+        return
+    judged = _judged(run, labelled, against=PEOPLE)
+    yield AnswerGroup(against=PEOPLE, names={}, there=labelled.height, frame=judged)
+    yield from split_up(judged, draw, PEOPLE, labelled)
+
+
+def _against_preferences(
+    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame
+) -> Iterator[AnswerGroup]:
+    """Yield the groups of pairs of which people prefer one answer."""
+    pairs = _preferred_pairs(run, answers)
+    if pairs.is_empty():
+        return
+    yield AnswerGroup(against=PREFERENCES, names={}, there=pairs.height, frame=pairs)
+    own = tuple(name for name in draw.by if name not in OF_CRITIQUE)
+    yield from split_up(pairs, replace(draw, by=own), PREFERENCES, pairs)
+
+
+def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
+    votes = (
+        run.scan("preferences")
+        .filter(pl.col("annotator").str.starts_with(HUMAN))
+        .filter(pl.col("preferred").is_in(["first", "second"]))
+        .collect()
+    )
+    first = pl.col("preferred") == "first"
+    sides = votes.select(
+        "preference_id",
+        better=pl.when(first).then("first_id").otherwise("second_id"),
+        worse=pl.when(first).then("second_id").otherwise("first_id"),
+    )
+    named = [pl.concat([sides["better"], sides["worse"]]).unique().alias("candidate_id").to_frame()]
+    asked = answers.join(named[0], on="candidate_id", how="semi")
+    labelled = asked.with_columns(right=pl.lit(value=True))
+    judged = _judged(run, labelled, against=PREFERENCES)
+    scores = judged.select("candidate_id", "rating", "reward", "unread")
+    joined = sides.join(judged, left_on="better", right_on="candidate_id").join(
+        scores, left_on="worse", right_on="candidate_id", suffix="_worse"
+    )
+    return joined.with_columns(
+        _lead("rating"), _lead("reward"), unread=pl.col("unread") | pl.col("unread_worse")
+    )
+
+
+def _lead(score: str) -> pl.Expr:
+    """Return 1 where the preferred answer has the higher score, 0 where the lower, else a half."""
+    difference = pl.col(score) - pl.col(f"{score}_worse")
+    return ((difference.sign() + 1) / 2).alias(score)
+
+
+def _drawn(answers: pl.DataFrame, draw: AnswerDraw) -> pl.DataFrame:
+    """Return as many answers as asked for, of all and of each group, in an order by the seed."""
+    place = pl.col("order").rank("ordinal")
+    own = place.over([*draw.names]) if draw.names else place
+    marked = answers.with_columns(_order(answers, draw.seed)).with_columns(
+        (place <= draw.limit).alias(OVERALL), (own <= draw.limit).alias(GROUPWISE)
+    )
+    return marked.filter(pl.col(OVERALL) | pl.col(GROUPWISE)).drop("order")
+
+
+def _order(answers: pl.DataFrame, seed: int) -> pl.Series:
+    generator = np.random.default_rng(derive_seed(seed, "critic-check", "draw"))
+    return pl.Series("order", generator.permutation(answers.height))
+
+
+def _verdicts(run: RunReader, answers: pl.DataFrame, verifier: Verifier) -> pl.DataFrame:
+    """Return by candidate whether the verifier says that it is right; null where it cannot say."""
+    wanted = answers.lazy().select("candidate_id")
+    texts = (
+        run.scan("candidates", columns={"candidate_id", "prompt_id", "text"})
+        .join(wanted, on="candidate_id", how="semi")
+        .unique("candidate_id")
+        .sort("candidate_id")
+        .collect(engine="streaming")
+    )
+    asked = run.scan("prompts").join(texts.lazy(), on="prompt_id", how="semi")
+    prompts = {p.prompt_id: p for p in frame_rows(Prompt, asked.unique("prompt_id").collect())}
+    distinct = texts.select("prompt_id", "text").unique(maintain_order=True)
+    right = pl.Series("right", _right(distinct, prompts, verifier), dtype=pl.Boolean)
+    known = distinct.with_columns(right)
+    return texts.join(known, on=["prompt_id", "text"]).select("candidate_id", "right")
+
+
+def _right(
+    texts: pl.DataFrame, prompts: Mapping[str, Prompt], verifier: Verifier
+) -> list[bool | None]:
+    verdicts = [
+        verdict
+        for part in texts.iter_slices(TEXTS_AT_ONCE)
+        for verdict in verifier.verify([(prompts[p], text) for p, text in part.iter_rows()])
+    ]
+    return [None if v.rating is None else v.rating == 1 for v in verdicts]
+
+
+def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataFrame:
+    """Add what the critic and the reward model of a run say of each answer, the last word each.
+
+    What the verifier said as a critic is left out where it is the verifier that is asked for the
+    labels: it would agree with itself.
+    """
+    said = _ratings(run, labelled, people=False)
+    if against == VERIFIER:
+        said = said.filter(pl.col("critic") != BY_VERIFIER)
+    rewards = (
+        run.scan("rewards", columns={"candidate_id", "score"})
+        .join(labelled.lazy().select("candidate_id"), on="candidate_id", how="semi")
+        .select("candidate_id", reward="score")
+        .collect()
+        .unique("candidate_id", keep="last")
+    )
+    last = said.unique("candidate_id", keep="last", maintain_order=True)
+    return (
+        labelled.join(last, on="candidate_id", how="left", maintain_order="left")
+        .join(rewards, on="candidate_id", how="left", maintain_order="left")
+        .with_columns(pl.col("unread").fill_null(value=False))
+    )
+
+
+def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataFrame:
+    """Return the critiques of answers by people or by models: the mean rating, and if it passes."""
+    columns = {"candidate_id", "critic", "aspects", "status", "reference_used"}
+    name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
+    own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=people)
+    rated = pl.col("aspects").list.filter(name != VERIFIED)
+    ratings = pl.col("aspects").list.eval(rating).list.drop_nulls()
+    scored = (pl.col("status") == SCORED) & (ratings.list.len() > 0)
+    return (
+        run.scan("critiques", columns=columns)
+        .with_row_index("order")
+        .filter(_by_people() if people else ~_by_people())
+        .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
+        .with_columns(aspects=pl.when(own).then("aspects").otherwise(rated))
+        .sort("order")
+        .select(
+            "candidate_id",
+            "critic",
+            "aspects",
+            reference="reference_used",
+            unread=pl.col("status") != SCORED,
+            rating=pl.when(scored).then(ratings.list.mean()),
+            passed=pl.when(scored).then(ratings.list.min() == 1),
+        )
+        .collect(engine="streaming")
+    )
+
+
+def split_up(
+    judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
+) -> Iterator[AnswerGroup]:
+    """Yield judged answers group by group; `answers` are those that they were drawn from."""
+    groups, names = draw.groups, draw.names
+    if not groups:
+        return
+    frame = _by_aspect(judged) if CheckBy.ASPECT in groups else judged
+    there = (
+        {tuple(row[:-1]): row[-1] for row in answers.group_by(*names).len().iter_rows()}
+        if names
+        else {(): answers.height}
+    )
+    for part in frame.sort(*groups, nulls_last=True).partition_by(*groups, maintain_order=True):
+        values = part.row(0, named=True)
+        yield AnswerGroup(
+            against=against,
+            names={name: values[name] for name in groups},
+            there=there[tuple(values[name] for name in names)],
+            frame=part,
+        )
+
+
+def _by_aspect(judged: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each aspect that the critic was asked about."""
+    aspect = pl.col("aspects").struct
+    each = judged.filter(pl.col("aspects").list.len() > 0).explode("aspects")
+    return each.with_columns(
+        aspect=aspect.field("name"), rating=aspect.field("rating").cast(pl.Float64)
+    ).with_columns(passed=pl.col("rating") == 1)

@@ -1,0 +1,178 @@
+# pyright: basic
+"""The check of a critic: how well its ratings, and the reward, tell right answers from wrong ones.
+
+One row an answer, with what the critic and the reward model said of it, and whether it is right.
+The critic passes what it rates 1 in all aspects; its score is the mean of its ratings. All figures
+of a group come from the same resamples of prompts, or of clusters where prompts have them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ...stores.keys import Json, derive_seed
+from ..lake.statistics.bootstrap import Estimate, Indices, Numbers, Ratio, estimates, numbered
+from ..lake.statistics.ranking import area_estimate
+
+ALL = "all"
+VERIFIER, PEOPLE, PREFERENCES = "verifier", "people", "preferences"
+"""Who says which answers are right, or which of two is better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resampling:
+    """How often clusters are resampled, and by which seed."""
+
+    draws: int = 1000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerGroup:
+    """The judged answers of one group, with labels of one source, drawn from `there` of them.
+
+    A row has its `cluster`, the mean `rating`, whether it is `passed`, whether the critique is
+    `unread`, the `reward`, and whether it is `right`. Of preferences, a row is a pair: `rating` and
+    `reward` are 1 where the preferred answer has the higher one, 0 where the other has, and one
+    half where they are equal.
+    """
+
+    against: str
+    names: Mapping[str, Json]
+    there: int
+    frame: pl.DataFrame
+
+    @property
+    def title(self) -> str:
+        """What the group is called."""
+        return ", ".join(_told(name, value) for name, value in self.names.items()) or ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticFigures:
+    """What a critic and a reward model are worth on one group; None where nothing can be said.
+
+    `n` answers have a rating and a label: of these, `approval` is the share that the critic passes
+    and `right` the share that is right. `precision` is the share of what it passes that is right,
+    `recall` the share of what is right that it passes, `specificity` the share of what is wrong
+    that it does not pass. `unscored` labelled answers have a critique that could not be read, of
+    `unlabelled` ones nothing says if they are right. The reward is over `reward_n` answers.
+    """
+
+    against: str
+    group: str
+    names: Mapping[str, Json]
+    there: int
+    n: int
+    unscored: int
+    unlabelled: int
+    approval: Estimate | None = None
+    right: Estimate | None = None
+    precision: Estimate | None = None
+    recall: Estimate | None = None
+    specificity: Estimate | None = None
+    auroc: Estimate | None = None
+    reward_n: int = 0
+    reward_auroc: Estimate | None = None
+    remark: str = ""
+
+
+def figures(group: AnswerGroup, resampling: Resampling) -> CriticFigures:
+    """Return the figures of a group."""
+    labelled = group.frame.filter(pl.col("right").is_not_null())
+    rated = labelled.filter(pl.col("rating").is_not_null())
+    scored = labelled.filter(pl.col("reward").is_not_null())
+    resampling = Resampling(
+        draws=resampling.draws,
+        seed=derive_seed(resampling.seed, "critic-check", group.against, group.title),
+    )
+    measure = _preferred if group.against == PREFERENCES else _separated
+    return CriticFigures(
+        against=group.against,
+        group=group.title,
+        names=group.names,
+        there=group.there,
+        n=rated.height,
+        unscored=int(labelled["unread"].sum()),
+        unlabelled=group.frame.height - labelled.height,
+        reward_n=scored.height,
+        **measure(rated, scored, resampling),
+    )
+
+
+def _told(name: str, value: Json) -> str:
+    if value is None:
+        return f"no {name}"
+    if name == "reference":
+        return "with reference" if value else "without reference"
+    return f"iteration {value}" if name == "iteration" else str(value)
+
+
+def _separated(rated: pl.DataFrame, scored: pl.DataFrame, resampling: Resampling) -> dict[str, Any]:
+    """Return how well ratings, and rewards, separate right answers from wrong ones."""
+    return {
+        **_confusion(rated, resampling),
+        "auroc": _area(rated, "rating", resampling),
+        "reward_auroc": _area(scored, "reward", resampling),
+        "remark": _remark(rated if rated.height else scored),
+    }
+
+
+def _confusion(rated: pl.DataFrame, resampling: Resampling) -> dict[str, Estimate | None]:
+    if rated.is_empty():
+        return {}
+    right, passed = (_numbers(rated, name) for name in ("right", "passed"))
+    every, both = np.ones(rated.height), right * passed
+    ratios = {
+        "approval": Ratio(numerator=passed, denominator=every),
+        "right": Ratio(numerator=right, denominator=every),
+        "precision": Ratio(numerator=both, denominator=passed),
+        "recall": Ratio(numerator=both, denominator=right),
+        "specificity": Ratio(numerator=(1 - right) * (1 - passed), denominator=1 - right),
+    }
+    found = estimates(list(ratios.values()), _clusters(rated), **_as_options(resampling))
+    return dict(zip(ratios, found, strict=True))
+
+
+def _area(answers: pl.DataFrame, score: str, resampling: Resampling) -> Estimate | None:
+    if answers.is_empty():
+        return None
+    right = answers["right"].to_numpy()
+    options = _as_options(resampling)
+    return area_estimate(_numbers(answers, score), right, _clusters(answers), **options)
+
+
+def _preferred(rated: pl.DataFrame, scored: pl.DataFrame, resampling: Resampling) -> dict[str, Any]:
+    """Return how often the preferred answer of a pair has the higher rating, and reward."""
+    found: dict[str, Any] = {"remark": "of pairs: how often the preferred answer scores higher"}
+    for name, score, pairs in (("auroc", "rating", rated), ("reward_auroc", "reward", scored)):
+        if pairs.height:
+            ratio = Ratio(numerator=_numbers(pairs, score), denominator=np.ones(pairs.height))
+            (found[name],) = estimates([ratio], _clusters(pairs), **_as_options(resampling))
+    return found
+
+
+def _remark(labelled: pl.DataFrame) -> str:
+    """Say what cannot be said of labelled answers, and why."""
+    if labelled.is_empty():
+        return "no answer has both a judgement and a label"
+    if labelled["right"].all():
+        return "no answer is wrong: no AUROC, no specificity"
+    if not labelled["right"].any():
+        return "no answer is right: no AUROC, no recall"
+    return ""
+
+
+def _numbers(answers: pl.DataFrame, name: str) -> Numbers:
+    return answers[name].cast(pl.Float64).to_numpy()
+
+
+def _clusters(answers: pl.DataFrame) -> Indices:
+    return numbered(answers["cluster"].to_list())
+
+
+def _as_options(resampling: Resampling) -> dict[str, int]:
+    return {"draws": resampling.draws, "seed": resampling.seed}

@@ -1,0 +1,162 @@
+# pyright: basic
+"""The report of a critic check: tables for people, rows for programs, and distributions.
+
+A distribution says how many right and how many wrong answers have each mean rating, and how many
+have a reward in each of twenty intervals of equal width: RLRF's Figures 2 and 3.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...stores.keys import Json
+from ..data.sanitize import one_line
+from ..lake.statistics.bootstrap import Estimate
+from .critic_check import PREFERENCES, AnswerGroup, CriticFigures
+from .judge_report import interval_text
+
+NAME = 40
+TABLES = (
+    {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"},
+    {"approval": "passed", "right": "right", "precision": "precision", "recall": "recall"},
+    {"specificity": "specificity", "auroc": "AUROC", "reward_auroc": "reward AUROC"},
+)
+"""The columns of each table with their headings: few enough for a narrow terminal."""
+COUNTS = tuple(TABLES[0])
+ESTIMATES = (*TABLES[1], *TABLES[2])
+BINS = 20
+DISTRIBUTION = {
+    "score": pl.String,
+    "right": pl.Boolean,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "count": pl.Int64,
+    "share": pl.Float64,
+}
+
+
+def print_figures(found: Sequence[CriticFigures], limit: int | None) -> None:
+    """Print the figures in percent with their intervals, and below what cannot be said."""
+    console = Console()
+    console.print(
+        "percent [95 % interval, resampled by prompt]"
+        + ("" if limit is None else f"; at most {limit:,} answers of a group are checked"),
+        highlight=False,
+    )
+    for columns in TABLES:
+        console.print(_table(found, columns))
+    for each in found:
+        if each.remark:
+            told = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(found: Sequence[CriticFigures], columns: dict[str, str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("answers", overflow="fold")
+    table.add_column("labels", overflow="fold")
+    for heading in columns.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in found:
+        cells = [_cell(getattr(each, name)) for name in columns]
+        table.add_row(escape(one_line(each.group, limit=NAME)), each.against, *cells)
+    return table
+
+
+def _cell(value: Estimate | int | None) -> str:
+    return f"{value:,}" if isinstance(value, int) else interval_text(value)
+
+
+def figures_frame(found: Sequence[CriticFigures]) -> pl.DataFrame:
+    """Return one row a group, every figure with its interval in columns of their own."""
+    names = dict.fromkeys(name for each in found for name in each.names)
+    return pl.DataFrame([_row(each, names) for each in found], infer_schema_length=None)
+
+
+def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
+    counts = {name: getattr(each, name) for name in COUNTS}
+    row = {"against": each.against, "group": each.group, **names, **each.names, **counts}
+    for name in ESTIMATES:
+        if name == "reward_auroc":
+            row["reward_n"] = each.reward_n
+        estimate: Estimate | None = getattr(each, name)
+        row[name] = estimate and estimate.value
+        row[f"{name}_low"] = estimate and estimate.low
+        row[f"{name}_high"] = estimate and estimate.high
+    return row | {"remark": each.remark}
+
+
+def document(found: Sequence[CriticFigures], settings: Json) -> Json:
+    """Return the check as a JSON document."""
+    return {"settings": settings, "groups": [asdict(each) for each in found]}
+
+
+def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:
+    """Return the distributions of ratings and rewards of right and of wrong answers.
+
+    The intervals of rewards are the same for all groups, so that they can be compared.
+    """
+    single = [group for group in groups if group.against != PREFERENCES]
+    rewards = pl.concat([group.frame["reward"] for group in single]).drop_nulls()
+    edges = _edges(rewards)
+    names = dict.fromkeys(name for group in single for name in group.names)
+    rows = [
+        {"against": group.against, "group": group.title, **dict.fromkeys(names), **group.names}
+        | dict(zip(DISTRIBUTION, values, strict=True))
+        for group in single
+        for values in (*_of_ratings(group.frame), *_of_rewards(group.frame, edges))
+    ]
+    schema = {"against": pl.String, "group": pl.String, **DISTRIBUTION}
+    return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
+
+
+Bar = tuple[str, bool, float, float, int, float]
+"""The fields of a row of a distribution."""
+
+
+def _of_ratings(frame: pl.DataFrame) -> Iterator[Bar]:
+    rated = frame.filter(pl.col("right").is_not_null() & pl.col("rating").is_not_null())
+    values = rated["rating"].unique().sort().to_list()
+    for right, answers in _by_truth(rated):
+        counts = dict(answers["rating"].value_counts().iter_rows())
+        for bar in _shares((v, v, counts.get(v, 0)) for v in values):
+            yield "rating", right, *bar
+
+
+def _of_rewards(frame: pl.DataFrame, edges: Sequence[float]) -> Iterator[Bar]:
+    scored = frame.filter(pl.col("right").is_not_null() & pl.col("reward").is_not_null())
+    for right, answers in _by_truth(scored):
+        counts, _ = np.histogram(answers["reward"].to_numpy(), bins=edges)
+        bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+        for bar in _shares(bars):
+            yield "reward", right, *bar
+
+
+def _by_truth(labelled: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:
+    for right in (True, False):
+        answers = labelled.filter(pl.col("right") == right)
+        if answers.height:
+            yield right, answers
+
+
+def _shares(bars: Iterable[tuple[float, float, int]]) -> Iterator[tuple[float, float, int, float]]:
+    """Add to each count its share of all."""
+    found = list(bars)
+    total = sum(count for *_, count in found)
+    for low, high, count in found:
+        yield low, high, count, count / total
+
+
+def _edges(rewards: pl.Series) -> list[float]:
+    if rewards.is_empty():
+        return [0.0, 1.0]
+    values = rewards.to_numpy()
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, high if high > low else low + 1, BINS + 1).tolist()

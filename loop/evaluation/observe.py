@@ -1,0 +1,228 @@
+"""Reads from a run's rows what its alarms look at: answers, judgements, and what was trained on.
+
+Of many pairs and judgements whole chunks are read, every n-th, so that it takes seconds at any
+size.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Protocol
+
+from ...configs.alarms import AlarmsConfig
+from ...critics.verify import OWN
+from ...stores.beside import measured_beside
+from ...stores.journal_reader import Part, Reader
+from ...stores.records import (
+    SCORED,
+    Candidate,
+    Checkpoint,
+    Critique,
+    Pair,
+    Prompt,
+    Reward,
+    Score,
+)
+from ...stores.schemas import TABLES, R
+from .assess import REWARD as REWARD_METRIC
+from .assess import UNDRAWN
+from .kl_divergence import KL
+from .observed import (
+    CRITIC,
+    REWARD,
+    Observation,
+    ObservedAnswer,
+    ObservedLessons,
+    ObservedPair,
+    ObservedPolicy,
+    ObservedPrompt,
+)
+
+SAMPLE = 4_000
+"""About so many pairs, and for each kind of judgement so many, are read."""
+VERIFIED = ("math_accuracy", "fact_score", "general_fulfilled")
+"""The verifier's metrics, each 1 where an answer is right by it."""
+FEWEST_REWARDS = 2
+
+
+class RowSource(Protocol):
+    """A run whose rows can be read, by unit."""
+
+    @property
+    def journal(self) -> Reader:
+        """The run's journal."""
+        ...
+
+    def rows(self, row_type: type[R], unit: str) -> list[R]:
+        """Return a unit's rows of one type."""
+        ...
+
+
+def compared_iterations(source: RowSource, benchmark: str, policy: Checkpoint) -> list[int]:
+    """Return the iterations of the policies to compare one with: the first, then its parent."""
+    label = f"evaluate:{benchmark}"
+    stages = source.journal.stages()
+    evaluated = sorted(
+        s.iteration for s in stages if s.stage == label and s.iteration < policy.iteration
+    )
+    if not evaluated:
+        return []
+    parent = [c.iteration for c in _checkpoints(source) if c.checkpoint_id == policy.parent_id]
+    return list(dict.fromkeys([evaluated[0], *(n for n in parent if n in evaluated)]))
+
+
+def _checkpoints(source: RowSource) -> Iterator[Checkpoint]:
+    for part in source.journal.parts(table=TABLES[Checkpoint]):
+        yield from source.rows(Checkpoint, part.unit)
+
+
+def answer_units(journal: Reader, iteration: int, benchmark: str) -> list[str]:
+    """Return the keys of the units with a policy's answers and what was said of them."""
+    labels = {
+        f"{verb}:{benchmark}"
+        for verb in ("evaluate", "critique:evaluate", "measure", "assess", KL, f"{KL}-sample")
+    }
+    return [
+        key
+        for state in journal.stages()
+        if state.iteration == iteration and state.stage in labels
+        for key in journal.keys(iteration, state.stage)
+    ]
+
+
+def observed(
+    source: RowSource,
+    policy: Checkpoint,
+    iterations: Sequence[int],
+    benchmark: str,
+    prompts: Mapping[str, Prompt],
+    config: AlarmsConfig,
+) -> Observation:
+    """Return what is looked at of a policy, compared with those of other iterations."""
+    now = _policy(source, policy.iteration, benchmark)
+    earlier = iterations[-1]
+    return Observation(
+        checkpoint_id=policy.checkpoint_id,
+        policy=now,
+        before=[_policy(source, number, benchmark) for number in iterations],
+        prompts={
+            name: ObservedPrompt(
+                prompt_id=name,
+                task=prompts[name].task,
+                family=prompts[name].family,
+                cluster=prompts[name].cluster,
+            )
+            for name in now.answers
+        },
+        lessons=_lessons(source, policy.iteration),
+        earlier=_lessons(source, earlier) if earlier > iterations[0] else None,
+        config=config,
+    )
+
+
+def _policy(source: RowSource, number: int, benchmark: str) -> ObservedPolicy:
+    """Read a policy's answers; those that failed are none."""
+    units = answer_units(source.journal, number, benchmark)
+    candidates = [row for row in _of(source, Candidate, units) if row.finish_reason not in UNDRAWN]
+    critiques = {row.candidate_id: row for row in _of(source, Critique, units)}
+    scores = list(_of(source, Score, units))
+    by_answer = dict[str, dict[str, float]]()
+    for score in scores:
+        by_answer.setdefault(score.candidate_id, {})[score.metric] = score.value
+    own = any(score.metric == OWN for score in scores)
+    greedy = [row for row in candidates if row.kind == "greedy"]
+    return ObservedPolicy(
+        iteration=number,
+        answers={
+            row.prompt_id: ObservedAnswer(
+                candidate_id=row.candidate_id,
+                text=row.text,
+                right=_right(by_answer.get(row.candidate_id, {}), own=own),
+                approval=_approval(
+                    critiques.get(row.candidate_id), by_answer.get(row.candidate_id, {})
+                ),
+            )
+            for row in greedy
+        },
+        kl=_kl(scores, {row.candidate_id: row.completion_tokens for row in candidates}),
+    )
+
+
+def _of(source: RowSource, row_type: type[R], units: Sequence[str]) -> Iterator[R]:
+    for unit in units:
+        if TABLES[row_type] in source.journal.parts_of(unit):
+            yield from source.rows(row_type, unit)
+
+
+def _right(metrics: Mapping[str, float], *, own: bool) -> bool | None:
+    """Whether an answer is right, by the user's own verifier if there is one; None if unknown."""
+    names = (OWN,) if own else VERIFIED
+    found = [metrics[name] for name in names if name in metrics]
+    return all(value == 1 for value in found) if found else None
+
+
+def _approval(critique: Critique | None, metrics: Mapping[str, float]) -> dict[str, float]:
+    found = {REWARD: metrics[REWARD_METRIC]} if REWARD_METRIC in metrics else {}
+    if critique is not None and critique.status == SCORED:
+        found[CRITIC] = float(critique.positive)
+    return found
+
+
+def _kl(scores: Sequence[Score], tokens: Mapping[str, int]) -> float | None:
+    """Return the mean divergence from M_0 in nats a token, if it was measured."""
+    measured = [(s.value, tokens[s.candidate_id]) for s in scores if s.metric == KL]
+    length = sum(n for _, n in measured)
+    return sum(value for value, _ in measured) / length if length else None
+
+
+def _lessons(source: RowSource, iteration: int) -> ObservedLessons:
+    """Read what the policy of an iteration was trained on."""
+    pairs = [
+        ObservedPair(
+            row_id=pair.pair_id,
+            prompt_id=pair.prompt_id,
+            chosen=pair.chosen[-1].content,
+            rejected=pair.rejected[-1].content,
+        )
+        for pair in _sampled(source, Pair, iteration)
+    ]
+    ratings = dict[str, list[float]]()
+    for critique in _sampled(source, Critique, iteration, without="evaluate"):
+        for aspect in critique.aspects:
+            if aspect.rating is not None:
+                ratings.setdefault(aspect.name, []).append(float(aspect.rating == 1))
+    return ObservedLessons(
+        pairs=pairs,
+        best={aspect: (fmean(ones), len(ones)) for aspect, ones in sorted(ratings.items())},
+        equal_rewards=_equal_rewards(_sampled(source, Reward, iteration, without="evaluate")),
+    )
+
+
+def _equal_rewards(rewards: Iterator[Reward]) -> tuple[float, int] | None:
+    by_prompt = dict[str, list[float]]()
+    for row in rewards:
+        if row.score is not None:
+            by_prompt.setdefault(row.prompt_id, []).append(row.score)
+    several = [found for found in by_prompt.values() if len(found) >= FEWEST_REWARDS]
+    if not several:
+        return None
+    return fmean(float(len(set(found)) == 1) for found in several), len(several)
+
+
+def _sampled(
+    source: RowSource, row_type: type[R], iteration: int, *, without: str | None = None
+) -> Iterator[R]:
+    """Yield the rows of an iteration's own stages, or those of every n-th chunk."""
+    parts = [
+        part
+        for part in source.journal.parts(table=TABLES[row_type], iteration=iteration)
+        if measured_beside(part.stage) is None and not _names(part, without)
+    ]
+    every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
+    for part in parts:
+        if part.chunk % every == 0:
+            yield from source.rows(row_type, part.unit)
+
+
+def _names(part: Part, word: str | None) -> bool:
+    words: Collection[str] = part.stage.split(":")
+    return word in words

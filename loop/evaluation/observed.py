@@ -1,0 +1,137 @@
+"""What a run's alarms look at: policies' answers to the same prompts, and what was trained on.
+
+Plain values, whether they come from a lake or from a simulation.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...configs.alarms import AlarmsConfig
+from ...stores.records import Alarm, Scope
+
+CRITIC, REWARD = "critic", "reward"
+"""Who approves: the critic, of 1 in all aspects; the reward model, by its scalar."""
+SHOWN = 5
+"""At most so many ids are given as examples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedAnswer:
+    """A greedy answer. `right` is None where nothing verifies it.
+
+    `approval` is what each judge said of it: of the critic 1 or 0, of the reward model a scalar.
+    """
+
+    candidate_id: str
+    text: str
+    right: bool | None = None
+    approval: Mapping[str, float] = field(default_factory=dict[str, float])
+    ratings: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPolicy:
+    """M_t and its answers, by prompt; `kl` is its divergence from M_0, in nats a token."""
+
+    iteration: int
+    answers: Mapping[str, ObservedAnswer]
+    kl: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPair:
+    """Two answers of which training prefers the first."""
+
+    row_id: str
+    prompt_id: str
+    chosen: str
+    rejected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPrompt:
+    """Where a prompt belongs."""
+
+    prompt_id: str
+    task: str
+    family: str | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedLessons:
+    """What M_t was trained on: pairs, and how varied the judgements of its candidates were.
+
+    `best` is the share of 1 among an aspect's ratings, beside their number; `equal_rewards` is the
+    share of prompts whose candidates all have the same reward.
+    """
+
+    pairs: Sequence[ObservedPair] = ()
+    best: Mapping[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
+    equal_rewards: tuple[float, int] | None = None
+
+
+class Shift(NamedTuple):
+    """A number before and after, and the limit of what it, or its change, may be."""
+
+    before: float | None
+    after: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """M_t after its training, with M_0, the policy that it was trained from, and the lessons.
+
+    `before` holds the policies to compare with, M_0 first.
+    """
+
+    checkpoint_id: str
+    policy: ObservedPolicy
+    before: Sequence[ObservedPolicy]
+    prompts: Mapping[str, ObservedPrompt]
+    lessons: ObservedLessons
+    earlier: ObservedLessons | None
+    config: AlarmsConfig
+
+    @property
+    def initial(self) -> ObservedPolicy:
+        """M_0, or the first policy of the run that was evaluated."""
+        return self.before[0]
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return f"M_{self.policy.iteration}"
+
+    def alarm(
+        self,
+        kind: str,
+        told: str,
+        shift: Shift,
+        *,
+        scope: Scope = "all",
+        name: str = "",
+        stops: bool = False,
+        examples: Iterable[str] = (),
+    ) -> Alarm:
+        """Return an alarm about the policy; of the examples the first few are kept."""
+        return Alarm(
+            iteration=self.policy.iteration,
+            checkpoint_id=self.checkpoint_id,
+            kind=kind,
+            scope=scope,
+            name=name,
+            before=shift.before,
+            after=shift.after,
+            limit=shift.limit,
+            stops=stops,
+            told=told,
+            examples=tuple(list(examples)[:SHOWN]),
+        )
+
+
+def percent(share: float) -> str:
+    """Return a share in words."""
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,313 @@
+"""The verdict on recorded results: is model b better than model a, on the prompts of both?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from ...stores.keys import Json
+from ...stores.records import Message, Prompt
+from ..data.files import InputError, file_digest
+from ..data.prompt_clusters import clusters_of
+from ..data.prompt_rows import GENERAL
+from ..data.sanitize import one_line
+from ..data.splits import HELD_OUT
+from ..lake.statistics.decisions import (
+    Decision,
+    PairedResults,
+    better_parts,
+    decide,
+    level_of_look,
+    parts_of,
+    worse_parts,
+)
+from .length_control import LengthControlled, length_controlled
+from .recorded_results import (
+    PREFERENCE,
+    PromptResult,
+    RecordedResults,
+    ResultFields,
+    key_field,
+    loaded,
+    recorded,
+)
+from .result_sources import refuse_unlike
+
+PARTS = ("task", "family")
+SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standard:
+    """By what a verdict is measured: the error rate, which look this is, what gain matters.
+
+    Without a look the comparison is the only one, and has the error rate for itself.
+    """
+
+    error_rate: float = 0.05
+    look: int | None = None
+    worthwhile: float = 0.01
+
+    @property
+    def level(self) -> float:
+        """The one-sided level of the comparison."""
+        return self.error_rate if self.look is None else level_of_look(self.error_rate, self.look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedPrompts:
+    """The results of two models on the same prompts, by prompt, and what is to be said of them."""
+
+    figure: str
+    a: Mapping[str, PromptResult]
+    b: Mapping[str, PromptResult]
+    remarks: Sequence[str]
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedVerdict:
+    """A verdict in all and by part, with what was surely lost and gained where.
+
+    `level` is that of the bounds. `parts` are by kind (task, family) and name. `lengths` are the
+    mean characters of the answers, `controlled` the win-rates at equal lengths, where known.
+    """
+
+    figure: str
+    level: float
+    decision: Decision
+    parts: Mapping[str, Mapping[str, Decision]]
+    lost: Sequence[str]
+    gained: Sequence[str]
+    lengths: tuple[float, float] | None
+    controlled: Mapping[str, LengthControlled]
+    remarks: Sequence[str]
+
+    @property
+    def document(self) -> dict[str, Json]:
+        """The verdict as JSON data."""
+        lengths = self.lengths
+        return {
+            **asdict(self.decision),
+            "figure": self.figure,
+            "level": self.level,
+            **{
+                kind: {n: asdict(d) for n, d in found.items()} for kind, found in self.parts.items()
+            },
+            "surely_lost": list(self.lost),
+            "surely_gained": list(self.gained),
+            "mean_length": None if lengths is None else {"a": lengths[0], "b": lengths[1]},
+            "length_controlled": {name: asdict(found) for name, found in self.controlled.items()},
+            "remarks": list(self.remarks),
+        }
+
+
+def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> PairedPrompts:
+    """Return the results of two files on the prompts that both hold.
+
+    Raises:
+        InputError: if a file cannot be read, or if their figures cannot be compared.
+    """
+    files = {a: loaded(a), b: loaded(b)}
+    asked = replace(fields, key=fields.key or key_field(files))
+    first = recorded(a, files[a], asked)
+    second = recorded(b, files[b], replace(asked, value=other_value or asked.value))
+    if asked.value is None and first.figure != second.figure:
+        raise InputError(
+            f"{a} holds {first.figure!r} and {b} {second.figure!r}: figures of different kinds "
+            "cannot be compared; name the field of both with --value"
+        )
+    refuse_unlike(first.source, second.source)
+    common = _common(first, second)
+    return PairedPrompts(
+        figure=first.figure,
+        a={key: first.results[key] for key in common},
+        b={key: second.results[key] for key in common},
+        remarks=[*_left_out(first), *_left_out(second), *_not_shared(first, second, len(common))],
+        same=first.figure == second.figure and file_digest(a) == file_digest(b),
+    )
+
+
+def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
+    """Return each prompt's win, of the model of `output_1` (a) and of that of `output_2` (b).
+
+    Raises:
+        InputError: if the file cannot be read.
+    """
+    rows = loaded(path)
+    key = fields.key or key_field({path: rows})
+    found = recorded(path, rows, replace(fields, key=key, value=fields.value or PREFERENCE))
+    results = {key: found.results[key] for key in sorted(found.results)}
+    return PairedPrompts(
+        figure=found.figure,
+        a={key: replace(r, value=1 - r.value, output=r.reference) for key, r in results.items()},
+        b=results,
+        remarks=_left_out(found),
+    )
+
+
+def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
+    """Return whether b is better than a."""
+    a, b = list(paired.a.values()), list(paired.b.values())
+    clusters, guessed = _clusters(paired)
+    results = PairedResults(
+        before=[result.value for result in a],
+        after=[result.value for result in b],
+        clusters=clusters,
+    )
+    parts = {kind: found for kind in PARTS if (found := _parts(results, a, b, kind, standard))}
+    same, remarks = _sameness(paired), list(paired.remarks)
+    decision = decide(results, alpha=standard.level, worthwhile=standard.worthwhile)
+    if same is not None:
+        decision = replace(decision, answer="not better", needed=None)
+        remarks.insert(0, same)
+    if decision.remark is not None:
+        remarks.append(decision.remark)
+    return RecordedVerdict(
+        figure=paired.figure,
+        level=standard.level,
+        decision=decision,
+        parts=parts,
+        lost=[
+            _of(kind, n) for kind in parts for n in worse_parts(parts[kind], standard.error_rate)
+        ],
+        gained=[
+            _of(kind, n) for kind in parts for n in better_parts(parts[kind], standard.error_rate)
+        ],
+        lengths=_lengths(a, b),
+        controlled=_controlled(paired),
+        remarks=[
+            *remarks,
+            *([] if guessed is None else [guessed]),
+            *_constant("a", a),
+            *_constant("b", b),
+        ],
+    )
+
+
+def _common(first: RecordedResults, second: RecordedResults) -> list[str]:
+    common = sorted(first.results.keys() & second.results.keys())
+    a, b = first.source.path, second.source.path
+    if not common:
+        raise InputError(
+            f"{a} ({len(first.results)} prompts) and {b} ({len(second.results)}) have no prompt in "
+            "common: only results on the same prompts can be compared; look at --key"
+        )
+    for key in common:
+        mine, other = first.results[key].text, second.results[key].text
+        if mine is not None and other is not None and mine != other:
+            texts = [one_line(text, limit=SHOWN) for text in (mine, other)]
+            raise InputError(
+                f"prompt {key!r} is {texts[0]} in {a} and {texts[1]} in {b}: "
+                "results on different prompts cannot be compared; look at --key"
+            )
+    return common
+
+
+def _left_out(found: RecordedResults) -> list[str]:
+    path = found.source.path
+    told = [
+        (found.unscored, f"rows of {path} have no value and were left out"),
+        (found.copies, f"rows of {path} are copies of others and were counted once"),
+        (found.repeated, f"prompts of {path} have several values, of which the mean counts"),
+    ]
+    return [f"{number} {what}" for number, what in told if number]
+
+
+def _not_shared(first: RecordedResults, second: RecordedResults, common: int) -> list[str]:
+    alone = len(first.results) - common, len(second.results) - common
+    if not any(alone):
+        return []
+    here, there = first.source.path, second.source.path
+    both = f"{common} prompts are in both files"
+    return [f"{both}; {alone[0]} are only in {here} and {alone[1]} only in {there}"]
+
+
+def _clusters(paired: PairedPrompts) -> tuple[list[str], str | None]:
+    """Return the cluster of each prompt, as given or by their texts, and a remark if guessed."""
+    prompts = [_prompt(key, paired.a[key], paired.b[key]) for key in paired.a]
+    found = clusters_of(prompts)
+    alone = sum(prompt.cluster is None for prompt in prompts)
+    guessed = len(prompts) - len(set(found.values()))
+    told = f"{alone} prompts name no cluster, so near copies count as one"
+    return [found[key] for key in paired.a], told if alone and guessed else None
+
+
+def _prompt(key: str, a: PromptResult, b: PromptResult) -> Prompt:
+    text = a.text or b.text
+    return Prompt(
+        prompt_id=key,
+        messages=() if text is None else (Message(role="user", content=text),),
+        task=GENERAL,
+        split=HELD_OUT,
+        reference=None,
+        checks=(),
+        source="",
+        cluster=a.cluster or b.cluster,
+    )
+
+
+def _parts(
+    results: PairedResults,
+    a: Sequence[PromptResult],
+    b: Sequence[PromptResult],
+    kind: str,
+    standard: Standard,
+) -> dict[str, Decision]:
+    names = [getattr(x, kind) or getattr(y, kind) for x, y in zip(a, b, strict=True)]
+    return {
+        name: decide(part, alpha=standard.level, worthwhile=standard.worthwhile)
+        for name, part in parts_of(results, names).items()
+    }
+
+
+def _of(kind: str, name: str) -> str:
+    return f"{kind} {name}"
+
+
+def _sameness(paired: PairedPrompts) -> str | None:
+    """Return in words that both are one, if they are: no number of prompts could part them."""
+    if paired.same:
+        return "a and b are the same file, or equal ones"
+    pairs = [(paired.a[key].output, paired.b[key].output) for key in paired.a]
+    if all(mine is not None and mine == other for mine, other in pairs):
+        return "a and b give the same answer to every prompt"
+    return None
+
+
+def _constant(name: str, results: Sequence[PromptResult]) -> list[str]:
+    outputs = {result.output for result in results}
+    if len(results) > 1 and len(outputs) == 1 and None not in outputs:
+        return [f"{name} gives the same answer to every prompt: look whether it answers at all"]
+    if len(results) > 1 and len({result.value for result in results}) == 1:
+        return [f"{name} has the value {results[0].value:g} for every prompt"]
+    return []
+
+
+def _lengths(a: Sequence[PromptResult], b: Sequence[PromptResult]) -> tuple[float, float] | None:
+    texts = [(x.output, y.output) for x, y in zip(a, b, strict=True)]
+    known = [(len(x), len(y)) for x, y in texts if x is not None and y is not None]
+    if len(known) < len(texts):
+        return None
+    return fmean(x for x, _ in known), fmean(y for _, y in known)
+
+
+def _controlled(paired: PairedPrompts) -> dict[str, LengthControlled]:
+    """Return the win-rate at equal lengths of each model that has preferences and outputs."""
+    if paired.figure != PREFERENCE:
+        return {}
+    sides = {"a": paired.a, "b": paired.b}
+    found = {name: _at_equal_length(results) for name, results in sides.items()}
+    return {name: rate for name, rate in found.items() if rate is not None}
+
+
+def _at_equal_length(results: Mapping[str, PromptResult]) -> LengthControlled | None:
+    rows = [
+        (key, result.value, len(result.output) - len(result.reference))
+        for key, result in results.items()
+        if result.output is not None and result.reference is not None
+    ]
+    if len(rows) < len(results):
+        return None
+    keys, won, longer = zip(*rows, strict=True)
+    return length_controlled(won, longer, keys)

@@ -1,0 +1,178 @@
+"""Where a run's judgements tell nothing any more, its texts are copies, or its policy went far."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from ...stores.records import Alarm
+from ..lake.statistics.sign_flips import chance_of_rise
+from .observed import (
+    CRITIC,
+    Observation,
+    ObservedLessons,
+    ObservedPair,
+    ObservedPolicy,
+    Shift,
+    percent,
+)
+
+SATURATION, COPIES, SAME_CHOSEN, DIVERGENCE = "saturation", "copies", "same chosen", "kl"
+FEWEST_RATINGS = 50
+"""Ratings of an aspect, or prompts with rewards, below which they are not called saturated."""
+UNTRUE = 0.9
+"""A family that is approved as a whole is an alarm if fewer of its answers than this are right."""
+
+
+def signal_alarms(seen: Observation) -> Iterator[Alarm]:
+    """Yield what is new since the iteration before."""
+    yield from _saturated_ratings(seen)
+    yield from _saturated_families(seen)
+    yield from _saturated_rewards(seen)
+    yield from _copies(seen)
+    yield from _same_chosen(seen)
+    yield from _divergence(seen)
+
+
+def _saturated_ratings(seen: Observation) -> Iterator[Alarm]:
+    limit = seen.config.saturated
+    for aspect, (share, n) in seen.lessons.best.items():
+        before, of = (0.0, 0) if seen.earlier is None else seen.earlier.best.get(aspect, (0.0, 0))
+        if share < limit or n < FEWEST_RATINGS or (before >= limit and of >= FEWEST_RATINGS):
+            continue
+        yield seen.alarm(
+            SATURATION,
+            f"{percent(share)} of the ratings of {aspect} are 1 among the {n:,} candidates that "
+            f"{seen.name} learned from: the aspect tells good from bad no more. Ask for another "
+            "aspect, or for a stricter judge",
+            Shift(before if of else None, share, limit),
+            name=aspect,
+        )
+
+
+def _saturated_families(seen: Observation) -> Iterator[Alarm]:
+    """Yield the families whose answers are all approved, and of which many are wrong."""
+    families = dict[str, list[str]]()
+    for prompt in seen.prompts.values():
+        if prompt.family is not None:
+            families.setdefault(prompt.family, []).append(prompt.prompt_id)
+    for family, prompts in families.items():
+        found = _approved_and_right(seen.policy, prompts)
+        approved, right, n = found
+        if n < seen.config.fewest or approved < seen.config.saturated or right >= UNTRUE:
+            continue
+        was = _approved_and_right(seen.before[-1], prompts)
+        told_before = was[0] >= seen.config.saturated and was[1] < UNTRUE
+        if told_before and seen.before[-1] is not seen.initial:
+            continue
+        answers = seen.policy.answers
+        yield seen.alarm(
+            SATURATION,
+            f"the critic approves {percent(approved)} of {seen.name}'s {n} answers in the family "
+            f"{family}, and {percent(right)} are right: it cannot tell there. Show it references, "
+            "or leave the family out of training",
+            Shift(was[0], approved, seen.config.saturated),
+            scope="family",
+            name=family,
+            examples=[answers[p].candidate_id for p in prompts if answers[p].right is False],
+        )
+
+
+def _approved_and_right(policy: ObservedPolicy, prompts: Sequence[str]) -> tuple[float, float, int]:
+    """Return the shares approved by the critic and right, and of how many answers."""
+    both = [
+        (answer.approval[CRITIC], float(answer.right))
+        for prompt in prompts
+        if (answer := policy.answers.get(prompt)) is not None
+        and answer.right is not None
+        and CRITIC in answer.approval
+    ]
+    if not both:
+        return 0.0, 0.0, 0
+    return fmean(a for a, _ in both), fmean(r for _, r in both), len(both)
+
+
+def _saturated_rewards(seen: Observation) -> Iterator[Alarm]:
+    limit = seen.config.saturated
+    if seen.lessons.equal_rewards is None:
+        return
+    share, n = seen.lessons.equal_rewards
+    before = None if seen.earlier is None else seen.earlier.equal_rewards
+    told_before = before is not None and before[0] >= limit
+    if share >= limit and n >= FEWEST_RATINGS and not told_before:
+        yield seen.alarm(
+            SATURATION,
+            f"the candidates of {percent(share)} of the {n:,} prompts that {seen.name} learned "
+            "from have equal rewards: the reward tells good from bad no more. Draw more varied "
+            "candidates, or take another reward model",
+            Shift(None if before is None else before[0], share, limit),
+            name="reward",
+        )
+
+
+def _copies(seen: Observation) -> Iterator[Alarm]:
+    """Yield an alarm if many more answers equal the answer to another prompt."""
+    shared = [p for p in seen.policy.answers if p in seen.initial.answers]
+    if len(shared) < seen.config.fewest:
+        return
+    before, after = (_copied(of, shared) for of in (seen.initial, seen.policy))
+    grown = [float(after[p]) - float(before[p]) for p in shared]
+    if fmean(grown) <= seen.config.copies or chance_of_rise(grown) >= seen.config.error_rate:
+        return
+    was, now = (fmean(map(float, of.values())) for of in (before, after))
+    yield seen.alarm(
+        COPIES,
+        f"{percent(now)} of {seen.name}'s answers equal its answer to another prompt "
+        f"(M_{seen.initial.iteration}: {percent(was)}): it answers less to what is asked. Read "
+        "the examples; train for fewer steps, or at a lower rate",
+        Shift(was, now, seen.config.copies),
+        name="answers",
+        examples=[seen.policy.answers[p].candidate_id for p in shared if after[p]],
+    )
+
+
+def _copied(policy: ObservedPolicy, prompts: Sequence[str]) -> dict[str, bool]:
+    texts = {p: " ".join(policy.answers[p].text.split()) for p in prompts}
+    times = Counter(texts.values())
+    return {prompt: times[text] > 1 for prompt, text in texts.items()}
+
+
+def _same_chosen(seen: Observation) -> Iterator[Alarm]:
+    """Yield an alarm if of most prompts with several pairs all have the same chosen text."""
+    share, n, examples = _alike(seen.lessons)
+    before = 0.0 if seen.earlier is None else _alike(seen.earlier)[0]
+    limit = seen.config.same_chosen
+    if n < seen.config.fewest or not before <= limit < share:
+        return
+    yield seen.alarm(
+        SAME_CHOSEN,
+        f"of the {n:,} prompts with several pairs that {seen.name} learned from, "
+        f"{percent(share)} have the same chosen text in each: it counts more than once. Lower "
+        "recipe.top_k, or draw more varied candidates",
+        Shift(None if seen.earlier is None else before, share, limit),
+        name="pairs",
+        examples=examples,
+    )
+
+
+def _alike(lessons: ObservedLessons) -> tuple[float, int, list[str]]:
+    """Return the share of prompts with several pairs and one chosen text, their number, pairs."""
+    by_prompt = dict[str, list[ObservedPair]]()
+    for pair in lessons.pairs:
+        by_prompt.setdefault(pair.prompt_id, []).append(pair)
+    several = [pairs for pairs in by_prompt.values() if len(pairs) > 1]
+    alike = [pairs[0].row_id for pairs in several if len({p.chosen.strip() for p in pairs}) == 1]
+    return len(alike) / len(several) if several else 0.0, len(several), alike
+
+
+def _divergence(seen: Observation) -> Iterator[Alarm]:
+    kl, limit = seen.policy.kl, seen.config.kl
+    before = None if seen.before[-1] is seen.initial else seen.before[-1].kl
+    if kl is None or kl <= limit or (before is not None and before > limit):
+        return
+    yield seen.alarm(
+        DIVERGENCE,
+        f"{seen.name} is {kl:.2f} nats a token away from M_{seen.initial.iteration}: so far away "
+        "a judge's approval means little. Train at a lower rate or with a larger beta",
+        Shift(before, kl, limit),
+        name=DIVERGENCE,
+    )

@@ -1,0 +1,130 @@
+# pyright: basic
+"""What a run's critic is worth, iteration by iteration and task by task, from its stored scores.
+
+A score says of an answer how each aspect was rated, and whether the critic agrees with the verifier
+(`critic_agreement`): both together say whether the answer is right. Nothing is verified again, so
+this takes no time. `lpfloop critic-check` says more, with intervals.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import polars as pl
+
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ...data.judged_candidates import VERIFIED, VERIFIER
+from ...data.splits import DEV, HELD_OUT
+from ..statistics.ranking import area
+
+ALL = "all"
+RATING, AGREEMENT, REWARD = "rating:", "critic_agreement", "reward"
+DRAFTS = "drafts"
+"""The benchmark of an iteration's own answers to the prompts that it trains on."""
+WATCHED = (DEV, DRAFTS, HELD_OUT)
+"""The benchmarks whose answers tell."""
+_ANSWER = ("iteration", "benchmark", "prompt_id", "candidate_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticScore:
+    """A critic's worth on one task, or on all, by `n` answers that are rated and verified.
+
+    `approval` is the share that it passes, `verified` the share that is right; `precision` the
+    share of what it passes that is right, `recall` the share of what is right that it passes;
+    `auroc` how well its ratings, and `reward_auroc` how well the reward, tell right from wrong.
+    None stands where a class is missing, or nothing was rewarded.
+    """
+
+    iteration: int
+    benchmark: str
+    task: str
+    n: int
+    approval: float
+    verified: float
+    agreement: float
+    precision: float | None
+    recall: float | None
+    auroc: float | None
+    reward_auroc: float | None
+
+    @property
+    def figures(self) -> dict[str, Json]:
+        """The fields, for a JSON document of its iteration."""
+        return {name: value for name, value in asdict(self).items() if name != "iteration"}
+
+
+def critic_scores(run: RunReader, iteration: int | None = None) -> list[CriticScore]:
+    """Return the scores of each iteration and task, tasks ahead of all of them together.
+
+    There are none where the verifier is the critic: it would agree with itself.
+    """
+    config = json.loads(run.journal.meta("config") or "{}")
+    if config.get("critic", {}).get("kind") == VERIFIER:
+        return []
+    answers = _answers(run, iteration)
+    parts = answers.sort("iteration", "benchmark", "task").partition_by(
+        "iteration", "benchmark", maintain_order=True
+    )
+    return [score for part in parts for score in _of_benchmark(part)]
+
+
+def _answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
+    """Return one row an answer that is rated and verified: what is said of it, and its task."""
+    metric, value = pl.col("metric"), pl.col("value")
+    rated = metric.str.starts_with(RATING)
+    judged = rated & (metric != f"{RATING}{VERIFIED}")
+    scores = run.scan("scores", iteration=iteration).filter(
+        pl.col("benchmark").is_in(WATCHED), rated | metric.is_in([AGREEMENT, REWARD])
+    )
+    each = scores.group_by(*_ANSWER).agg(
+        rating=value.filter(judged).mean(),
+        passed=(value.filter(judged) == 1).all(),
+        positive=(value.filter(rated) == 1).all(),
+        agrees=value.filter(metric == AGREEMENT).first() == 1,
+        reward=value.filter(metric == REWARD).first(),
+    )
+    tasks = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id")
+    return (
+        each.filter(pl.col("agrees").is_not_null() & pl.col("rating").is_not_null())
+        .with_columns(right=pl.col("positive") == pl.col("agrees"))
+        .join(tasks, on="prompt_id")
+        .collect()
+    )
+
+
+def _of_benchmark(answers: pl.DataFrame) -> Iterator[CriticScore]:
+    tasks = answers.partition_by("task", maintain_order=True)
+    for part in tasks:
+        yield _score(part, str(part["task"][0]))
+    if len(tasks) > 1:
+        yield _score(answers, ALL)
+
+
+def _score(answers: pl.DataFrame, task: str) -> CriticScore:
+    n = answers.height
+    right, passed, agrees = (answers[name].to_numpy() for name in ("right", "passed", "agrees"))
+    both = int((right & passed).sum())
+    scored = answers.filter(pl.col("reward").is_not_null())
+    return CriticScore(
+        iteration=answers["iteration"][0],
+        benchmark=answers["benchmark"][0],
+        task=task,
+        n=n,
+        approval=int(passed.sum()) / n,
+        verified=int(right.sum()) / n,
+        agreement=int(agrees.sum()) / n,
+        precision=both / int(passed.sum()) if passed.any() else None,
+        recall=both / int(right.sum()) if right.any() else None,
+        auroc=area(answers["rating"].to_numpy(), right),
+        reward_auroc=area(scored["reward"].to_numpy(), scored["right"].to_numpy()),
+    )
+
+
+def by_iteration(scores: Sequence[CriticScore]) -> Mapping[int, list[Json]]:
+    """Return the figures of each iteration, for a JSON document."""
+    found: dict[int, list[Json]] = {}
+    for score in scores:
+        found.setdefault(score.iteration, []).append(score.figures)
+    return found

@@ -1,0 +1,56 @@
+"""By whom each figure of a run was measured, so that figures of different judges are told apart.
+
+The runs' own fingerprints say it: which critic, reward model and annotators were asked, by which
+templates, and which verifier of the user's own decided.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ....stores.keys import Json, digest
+from ....stores.lake import RunReader
+from .figures import CONTROLLED
+from .policy_figures import RATING, SUCCESSES
+
+VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
+ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
+KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("verified", *SUCCESSES), VERIFIER),
+    "approval": CRITIC,
+    "critic_agreement": CRITIC,
+    "reward": REWARD_MODEL,
+    "win_rate": ANNOTATORS,
+    CONTROLLED: ANNOTATORS,
+    "true_score": ORACLE,
+    "kl": START,
+}
+"""What measures a metric; others need nobody."""
+
+
+def judge_kind(metric: str) -> str | None:
+    """Return what kind of judge a metric is by; None if nobody is asked."""
+    return CRITIC if metric.startswith(RATING) else KINDS.get(metric)
+
+
+def judges_of(run: RunReader) -> dict[str, str]:
+    """Return the identity of each kind of judge of a run."""
+    fingerprint = cast("dict[str, Any]", json.loads(run.journal.meta("fingerprint") or "{}"))
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    critic, assessment = config.get("critic", {}), config.get("assessment", {})
+    own = {VERIFIER: critic.get("verifier"), "files": fingerprint.get("own")}
+    asked = {
+        name: critic.get(name) for name in ("kind", "aspects", "task_aspects", "use_reference")
+    }
+    reference = fingerprint.get("reference")
+    compared = {name: fingerprint.get(name) for name in ("annotators", "pool")}
+    against = fingerprint.get("policy") if reference == "initial" else reference
+    judges: dict[str, Json] = {
+        VERIFIER: own,
+        CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],
+        REWARD_MODEL: fingerprint.get("reward"),
+        ANNOTATORS: [compared, assessment.get("annotators"), against],
+        ORACLE: assessment.get("oracle"),
+        START: fingerprint.get("policy"),
+    }
+    return {kind: digest(said) for kind, said in judges.items()}

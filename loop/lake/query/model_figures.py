@@ -1,0 +1,288 @@
+"""The figures of a run's models: each with its change against the policy that the run began with.
+
+The two are compared on the prompts that both answered, each with itself; intervals are of level
+95 %, by a bootstrap that draws whole clusters of prompts.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ....stores.records import Scope
+from ..statistics.bootstrap import Ratio, estimates, numbered
+from ..statistics.paired import DRAWS, SEED
+from .figures import CONTROLLED, NotMeasuredError, deciding_of, figure_values, place_of, shown_split
+
+NORMAL = 1.96
+ALL: Scope = "all"
+Column = NDArray[np.float64]
+_Of = tuple[str, int]
+"""A figure, and the iteration of a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigure:
+    """A figure of M_t over `n` prompts: all, or those of the task or family called `name`.
+
+    `change` is against M_`against`, over `paired` prompts in `clusters` clusters, of which `better`
+    have more of the figure and `worse` have less. Intervals are None where a single cluster, or no
+    value by prompt, tells nothing of them.
+    """
+
+    split: str
+    scope: Scope
+    name: str
+    figure: str
+    iteration: int
+    checkpoint_id: str
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+    against: int
+    paired: int
+    clusters: int
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    better: int
+    worse: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """A model that was measured; `marks` say whether it is the best, and the latest."""
+
+    iteration: int
+    checkpoint_id: str
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResults:
+    """What was measured of a run's models on a split of its prompts; `split` None: nothing."""
+
+    run: str
+    split: str | None
+    models: tuple[MeasuredModel, ...]
+    rows: tuple[ModelFigure, ...]
+
+    @property
+    def told(self) -> MeasuredModel:
+        """The model whose change is told: the best, if the run has decided it, else the latest."""
+        best = [model for model in self.models[1:] if "best" in model.marks]
+        return best[0] if best else self.models[-1]
+
+    @property
+    def document(self) -> dict[str, Json]:
+        """The results as JSON data."""
+        models: list[Json] = [
+            {
+                "iteration": model.iteration,
+                "checkpoint": model.checkpoint_id,
+                "marks": list[Json](model.marks),
+            }
+            for model in self.models
+        ]
+        rows = [asdict(row) for row in self.rows]
+        return {"split": self.split, "models": models, "rows": list[Json](rows)}
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The results as rows."""
+        return pl.DataFrame([asdict(row) for row in self.rows], infer_schema_length=None)
+
+    def only(self, iterations: Collection[int]) -> "RunResults":
+        """Return the results of these models alone."""
+        return replace(
+            self,
+            models=tuple(m for m in self.models if m.iteration in iterations),
+            rows=tuple(row for row in self.rows if row.iteration in iterations),
+        )
+
+    def figure(self, figure: str, scope: Scope = ALL, name: str = "") -> dict[int, ModelFigure]:
+        """Return one figure of each model that has it, by iteration."""
+        return {
+            row.iteration: row
+            for row in self.rows
+            if (row.figure, row.scope, row.name) == (figure, scope, name)
+        }
+
+
+def run_results(
+    run: RunReader,
+    *,
+    split: str | None = None,
+    by: Sequence[Scope] = (ALL, "task"),
+    figure: str | None = None,
+) -> RunResults:
+    """Return the figures of a run's models over each scope; all figures, or only `figure`.
+
+    Raises:
+        NotMeasuredError: if nothing was measured on the split that is asked for, or not `figure`,
+            or if the prompts are of no family and are to be told by it.
+    """
+    shown = shown_split(run, split)
+    if shown is None:
+        return RunResults(run=run.folder.name, split=None, models=(), rows=())
+    values = figure_values(run, shown, figure)
+    if "family" in by and values["family"].null_count() == values.height:
+        raise NotMeasuredError(
+            f"the prompts of run {run.folder.name} are of no family: a file may name it in the "
+            "field that prompts.fields.family says"
+        )
+    made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
+    rows = [row for scope in by for row in _of_scope(values, shown, scope, made)]
+    if figure in (None, CONTROLLED):
+        rows = _beside_raw(rows, list(_controlled(run, shown, made)))
+    marks = model_marks(run)
+    models = [
+        MeasuredModel(iteration=number, checkpoint_id=identity, marks=marks.get(number, ()))
+        for number, identity in made.items()
+    ]
+    return RunResults(run=run.folder.name, split=shown, models=tuple(models), rows=tuple(rows))
+
+
+def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunResults:
+    """Return a run's results in all and for each task; by family, the figure that compares models.
+
+    Raises:
+        NotMeasuredError: as `run_results`.
+    """
+    shown = shown_split(run, split)
+    figure = deciding_of(run, shown) if shown is not None and group == "family" else None
+    return run_results(
+        run, split=shown, by=(ALL, group), figure=None if figure is None else figure.name
+    )
+
+
+def model_marks(run: RunReader) -> dict[int, tuple[str, ...]]:
+    """Return which models are the best and the latest; nothing before a run has decided it."""
+    last = run.scan("standings").sort("iteration").tail(1).collect().to_dicts()
+    if not last:
+        return {}
+    best, latest = last[0]["best_iteration"], last[0]["iteration"]
+    if best == latest:
+        return {best: ("best", "latest")}
+    return {best: ("best",), latest: ("latest",)}
+
+
+def _of_scope(
+    values: pl.DataFrame, split: str, scope: Scope, made: Mapping[int, str]
+) -> Iterator[ModelFigure]:
+    """Give the figures of all prompts, or of each task or family."""
+    if scope == ALL:
+        yield from _figures(values, split, scope, "", made)
+        return
+    named = values.filter(pl.col(scope).is_not_null())
+    for name, own in sorted(named.partition_by(scope, as_dict=True).items()):
+        yield from _figures(own, split, scope, str(name[0]), made)
+
+
+def _figures(
+    values: pl.DataFrame, split: str, scope: Scope, name: str, made: Mapping[int, str]
+) -> Iterator[ModelFigure]:
+    """Give each figure of each model over these prompts, all from the same resamples."""
+    columns, clusters = _columns(values)
+    figures = dict.fromkeys(figure for figure, _ in columns)
+    first = {f: min(i for other, i in columns if other == f) for f in figures}
+    changes = {
+        (figure, number): column - columns[figure, first[figure]]
+        for (figure, number), column in columns.items()
+    }
+    ratios = [_ratio(column) for column in (*columns.values(), *changes.values())]
+    found = estimates(ratios, numbered(clusters), draws=DRAWS, seed=SEED)
+    told = zip(columns, found[: len(columns)], found[len(columns) :], strict=True)
+    for (figure, number), own, change in told:
+        if own is not None:
+            # A policy has not changed against itself, and how sure that is would say nothing.
+            spread = None if number == first[figure] else change
+            yield ModelFigure(
+                split=split,
+                scope=scope,
+                name=name,
+                figure=figure,
+                iteration=number,
+                checkpoint_id=made[number],
+                n=own.n,
+                value=own.value,
+                low=own.low,
+                high=own.high,
+                against=first[figure],
+                paired=change.n if change else 0,
+                clusters=change.instructions if change else 0,
+                change=change and change.value,
+                change_low=spread and spread.low,
+                change_high=spread and spread.high,
+                better=int((changes[figure, number] > 0).sum()),
+                worse=int((changes[figure, number] < 0).sum()),
+            )
+
+
+def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
+    """Return each figure of each model by prompt, NaN where there is none, and the clusters."""
+    of = values.select("figure", "iteration").unique().rows()
+    of.sort(key=lambda pair: (place_of(pair[0]), pair[1]))
+    wide = values.with_columns(of=pl.format("{} {}", "iteration", "figure")).pivot(
+        on="of", index=["prompt_id", "cluster"], values="value"
+    )
+    columns = {
+        (figure, number): wide[f"{number} {figure}"].cast(pl.Float64).to_numpy().astype(np.float64)
+        for figure, number in of
+    }
+    return columns, wide["cluster"].to_list()
+
+
+def _ratio(column: Column) -> Ratio:
+    there = ~np.isnan(column)
+    return Ratio(numerator=np.where(there, column, 0.0), denominator=there.astype(float))
+
+
+def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator[ModelFigure]:
+    """Give the win-rates at equal lengths, which have no value by prompt.
+
+    The change is as sure as the value where the first has none to doubt, as M_0's against itself.
+    """
+    numbers = (
+        run.scan("evaluations")
+        .filter(pl.col("benchmark") == split, pl.col("metric") == CONTROLLED)
+        .sort("iteration")
+        .collect()
+        .to_dicts()
+    )
+    for number in numbers:
+        value, first = number["value"], numbers[0]["value"]
+        spread = None if number["stderr"] is None else NORMAL * number["stderr"]
+        sure = None if numbers[0]["stderr"] or number is numbers[0] else spread
+        yield ModelFigure(
+            split=split,
+            scope=ALL,
+            name="",
+            figure=CONTROLLED,
+            iteration=number["iteration"],
+            checkpoint_id=made[number["iteration"]],
+            n=number["n"],
+            value=value,
+            low=None if spread is None else value - spread,
+            high=None if spread is None else value + spread,
+            against=numbers[0]["iteration"],
+            paired=0,
+            clusters=0,
+            change=value - first,
+            change_low=None if sure is None else value - first - sure,
+            change_high=None if sure is None else value - first + sure,
+            better=0,
+            worse=0,
+        )
+
+
+def _beside_raw(rows: list[ModelFigure], controlled: list[ModelFigure]) -> list[ModelFigure]:
+    """Put the win-rates at equal lengths behind the raw ones of all prompts."""
+    raw = [n for n, r in enumerate(rows) if (r.scope, r.figure) == (ALL, "win_rate")]
+    place = raw[-1] + 1 if raw else 0
+    return [*rows[:place], *controlled, *rows[place:]]

@@ -1,0 +1,67 @@
+"""People's ratings of an iteration's candidates: annotations that were imported into the run.
+
+They come while no process works on the run, at any time, so they may find pairs already there:
+those are forgotten, and made anew, unless a model was trained on them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from ...stores.frames import as_frame, empty
+from ...stores.records import Critique
+from ..data.judged_candidates import READ
+from ..run.iteration import Iteration
+from ..run.run import Work
+from .made_of_judgements import is_import, made_of
+from .retry_unscored import TRAINING
+
+LATE = (
+    "people's ratings that were imported after iteration {} was trained are not used for it; "
+    "`lpfloop rederive` makes pairs of them"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanRatings:
+    """The units that hold people's ratings of an iteration, by their keys."""
+
+    it: Iteration
+    keys: Sequence[str]
+
+    def frame(self) -> pl.DataFrame:
+        """Return their rows in the columns that pairing reads."""
+        store = self.it.run.store
+        tables = [as_frame(store.table(Critique, key)) for key in self.keys]
+        return pl.concat([empty("critiques"), *tables]).select(READ["critiques"])
+
+    def read_by(self, work: Work) -> Work:
+        """Return the work of a stage each of whose units reads them all, beside what it reads."""
+        return replace(
+            work,
+            upstream=(*work.upstream, *self.keys),
+            reads=lambda: [(*keys, *self.keys) for keys in work.reads()],
+        )
+
+
+def human_ratings(it: Iteration, label: str) -> HumanRatings:
+    """Return the ratings that the stage `label`, which is about to be planned or resumed, reads.
+
+    If there are others than it was planned with, it is forgotten, with all that was made of it.
+    """
+    journal = it.run.store.journal
+    parts = [p for p in journal.parts(table="critiques", iteration=it.number) if is_import(p.stage)]
+    imports = [part.stage for part in parts if part.rows]
+    stages = [state for state in journal.stages() if state.iteration == it.number]
+    names = [state.stage for state in stages]
+    if label in names and any(names.index(name) > names.index(label) for name in imports):
+        if any(s.done and s.stage.partition(":")[0] in TRAINING for s in stages):
+            it.run.reporter.note(LATE.format(it.number))
+            imports = [name for name in imports if names.index(name) < names.index(label)]
+        else:
+            places = [(it.number, name) for name in names]
+            made = made_of((it.number, label), places, prompts_change=False)
+            forgotten = [(it.number, label), *made]
+            it.run.store.when_there_is_room(lambda: journal.forget(forgotten))
+    return HumanRatings(it=it, keys=[part.unit for part in parts if part.stage in imports])

@@ -13,6 +13,7 @@ from rich.table import Table
 from ...stores.records import Alarm, Evaluation
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
+from ..lake.query.answer_logprobs import told_logprobs
 from .critic_tables import critic_tables
 from .display import duration
 from .result_tables import print_probes, print_results
@@ -85,11 +86,8 @@ def print_status(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for iteration in status["iterations"]:
         console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
-        for account in iteration["receipts"]:
-            console.print(f"  {_account(account)}", highlight=False, markup=False, soft_wrap=True)
-        alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
-        for what, found in alike.items():
-            console.print(f"  near copies: {_alike(what, found)}", highlight=False)
+        for line in _made(iteration):
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     for aside in status["beside"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
@@ -106,6 +104,15 @@ def print_status(
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     if status["ended"]:
         console.print(visible(str(status["ended"])), markup=False)
+
+
+def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is told of an iteration's filters, its near copies and its training on pairs."""
+    yield from (_account(account) for account in iteration["receipts"])
+    alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
+    yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
+    if iteration["answers"]:
+        yield told_logprobs(iteration["answers"])
 
 
 def _alarmed(status: Mapping[str, Any]) -> list[str]:

@@ -6,8 +6,12 @@ from pathlib import Path
 from statistics import fmean
 
 from ...stores.keys import Json
+from ...stores.records import Message, Prompt
 from ..data.files import InputError, file_digest
+from ..data.prompt_clusters import clusters_of
+from ..data.prompt_rows import GENERAL
 from ..data.sanitize import one_line
+from ..data.splits import HELD_OUT
 from ..lake.statistics.decisions import (
     Decision,
     PairedResults,
@@ -145,10 +149,11 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
 def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
     """Return whether b is better than a."""
     a, b = list(paired.a.values()), list(paired.b.values())
+    clusters, guessed = _clusters(paired)
     results = PairedResults(
         before=[result.value for result in a],
         after=[result.value for result in b],
-        clusters=[_cluster(key, paired) for key in paired.a],
+        clusters=clusters,
     )
     parts = {kind: found for kind in PARTS if (found := _parts(results, a, b, kind, standard))}
     same, remarks = _sameness(paired), list(paired.remarks)
@@ -171,7 +176,12 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         ],
         lengths=_lengths(a, b),
         controlled=_controlled(paired),
-        remarks=[*remarks, *_constant("a", a), *_constant("b", b)],
+        remarks=[
+            *remarks,
+            *([] if guessed is None else [guessed]),
+            *_constant("a", a),
+            *_constant("b", b),
+        ],
     )
 
 
@@ -213,9 +223,28 @@ def _not_shared(first: RecordedResults, second: RecordedResults, common: int) ->
     return [f"{both}; {alone[0]} are only in {here} and {alone[1]} only in {there}"]
 
 
-def _cluster(key: str, paired: PairedPrompts) -> str:
-    given = paired.a[key].cluster or paired.b[key].cluster
-    return f"prompt {key}" if given is None else f"cluster {given}"
+def _clusters(paired: PairedPrompts) -> tuple[list[str], str | None]:
+    """Return the cluster of each prompt, as given or by their texts, and a remark if guessed."""
+    prompts = [_prompt(key, paired.a[key], paired.b[key]) for key in paired.a]
+    found = clusters_of(prompts)
+    alone = sum(prompt.cluster is None for prompt in prompts)
+    guessed = len(prompts) - len(set(found.values()))
+    told = f"{alone} prompts name no cluster, so near copies count as one"
+    return [found[key] for key in paired.a], told if alone and guessed else None
+
+
+def _prompt(key: str, a: PromptResult, b: PromptResult) -> Prompt:
+    text = a.text or b.text
+    return Prompt(
+        prompt_id=key,
+        messages=() if text is None else (Message(role="user", content=text),),
+        task=GENERAL,
+        split=HELD_OUT,
+        reference=None,
+        checks=(),
+        source="",
+        cluster=a.cluster or b.cluster,
+    )
 
 
 def _parts(

@@ -365,10 +365,10 @@ def lpfloop(tmp_path, monkeypatch):
         {
             "prompt": f"Say w{n}",
             "checks": [{"kind": "contains", "argument": f"w{n}"}],
-            "split": "train" if n < 10 else "held-out",
+            "split": "train" if n < 6 else "held-out" if n < 10 else "dev",
             "family": "words",
         }
-        for n in range(70)
+        for n in range(50)
     ]
     (tmp_path / "asked.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (tmp_path / "c.yaml").write_text(SETTINGS)
@@ -400,7 +400,7 @@ def test_a_run_stops_at_an_alarm_and_goes_on_when_told_so_once(lpfloop, tmp_path
     code, _, told = lpfloop("resume", "a", "--on-alarm", "continue")
     assert code == Exit.DONE, told
     status = lpfloop("status", "a", "--format", "table")[1]
-    assert "alarm: the critic approves 100 % of M_1's answers" in " ".join(status.split())
+    assert "alarm: the critic approves 100 % of M_2's answers" in " ".join(status.split())
     journal = Reader(tmp_path / "lake" / "runs" / "a")
     events = journal.events("end")
     journal.close()

@@ -38,7 +38,10 @@ from .course import Course, standing_after, told
 VERDICT = Verb("verdict")
 STAGES = ("measure", "assess")
 """The stages whose scores tell how good a policy is."""
-COLUMNS = ("iteration", "checkpoint_id", "metric", "prompt_id", "value")
+COLUMNS = (
+    *("iteration", "checkpoint_id", "benchmark", "metric"),
+    *("prompt_id", "candidate_id", "value"),
+)
 
 
 def verdict_stage(split: str) -> str:

@@ -12,7 +12,7 @@ from ...critics.verify import FACTS, MATH
 from ...stores.beside import smoked
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
-from ...stores.records import Candidate, Critique, Evaluation, Prompt, Reward, Score
+from ...stores.records import Candidate, Critique, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
@@ -20,7 +20,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from ..stages.made_of_judgements import is_evaluation
 from .assess import UNDRAWN
-from .metrics import MeasuredAnswers, prompt_scores, summarise
+from .metrics import MeasuredAnswers, prompt_scores
 
 CHECK_DRAFTS = Verb("check_drafts")
 STAGE = f"measure:{DRAFTS}"
@@ -53,8 +53,7 @@ def check_drafts(it: Iteration) -> None:
         return
 
     def make(_: Unit) -> RowsByType:
-        scores = list(_scores(it, units))
-        return {Score: scores, Evaluation: summarise(scores)}
+        return {Score: list(_scores(it, units))}
 
     params: Json = run.verifier.params(DRAFTS)
     work = Work(

@@ -80,19 +80,39 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
             f"run {run.folder.name} has no answer{which} that was critiqued or rewarded"
         )
     verifiable = answers if verifier.own is not None else answers.filter("verifiable")
+    if _only_verified(run):
+        verifiable = verifiable.clear()
     found = [
         *_against_verifier(run, draw, verifier, verifiable),
         *_against_people(run, draw, answers),
         *_against_preferences(run, draw, answers),
     ]
     if not found:
-        raise InputError(
-            f"nothing says which answers of run {run.folder.name} are right: no prompt has a "
-            "reference for math or facts, or checks, and no person rated an answer; import "
-            "people's ratings with `lpfloop import FILE --format annotations`, or name a verifier "
-            "of your own in critic.verifier"
-        )
+        raise InputError(_unlabelled(run))
     return found
+
+
+def _only_verified(run: RunReader) -> bool:
+    """Whether the verifier alone judged the answers, so that it would be compared with itself."""
+    others = run.scan("critiques", columns={"critic"}).filter(pl.col("critic") != BY_VERIFIER)
+    rewarded = run.scan("rewards", columns={"candidate_id"})
+    return all(
+        rows.head(1).collect().is_empty() for rows in (others.filter(~_by_people()), rewarded)
+    )
+
+
+def _unlabelled(run: RunReader) -> str:
+    """Say why nothing tells which answers are right, and what to do."""
+    name = run.folder.name
+    why = (
+        f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
+        if _only_verified(run)
+        else f"nothing says which answers of run {name} are right: no prompt has a reference for "
+        "math or facts, or checks, and no person rated an answer"
+    )
+    return (
+        f"{why}; import people's ratings: `lpfloop import FILE --run {name} --format annotations`"
+    )
 
 
 def same_answers(

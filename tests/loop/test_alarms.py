@@ -36,7 +36,7 @@ from lpfloop.loop.evaluation.style_figures import (
     stock,
     stock_phrases,
 )
-from lpfloop.loop.lake.statistics.sign_flips import chance_of_rise, holm, summed
+from lpfloop.loop.lake.statistics.sign_flips import chance_of_rise, summed
 from lpfloop.stores.journal_reader import Reader
 
 SIZE = 200
@@ -63,11 +63,6 @@ def test_many_differences_are_as_likely_as_the_normal_distribution_says():
     few, many = [1] * 2_100 + [-1] * 1_900, [1] * 2_101 + [-1] * 1_901
     assert chance_of_rise(many) == pytest.approx(chance_of_rise(few), rel=0.1)
     assert chance_of_rise([0.5, 0.1, -0.2]) == chance_of_rise([1, 1, -1])
-
-
-def test_holm_corrects_for_the_hypotheses_that_are_left():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
 
 
 def test_what_belongs_to_one_cluster_is_one_difference():

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.evaluation.paired_prompts import of_two
 from lpfloop.loop.evaluation.recorded_results import ResultFields
-from lpfloop.loop.evaluation.recorded_verdict import Standard, of_two, verdict_on
+from lpfloop.loop.evaluation.recorded_verdict import Standard, verdict_on
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

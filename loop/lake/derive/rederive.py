@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from ....configs.critic import Agreement
 from ....configs.filters import People
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
@@ -65,6 +66,7 @@ class DerivationRequest:
     iteration: int | None = None
     distinct: bool | None = None
     people: People | None = None
+    agreement: Agreement | None = None
     critiques: str | None = None
     name: str | None = None
 
@@ -95,7 +97,7 @@ class Rederivation:
             "rule": first.rule,
             "top_k": None if isinstance(first, Binarising) else first.top_k,
             **({"distinct_positives": True} if _is_distinct(first) else {}),
-            **self._people,
+            **self._who_decides,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
             "critiques": self.critiques,
@@ -103,11 +105,15 @@ class Rederivation:
         }
 
     @property
-    def _people(self) -> dict[str, Json]:
-        """What people's ratings are worth, of a run that has some, for a rule that reads them."""
+    def _who_decides(self) -> dict[str, Json]:
+        """What people's ratings are worth if there are some, and how several critiques agree."""
+        first, deciding = self.ways[0], self.deciding
+        if isinstance(first, Binarising) or first.rule in BY_REWARD:
+            return {}
         rated = any(has_annotations(self.run, how.iteration) for how in self.ways)
-        reads = self.ways[0].rule not in BY_REWARD and isinstance(self.ways[0], Pairing)
-        return {"people": self.deciding.people} if rated and reads else {}
+        people: dict[str, Json] = {"people": deciding.people} if rated else {}
+        several = deciding.agreement is not None
+        return people | ({"agreement": deciding.agreement} if several else {})
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
         """Add the rows to a draft; return how many prompts had each outcome.
@@ -179,6 +185,7 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
     rule = _rule(wanted.rule)
     row_type = _row_type(rule, wanted.table)
     top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
+    own = Deciding.of(config)
     iterations = _iterations(run, wanted.iteration)
     for number in iterations:
         _require_readable(run, rule, number, wanted.critiques)
@@ -196,7 +203,9 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
             for number in iterations
         ),
         critiques=wanted.critiques,
-        deciding=Deciding(people=wanted.people or config.get("pairs", {}).get("people", "decide")),
+        deciding=Deciding(
+            people=wanted.people or own.people, agreement=wanted.agreement or own.agreement
+        ),
     )
 
 
@@ -205,11 +214,12 @@ def _binarisation(
 ) -> Rederivation:
     """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
-    others = (wanted.critiques, wanted.top_k, wanted.distinct, wanted.people)
+    about_critiques = (wanted.critiques, wanted.people, wanted.agreement)
+    others = (wanted.top_k, wanted.distinct, *about_critiques)
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
             f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
-            "--top-k, --distinct-positives, --people and --table"
+            "--top-k, --distinct-positives, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -293,6 +303,7 @@ def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
     """Return a name made from the request."""
     said = {
         "people-": wanted.people,
+        "agreement-": wanted.agreement,
         "i": wanted.iteration,
         "seed": wanted.seed,
         "": wanted.critiques,

@@ -109,7 +109,7 @@ def judged(lake: Path) -> pl.DataFrame:
         {
             "iteration": c["iteration"],
             "kind": c["kind"],
-            "right": c["text"].endswith(f" {prompts[c['prompt_id']].reference}."),
+            "right": c["text"][-2] == prompts[c["prompt_id"]].reference[-1],
             "read": said[c["candidate_id"]]["status"] == "scored",
             "passed": all(a["rating"] == 1 for a in said[c["candidate_id"]]["aspects"]),
             "reward": rewards.get(c["candidate_id"]),

@@ -66,7 +66,8 @@ def rederive(
     as_json: AsJson = False,
 ) -> None:
     """Make pairs or demonstrations from a run's stored rows under another rule."""
-    from ..lake.derive.rederive import DerivationRequest, rederive
+    from ..lake.derive.derivation_request import DerivationRequest
+    from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 

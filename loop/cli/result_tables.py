@@ -19,6 +19,7 @@ from ..lake.query.figures import SHARES
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
+from ..lake.query.policy_figures import WIN_RATE
 
 LABELS = {
     "win_rate": "win-rate",
@@ -32,6 +33,10 @@ LABELS = {
 """What figures are called, if not by their names."""
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
+NO_WIN_RATE = (
+    "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
+    "(annotation.strong.model) and set assessment.reference=initial"
+)
 SHORT_ID = 18
 LABEL, NAME = 26, 60
 """The width that a label may take, and a name of a group."""
@@ -76,6 +81,8 @@ def print_results(
             _say(console, f"not shown for want of width: {names}; --wide shows all")
     if lost is not None:
         _say(console, lost_line(lost))
+    if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
+        _say(console, NO_WIN_RATE)
 
 
 def lost_line(lost: LostMost) -> str:

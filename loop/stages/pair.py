@@ -47,7 +47,7 @@ def _made(
         iteration=it.number,
         distinct=row_type is Pair and config.pairs.distinct_positives,
     )
-    said = _Said.of(it, judged, verb.name)
+    said = _PairedOn.of(it, judged, verb.name)
 
     def make(unit: Unit) -> RowsByType:
         candidates = it.frame(judged.candidates, unit.chunk)
@@ -90,7 +90,7 @@ def binarise(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _PairedOn:
     """What was said of an iteration's candidates, by critic, reward model and people."""
 
     it: Iteration

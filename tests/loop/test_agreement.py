@@ -34,7 +34,8 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.planning import planned
 from lpfloop.loop.data.judged_candidates import Deciding, verdicts
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
+from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
+from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.refine import worst

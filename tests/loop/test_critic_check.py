@@ -1,6 +1,7 @@
 """`lpfloop critic-check`, and what `status` says of the critic: on runs, and on files."""
 
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -81,8 +82,9 @@ def lake(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def own_lake(tmp_path) -> Path:
-    return turned(tmp_path / "lake", tmp_path, "iterations=1")
+def own_lake(lake, tmp_path) -> Path:
+    """A copy, to which a test may add."""
+    return Path(shutil.copytree(lake, tmp_path / "lake"))
 
 
 def told(lake: Path, *words: str, code: Exit = Exit.DONE):
@@ -107,7 +109,7 @@ def judged(lake: Path) -> pl.DataFrame:
         {
             "iteration": c["iteration"],
             "kind": c["kind"],
-            "right": c["text"].endswith(f" {prompts[c['prompt_id']].reference}."),
+            "right": c["text"][-2] == prompts[c["prompt_id"]].reference[-1],
             "read": said[c["candidate_id"]]["status"] == "scored",
             "passed": all(a["rating"] == 1 for a in said[c["candidate_id"]]["aspects"]),
             "reward": rewards.get(c["candidate_id"]),
@@ -182,14 +184,10 @@ def test_status_says_the_same_by_task_and_of_the_drafts(lake):
 
 def test_a_draft_check_is_done_once_and_belongs_to_the_digest(lake, tmp_path):
     before = run_digest(run_folder(lake, RUN))
-    turned(lake, tmp_path_of(lake))
+    folder = lake.parent  # The places of the run's own files are part of it.
+    turned(lake, folder)
     assert run_digest(run_folder(lake, RUN)) == before
-    assert run_digest(run_folder(turned(tmp_path / "b", tmp_path_of(lake)), RUN)) == before
-
-
-def tmp_path_of(lake: Path) -> Path:
-    """Return the folder in which the run's own files lie: their places are part of the run."""
-    return lake.parent
+    assert run_digest(run_folder(turned(tmp_path / "b", folder), RUN)) == before
 
 
 def test_by_aspect_what_counts_is_the_aspects_own_rating(lake):
@@ -387,9 +385,9 @@ def test_what_cannot_be_checked_is_refused_in_one_sentence(lake, words, said):
     ],
 )
 def test_a_run_of_which_nothing_tells_is_refused(tmp_path, overrides, said):
-    lake = turned(tmp_path / "lake", tmp_path, "iterations=1", *overrides)
+    lake = turned(tmp_path / "lake", tmp_path, "iterations=0", *overrides)
     refused = told(lake, "critic-check", RUN, code=Exit.BAD_INPUT)
     assert said in refused.stderr
     assert "lpfloop import FILE --run a --format annotations" in refused.stderr
     status = json.loads(told(lake, "status", RUN, "--json").stdout)
-    assert [turn["critic"] for turn in status["iterations"]] == [[], []]
+    assert [turn["critic"] for turn in status["iterations"]] == [[]]

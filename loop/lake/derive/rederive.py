@@ -14,8 +14,6 @@ from typing import Any
 
 import polars as pl
 
-from ....configs.critic import Agreement
-from ....configs.filters import People
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -34,6 +32,7 @@ from ...data.judged_candidates import READ, Deciding, verdicts
 from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
+from .derivation_request import DerivationRequest, Way, default_name, is_distinct
 from .graded_blocks import (
     graded_blocks,
     graded_iterations,
@@ -50,25 +49,6 @@ from .judged_blocks import (
 )
 
 DEFAULT_TOP_K = 3
-
-
-Way = Pairing | Binarising
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivationRequest:
-    """A request; None means the default of the rule or the run, or all iterations."""
-
-    rule: str
-    table: str | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    iteration: int | None = None
-    distinct: bool | None = None
-    people: People | None = None
-    agreement: Agreement | None = None
-    critiques: str | None = None
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +76,7 @@ class Rederivation:
             "table": TABLES[self.row_type],
             "rule": first.rule,
             "top_k": None if isinstance(first, Binarising) else first.top_k,
-            **({"distinct_positives": True} if _is_distinct(first) else {}),
+            **({"distinct_positives": True} if is_distinct(first) else {}),
             **self._who_decides,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
@@ -157,7 +137,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
     """
     require_unaltered(run.journal)
     made = _planned(run, wanted)
-    return keep(run, wanted.name or _default_name(wanted, made), made.lineage, made.make)
+    return keep(run, wanted.name or default_name(wanted, made.ways[0]), made.lineage, made.make)
 
 
 def derive(
@@ -258,10 +238,6 @@ def _distinct(
     return bool(own) if wanted.distinct is None else wanted.distinct
 
 
-def _is_distinct(how: Way) -> bool:
-    return isinstance(how, Pairing) and how.distinct
-
-
 def _iterations(run: RunReader, iteration: int | None) -> list[int]:
     if iteration is not None:
         require_judged(run, iteration)
@@ -297,20 +273,3 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
 def _derived_critiques(run: RunReader, name: str, iteration: int) -> pl.LazyFrame:
     critiques = open_derived(run.folder, name).scan("critiques")
     return critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
-
-
-def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
-    """Return a name made from the request."""
-    said = {
-        "people-": wanted.people,
-        "agreement-": wanted.agreement,
-        "i": wanted.iteration,
-        "seed": wanted.seed,
-        "": wanted.critiques,
-        "as-": wanted.table,
-    }
-    words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
-    first = made.ways[0]
-    many = "" if isinstance(first, Binarising) else f"-k{first.top_k}"
-    distinct = "-distinct" if _is_distinct(first) else ""
-    return "-".join([f"{wanted.rule}{many}{distinct}", *words])

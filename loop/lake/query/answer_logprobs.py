@@ -48,8 +48,8 @@ class AnswerLogprobs:
             return None
         return (
             f"DPO of iteration {self.iteration} left {self.below:.0%} of its chosen answers less "
-            "probable than they were by its reference: training.dpo.sft_weight=1 or "
-            "training.dpo.chosen_penalty=5 hold them up, a smaller learning rate changes less"
+            "probable than they were by its reference: training.dpo.chosen_penalty=5 or "
+            "training.dpo.sft_weight=1 hold them up (docs/training.md)"
         )
 
 

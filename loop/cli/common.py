@@ -125,7 +125,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
-    from ..evaluation.watch import AlarmStopError
+    from ..evaluation.watch_policy import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError

@@ -15,10 +15,10 @@ CRITIC = {
     "verified": "right",
     "precision": "precision",
     "recall": "recall",
-    "auroc": "AUROC",
-    "reward_auroc": "reward AUROC",
+    "auroc": "ratings",
+    "reward_auroc": "reward",
 }
-"""The figures of a critic, with their headings."""
+"""The figures of a critic, with their headings: of ratings and rewards it is the AUROC."""
 TASK = 24
 
 
@@ -35,7 +35,7 @@ def critic_tables(iterations: Sequence[Mapping[str, Any]]) -> list[Table]:
     if not scores:
         return []
     table = Table(
-        title="The critic against the verifier, in percent",
+        title="The critic against the verifier, in percent (last: AUROC of ratings and reward)",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

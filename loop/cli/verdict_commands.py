@@ -1,6 +1,6 @@
 """`lpfloop verdict`: is one model better than another? Better, not better, or undecided."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -12,11 +12,10 @@ from ..lake.query.forms import FormError
 from .common import DEFAULT_LAKE, AsJson, Exit, Lake, exit_codes
 
 if TYPE_CHECKING:
+    from ..evaluation.paired_prompts import PairedPrompts
     from ..evaluation.recorded_results import ResultFields
-    from ..evaluation.recorded_verdict import PairedPrompts, RecordedVerdict
+    from ..evaluation.recorded_verdict import RecordedVerdict
     from ..lake.statistics.decisions import Decision
-
-TABLES = ("verdicts", "standings")
 
 
 class Required(StrEnum):
@@ -89,7 +88,7 @@ def _paired(
     fields: "ResultFields",
     other_value: str | None,
 ) -> "PairedPrompts":
-    from ..evaluation.recorded_verdict import of_preferences, of_two
+    from ..evaluation.paired_prompts import of_preferences, of_two
 
     if preferences is not None:
         if a is not None or b is not None or other_value is not None:
@@ -113,45 +112,45 @@ def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
 
 
 def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: bool) -> None:
-    """Write the verdicts that a run has stored, and which policies it stands with.
+    """Write the verdicts that a run has stored.
 
     Raises:
-        FormError: if files are given, too, or if the run has none.
+        FormError: if files are given, too.
+        NoSuchRunError: if there is no such run, or it has no verdicts.
     """
-    from ..lake.query.forms import Form
-    from ..lake.query.row_output import write_frame
+    from ..lake.query.model_names import checkpoints
+    from ..lake.query.run_verdicts import run_verdict, verdict_lines
     from ..lake.query.runs import open_run
     from .tables import print_json
 
     if any(file is not None for file in files):
         raise FormError(f"verdict {name}: give the name of a run, or files, not both")
     with closing(open_run(lake, name)) as run:
-        tables = {table: run.scan(table).collect() for table in TABLES}
-    if all(frame.is_empty() for frame in tables.values()):
-        raise FormError(
-            f"run {name} has no verdicts stored, which it needs: they are made after each "
-            "iteration where there are prompts of the split dev"
-        )
+        found = run_verdict(run, checkpoints(run))
     if as_json:
-        print_json({table: frame.to_dicts() for table, frame in tables.items()})
-        return
-    for frame in tables.values():
-        write_frame(frame, Form.AUTO)
+        print_json(found.as_json())
+    else:
+        _print(verdict_lines(found))
 
 
 def _write(found: "RecordedVerdict", *, as_json: bool) -> None:
-    from rich.console import Console
-
-    from ..data.sanitize import one_line, visible
-    from .tables import LINE, print_json
+    from .tables import print_json
 
     if as_json:
         print_json(found.document)
-        return
+    else:
+        _print(told(found))
+
+
+def _print(lines: Iterable[str]) -> None:
+    from rich.console import Console
+
+    from ..data.sanitize import one_line
+    from .tables import LINE
+
     console = Console()
-    for line in told(found):
-        shown = one_line(visible(line), limit=LINE)
-        console.print(shown, highlight=False, markup=False, soft_wrap=True)
+    for line in lines:
+        console.print(one_line(line, limit=LINE), highlight=False, markup=False, soft_wrap=True)
 
 
 def told(found: "RecordedVerdict") -> list[str]:

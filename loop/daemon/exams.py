@@ -11,7 +11,7 @@ from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
-from ..evaluation.watch import watch
+from ..evaluation.watch_policy import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 
@@ -44,11 +44,11 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
         evaluate(it, exams.chunked(DEV), benchmark=DEV)
     evaluate(it, exams.chunked(HELD_OUT))
     probe(it)
-    watch(it)
     if it.number == course.first:
         return course
-    after = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
-    return judged(it, course, exams.prompts[DEV], DEV) if decides else after
+    watch(it, DEV if len(exams.prompts[DEV]) >= it.run.config.alarms.fewest else HELD_OUT)
+    course = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
+    return judged(it, course, exams.prompts[DEV], DEV) if decides else course.having(it.parent)
 
 
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

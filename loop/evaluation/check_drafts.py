@@ -12,15 +12,16 @@ from ...critics.verify import FACTS, MATH
 from ...stores.beside import smoked
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
-from ...stores.records import Candidate, Critique, Evaluation, Prompt, Reward, Score
+from ...stores.records import Candidate, Critique, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
+from ..data.stage_names import named
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from ..stages.made_of_judgements import is_evaluation
 from .assess import UNDRAWN
-from .metrics import MeasuredAnswers, prompt_scores, summarise
+from .metrics import MeasuredAnswers, prompt_scores
 
 CHECK_DRAFTS = Verb("check_drafts")
 STAGE = f"measure:{DRAFTS}"
@@ -53,8 +54,7 @@ def check_drafts(it: Iteration) -> None:
         return
 
     def make(_: Unit) -> RowsByType:
-        scores = list(_scores(it, units))
-        return {Score: scores, Evaluation: summarise(scores)}
+        return {Score: list(_scores(it, units))}
 
     params: Json = run.verifier.params(DRAFTS)
     work = Work(
@@ -94,7 +94,9 @@ def _units(it: Iteration) -> DraftUnits:
 
 
 def _about_drafts(stage: str) -> bool:
-    return stage.startswith(CRITIQUES) and not is_evaluation(stage) and smoked(stage) is None
+    """Whether a stage holds critiques of drafts: the first of each, as of held-out answers."""
+    first = stage.startswith(CRITIQUES) and named(stage) == stage
+    return first and not is_evaluation(stage) and smoked(stage) is None
 
 
 def _drafts_of(critiques: str) -> list[str]:

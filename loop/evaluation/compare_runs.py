@@ -18,6 +18,7 @@ import polars as pl
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.best_model import best_kept
+from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
 from ..lake.query.policy_figures import APPROVAL, VERIFIED, value_rows
@@ -227,7 +228,7 @@ def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
 
 def _figures(run: RunReader) -> pl.LazyFrame:
     """Return the prompt-level values of the figures that scores are combined to."""
-    scores = run.scan("scores")
+    scores = _measured_scores(run)
     measured = measured_metrics(scores)
     figures = [f for f in (VERIFIED, APPROVAL) if f.name not in measured]
     values = [value_rows(scores, figure, measured) for figure in figures]
@@ -235,8 +236,13 @@ def _figures(run: RunReader) -> pl.LazyFrame:
     return pl.concat([scores.head(0).select(SCORE), *named])
 
 
+def _measured_scores(run: RunReader) -> pl.LazyFrame:
+    """Return the scores of policies; those of drafts tell about the critic."""
+    return run.scan("scores").filter(pl.col("benchmark") != DRAFTS)
+
+
 def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
-    scores = pl.concat([run.scan("scores").select(SCORE), _figures(run)])
+    scores = pl.concat([_measured_scores(run).select(SCORE), _figures(run)])
     if task is None:
         return scores
     prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")

@@ -6,7 +6,7 @@ drift away from it by small steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...configs.verdict import VerdictConfig
 from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
@@ -14,16 +14,21 @@ from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
 UNKNOWN = "nothing was measured on dev prompts that could tell how good M_{} is"
 
 
+Found = Mapping[tuple[str, str], tuple[bool, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """The policies of a run so far, by iteration, and how they stand; without verdicts, the latest.
 
-    `first` is the iteration of the policy that the run begins with.
+    `first` is the iteration of the policy that the run begins with. `found` says of each look so
+    far, by split and policy compared with, whether it found a gain.
     """
 
     first: int
     made: Mapping[int, Checkpoint] = field(default_factory=dict[int, Checkpoint])
     standing: PolicyStanding | None = None
+    found: Found = field(default_factory=dict[tuple[str, str], tuple[bool, ...]])
 
     @classmethod
     def of(cls, initial: Checkpoint) -> "Course":
@@ -59,11 +64,18 @@ class Course:
 
     def having(self, made: Checkpoint, standing: PolicyStanding | None = None) -> "Course":
         """Return the course with the policy that its next iteration made, and how that stands."""
-        return Course(
-            first=self.first,
-            made={**self.made, made.iteration: made},
-            standing=standing or self.standing,
-        )
+        policies = {**self.made, made.iteration: made}
+        return replace(self, made=policies, standing=standing or self.standing)
+
+    def finding(self, verdicts: Sequence[PolicyVerdict]) -> "Course":
+        """Return the course with what one more look at all prompts found."""
+        looks = {
+            (row.split, row.against): row.answer == "better"
+            for row in verdicts
+            if row.scope == "all"
+        }
+        found = {look: (*self.found.get(look, ()), better) for look, better in looks.items()}
+        return replace(self, found={**self.found, **found})
 
 
 def standing_after(

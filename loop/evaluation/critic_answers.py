@@ -80,19 +80,39 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
             f"run {run.folder.name} has no answer{which} that was critiqued or rewarded"
         )
     verifiable = answers if verifier.own is not None else answers.filter("verifiable")
+    if _only_verified(run):
+        verifiable = verifiable.clear()
     found = [
         *_against_verifier(run, draw, verifier, verifiable),
         *_against_people(run, draw, answers),
         *_against_preferences(run, draw, answers),
     ]
     if not found:
-        raise InputError(
-            f"nothing says which answers of run {run.folder.name} are right: no prompt has a "
-            "reference for math or facts, or checks, and no person rated an answer; import "
-            "people's ratings with `lpfloop import FILE --format annotations`, or name a verifier "
-            "of your own in critic.verifier"
-        )
+        raise InputError(_unlabelled(run))
     return found
+
+
+def _only_verified(run: RunReader) -> bool:
+    """Whether the verifier alone judged the answers, so that it would be compared with itself."""
+    others = run.scan("critiques", columns={"critic"}).filter(pl.col("critic") != BY_VERIFIER)
+    rewarded = run.scan("rewards", columns={"candidate_id"})
+    return all(
+        rows.head(1).collect().is_empty() for rows in (others.filter(~_by_people()), rewarded)
+    )
+
+
+def _unlabelled(run: RunReader) -> str:
+    """Say why nothing tells which answers are right, and what to do."""
+    name = run.folder.name
+    why = (
+        f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
+        if _only_verified(run)
+        else f"nothing says which answers of run {name} are right: no prompt has a reference for "
+        "math or facts, or checks, and no person rated an answer"
+    )
+    return (
+        f"{why}; import people's ratings: `lpfloop import FILE --run {name} --format annotations`"
+    )
 
 
 def same_answers(
@@ -305,8 +325,11 @@ def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataF
 
 
 def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataFrame:
-    """Return the critiques of answers by people or by models: the mean rating, and if it passes."""
-    columns = {"candidate_id", "critic", "aspects", "status", "reference_used"}
+    """Return the critiques of answers by people or by models: the mean rating, and if it passes.
+
+    Where a model has critiqued an answer several times, the first counts, as of held-out answers.
+    """
+    columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
     own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=people)
     rated = pl.col("aspects").list.filter(name != VERIFIED)
@@ -315,7 +338,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataF
     return (
         run.scan("critiques", columns=columns)
         .with_row_index("order")
-        .filter(_by_people() if people else ~_by_people())
+        .filter(_by_people() if people else ~_by_people() & pl.col("sample").is_null())
         .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .with_columns(aspects=pl.when(own).then("aspects").otherwise(rated))
         .sort("order")

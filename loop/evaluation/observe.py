@@ -23,7 +23,6 @@ from ...stores.records import (
     Score,
 )
 from ...stores.schemas import TABLES, R
-from ..data.splits import DEV, HELD_OUT
 from .assess import REWARD as REWARD_METRIC
 from .assess import UNDRAWN
 from .kl_divergence import KL
@@ -56,12 +55,6 @@ class RowSource(Protocol):
     def rows(self, row_type: type[R], unit: str) -> list[R]:
         """Return a unit's rows of one type."""
         ...
-
-
-def watched_benchmark(journal: Reader, iteration: int) -> str | None:
-    """Return the prompts that an iteration is watched on: dev if evaluated, else held-out."""
-    labels = {state.stage for state in journal.stages() if state.iteration == iteration}
-    return next((name for name in (DEV, HELD_OUT) if f"evaluate:{name}" in labels), None)
 
 
 def compared_iterations(source: RowSource, benchmark: str, policy: Checkpoint) -> list[int]:

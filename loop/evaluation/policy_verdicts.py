@@ -38,7 +38,6 @@ from .course import Course, standing_after, told
 VERDICT = Verb("verdict")
 STAGES = ("measure", "assess")
 """The stages whose scores tell how good a policy is."""
-COLUMNS = ("iteration", "metric", "prompt_id", "value")
 
 
 def verdict_stage(split: str) -> str:
@@ -49,13 +48,17 @@ def verdict_stage(split: str) -> str:
 def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Split) -> Course:
     """Commit the verdicts on M_t, the policy of `it`, by its scores on a split's prompts.
 
-    `course` is how the run stood before M_t. Return how it stands with M_t: the verdicts on dev
-    prompts say which policy is the best, and with which one the next iteration begins.
+    `course` is how the run stood before M_t. Return what is known of it now; the verdicts on dev
+    prompts say how it stands with M_t: which policy is the best, and with which one the next
+    iteration begins.
     """
     compared = course.compared
     numbers = sorted({it.number, *(other.iteration for other in compared.values())})
     keys = [key for number in numbers for key in _measured(it, number, split)]
     config, clusters = it.run.config.verdict, clusters_of(prompts)
+    found: dict[Against, tuple[bool, ...]] = {
+        against: course.found.get((split, against), ()) for against in compared
+    }
 
     def make(_: Unit) -> RowsByType:
         look = Look(
@@ -64,7 +67,10 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
             scopes=tuple(_scopes(prompts)),
             clusters=clusters,
             scores=pl.concat(_scores(it, key) for key in keys) if keys else None,
-            alpha=level_of_look(config.error_rate, it.number - course.first),
+            alphas={
+                against: level_of_look(config.error_rate, it.number - course.first, earlier)
+                for against, earlier in found.items()
+            },
             worthwhile=config.worthwhile,
         )
         rows = [row for against, other in compared.items() for row in look.at(against, other)]
@@ -77,14 +83,17 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
     params: Json = {
         "split": split,
         "compared": {against: other.checkpoint_id for against, other in compared.items()},
+        "found": {against: list(earlier) for against, earlier in found.items()},
         "settings": semantic(config),
         "counted": [[p.prompt_id, p.task, p.family, clusters[p.prompt_id]] for p in prompts],
     }
     work = Work(verb=VERDICT, params=params, upstream=tuple(keys), reads=lambda: [keys])
     planned = it.run.make(it.number, verdict_stage(split), work, make)
+    key = planned.key(it.run.store.journal, 0)
+    course = course.finding(it.run.store.rows(PolicyVerdict, key))
     if split != DEV:
-        return course.having(it.parent)
-    (standing,) = it.run.store.rows(PolicyStanding, planned.key(it.run.store.journal, 0))
+        return course
+    (standing,) = it.run.store.rows(PolicyStanding, key)
     return course.having(it.parent, standing)
 
 
@@ -98,7 +107,7 @@ def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
 
 
 def _scores(it: Iteration, key: str) -> pl.DataFrame:
-    return as_frame(it.run.store.table(Score, key)).select(COLUMNS)
+    return as_frame(it.run.store.table(Score, key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +136,14 @@ def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at the scores: M_t beside other policies; `alpha` is what may be spent on it."""
+    """One look at the scores: M_t beside other policies; `alphas` are what may be spent on each."""
 
     made: Checkpoint
     split: Split
     scopes: Sequence[Scoped]
     clusters: Mapping[str, str]
     scores: pl.DataFrame | None
-    alpha: float
+    alphas: Mapping[Against, float]
     worthwhile: float
 
     def at(self, against: Against, other: Checkpoint) -> Iterator[PolicyVerdict]:
@@ -175,7 +184,8 @@ class Look:
         figure: Figure,
         results: PairedResults,
     ) -> PolicyVerdict:
-        found = decide(results, alpha=self.alpha / scoped.among, worthwhile=self.worthwhile)
+        alpha = self.alphas[against] / scoped.among
+        found = decide(results, alpha=alpha, worthwhile=self.worthwhile)
         return PolicyVerdict(
             iteration=self.made.iteration,
             checkpoint_id=self.made.checkpoint_id,

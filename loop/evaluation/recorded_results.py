@@ -163,11 +163,9 @@ def _key(row: Row, name: str) -> str:
     value = _at(row, name)
     if value is None:
         raise RowError(f"has no {name!r}, by which prompts are told apart")
-    if isinstance(value, list | dict):
-        return json.dumps(value, sort_keys=True, ensure_ascii=False)
     if row.get("input") not in (None, "") and name == "instruction":
         return f"{value}\n\n{row['input']}"
-    return str(value)
+    return _written(value) or ""
 
 
 def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
@@ -177,7 +175,7 @@ def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
     text = next((row[name] for name in TEXT_FIELDS if row.get(name) is not None), None)
     return PromptResult(
         value=_value(given, figure),
-        text=None if text is None else json.dumps(text, sort_keys=True, default=str),
+        text=_written(text),
         output=next((_text(row, name) for name in OUTPUT_FIELDS if name in row), None),
         reference=_text(row, REFERENCE),
         cluster=_named(row, cluster),
@@ -226,6 +224,13 @@ def _value(given: object, figure: str) -> float:
             "wins), or 0 or 1.5 for a draw"
         )
     return share_won(value)
+
+
+def _written(value: object) -> str | None:
+    """Return a text as it is, a conversation as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def _text(row: Row, name: str) -> str | None:

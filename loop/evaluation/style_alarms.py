@@ -12,7 +12,15 @@ from statistics import fmean
 
 from ...stores.records import Alarm
 from ..lake.statistics.sign_flips import chance_of_rise, summed
-from .observed import CRITIC, REWARD, Observation, ObservedPolicy, Shift, percent
+from .observed import (
+    CRITIC,
+    REWARD,
+    Observation,
+    ObservedLessons,
+    ObservedPolicy,
+    Shift,
+    percent,
+)
 from .style_figures import PLAIN, Figure, distinct, new_openers, opener, stock, stock_phrases
 
 STYLE = "style"
@@ -65,7 +73,7 @@ def style_alarms(seen: Observation) -> list[Alarm]:
 
 def _far_before(seen: Observation) -> frozenset[str]:
     """Return the figures that had moved far in the policy that this one was trained from."""
-    parent = replace(seen, policy=seen.before[-1])
+    parent = replace(seen, policy=seen.before[-1], lessons=ObservedLessons())
     if parent.policy is seen.initial:
         return frozenset()
     return frozenset(c.figure for c in style_changes(parent) if _is_large(parent, c))

@@ -14,7 +14,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from ...stores.records import Scope
 from .query.model_figures import results_by
-from .query.model_names import LATEST, model_of
+from .query.model_names import PUBLISHED, model_of
 from .query.runs import NoSuchRunError, open_run
 from .query.sql import TIMEOUT, query
 from .trace.diff import DiffRequest, diff
@@ -194,8 +194,10 @@ class ReadOnlyRun:
         """Return the prompt-level rows behind the evaluations."""
         return self._rows("scores", iteration)
 
-    def model(self, which: str = LATEST, *, by: str | None = None) -> PublishedModel:
+    def model(self, which: str = PUBLISHED, *, by: str | None = None) -> PublishedModel:
         """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+
+        By default it is the best that the loop keeps; the latest where it has no verdicts.
 
         Raises:
             NoSuchRunError: if the run has no such model.

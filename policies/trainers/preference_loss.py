@@ -6,7 +6,7 @@ both: only their difference counts. So each step tells the log-probabilities of 
 the reference's, and a penalty can hold the chosen up (Pal et al., 2024, arXiv 2402.13228).
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,18 +46,17 @@ class PreferenceTrainer(ReferencedDPOTrainer):
         policy = heard.logprobs.sum(dim=1)
         reference = torch.cat([inputs[side] for side in SIDES])
         tokens = inputs["completion_mask"][:, 1:].sum(dim=1).clamp(min=1)
-        self._tell(policy.detach(), reference, tokens)
+        self._tell("train" if model.training else "eval", policy.detach(), reference, tokens)
         if self.chosen_penalty:
             loss = loss + positive_loss(policy - reference, self.beta, self.chosen_penalty)
         return loss
 
-    def _tell(self, policy: Tensor, reference: Tensor, tokens: Tensor) -> None:
-        mode = "train" if self.model.training else "eval"
+    def _tell(self, mode: str, policy: Tensor, reference: Tensor, tokens: Tensor) -> None:
         told = torch.stack([policy / tokens, reference / tokens])
         sides = torch.cat(told.chunk(2, dim=1))  # a row for each name of TOKEN
         below = (sides[0] < sides[1]).to(sides.dtype)
         pairs = torch.cat([sides, below[None]]).T.contiguous()
-        means = self.accelerator.gather(pairs).mean(dim=0).tolist()
+        means = cast("Tensor", self.accelerator.gather(pairs)).mean(dim=0).tolist()
         for name, value in zip((*TOKEN, BELOW), means, strict=True):
             self._metrics[mode][name].append(value)
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from lpfloop.configs.schema import PromptsConfig, RunConfig
-from lpfloop.loop.daemon.loop import deciding
+from lpfloop.loop.daemon.exams import deciding
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
 from lpfloop.loop.data.prompts import load_prompts, read_prompts, tiny_prompts

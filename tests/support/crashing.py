@@ -86,8 +86,11 @@ IDS = {
     "rollouts": ("candidate_id",),
     "statistics": ("iteration", "method", "step", "metric"),
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
-    "scores": ("iteration", "metric", "prompt_id"),
+    "scores": ("iteration", "benchmark", "metric", "candidate_id"),
     "receipts": ("iteration", "filter", "items", "outcome"),
+    "verdicts": ("iteration", "against", "split", "scope", "name"),
+    "standings": ("iteration",),
+    "alarms": ("iteration", "kind", "scope", "name"),
 }
 """What tells the rows of a table apart: no two may agree in it.
 

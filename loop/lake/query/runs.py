@@ -16,6 +16,7 @@ from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
 from ..search.duplicates import reported
+from .answer_logprobs import answer_logprobs
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
 from .forgetting import PREFIX, alarming, is_probe
@@ -56,7 +57,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
 
     What the critic is worth is told by task: over all of them a fall in one would not be seen. What
     was measured beside the loop is counted apart. `warnings` are sentences on the endpoints
-    that served the run.
+    that served the run, and on chosen answers that became less probable by training.
     """
     numbers = evaluations(run)
     watched = by_iteration(critic_scores(run, iteration))
@@ -64,10 +65,13 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     every = run.journal.stages()
     stages = [state for state in every if measured_beside(state.stage) is None]
     last = max((state.iteration for state in stages), default=-1)
+    asked = [n for n in range(last + 1) if iteration is None or n == iteration]
+    trained = {n: told for n in asked if (told := answer_logprobs(run, n)) is not None}
+    sinking = [text for told in trained.values() if (text := told.warning()) is not None]
     return {
         "run": run.folder.name,
         "ended": _ended(run),
-        "warnings": list[Json](warnings(run.journal)),
+        "warnings": list[Json]([*warnings(run.journal), *sinking]),
         "iterations": [
             {
                 "iteration": number,
@@ -82,6 +86,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "counts": _counts(run, number),
                 "receipts": _receipts(run, number),
                 "duplicates": reported(run.journal, number),
+                "answers": trained[number].as_json() if number in trained else None,
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
                 "stages": [
                     {
@@ -94,8 +99,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     if s.iteration == number
                 ],
             }
-            for number in range(last + 1)
-            if iteration is None or number == iteration
+            for number in asked
         ],
         "beside": [
             {"benchmark": name, "iteration": number, "counts": _made(run, number, name)}

@@ -11,12 +11,12 @@ from functools import partial
 from ...configs.load import semantic
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Alarm, Evaluation
+from ...stores.records import Alarm, Evaluation, Split
 from ...stores.schemas import RowsByType
 from ..lake.query.alarm_list import sentence
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
-from .observe import answer_units, compared_iterations, observed, watched_benchmark
+from .observe import answer_units, compared_iterations, observed
 from .observed import Observation
 from .probe import ALARM
 from .raise_alarms import raised
@@ -31,14 +31,11 @@ class AlarmStopError(Exception):
     """An alarm that stops was raised, and the run is to stop at it."""
 
 
-def watch(it: Iteration) -> None:
-    """Raise alarms about M_t, of t above 0, where there are other policies to compare it with."""
+def watch(it: Iteration, benchmark: Split) -> None:
+    """Raise alarms about M_t by its answers to a benchmark, if there are others to compare with."""
     run = it.run
     config, journal = run.config.alarms, run.store.journal
-    benchmark = watched_benchmark(journal, it.number)
-    if not config.watch or benchmark is None:
-        return
-    iterations = compared_iterations(run.store, benchmark, it.parent)
+    iterations = compared_iterations(run.store, benchmark, it.parent) if config.watch else []
     if not iterations:
         return
     numbers = (*iterations, it.number)

@@ -1,0 +1,84 @@
+"""What a training on pairs did to the answers it learned: probable before, and after.
+
+Read from the numbers of its steps. DPO raises the chosen answer above the rejected one, and can do
+so while both become less probable (likelihood displacement, arXiv 2410.08847).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from ....policies.trainers.trainer_history import BELOW, TOKEN
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+
+MOST = 0.5
+"""The share of chosen answers below their reference from which on it is said."""
+TAIL = 4
+"""What is told is the mean over the last quarter of the steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLogprobs:
+    """Nats a token by the reference policy, and by the trained one, over the last quarter.
+
+    `below` is the share of pairs whose chosen answer is less probable than by the reference.
+    """
+
+    iteration: int
+    chosen: tuple[float, float]
+    rejected: tuple[float, float]
+    below: float
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields, for a JSON document."""
+        sides = {"chosen": self.chosen, "rejected": self.rejected}
+        told: dict[str, Json] = {
+            side: {"reference": nats[0], "trained": nats[1]} for side, nats in sides.items()
+        }
+        return {**told, "chosen_below_reference": self.below}
+
+    def warning(self) -> str | None:
+        """Return a sentence if most chosen answers became less probable."""
+        if self.below <= MOST:
+            return None
+        return (
+            f"DPO of iteration {self.iteration} left {self.below:.0%} of its chosen answers less "
+            "probable than they were by its reference: training.dpo.chosen_penalty=5 or "
+            "training.dpo.sft_weight=1 hold them up (docs/training.md)"
+        )
+
+
+def told_logprobs(found: Mapping[str, Any]) -> str:
+    """Return `AnswerLogprobs.as_json` as a line."""
+    sides = (
+        f"{side} {found[side]['reference']:.3f} -> {found[side]['trained']:.3f}"
+        for side in ("chosen", "rejected")
+    )
+    return (
+        f"DPO, nats a token by reference -> by M_t: {', '.join(sides)}; "
+        f"{found['chosen_below_reference']:.0%} of chosen answers fell below the reference"
+    )
+
+
+def answer_logprobs(run: RunReader, iteration: int) -> AnswerLogprobs | None:
+    """Return what an iteration's training on pairs did; None without one that tells it."""
+    names = (*TOKEN, BELOW)
+    rows = run.scan("statistics", iteration=iteration).filter(pl.col("metric").is_in(names))
+    steps = rows.select("step", "metric", "value").collect()
+    if steps.is_empty():
+        return None
+    last = int(max(steps["step"]))
+    tail = steps.filter(pl.col("step") > last - math.ceil(last / TAIL))
+    mean = {name: fmean(tail.filter(metric=name)["value"]) for name in names}
+    chosen, ref_chosen, rejected, ref_rejected = (mean[name] for name in TOKEN)
+    return AnswerLogprobs(
+        iteration=iteration,
+        chosen=(ref_chosen, chosen),
+        rejected=(ref_rejected, rejected),
+        below=mean[BELOW],
+    )

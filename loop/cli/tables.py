@@ -208,8 +208,15 @@ def _fate(name: str, outcome: Mapping[str, Any]) -> str:
 def _alike(what: str, found: Mapping[str, Any]) -> str:
     """Return how many near copies are among an iteration's candidates, or among all prompts."""
     if what == "prompts":
-        overlapping = f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap"
-        return f"{found['near_across']:,} of {found['rows']:,} prompts; {overlapping} with train"
+        near = f"{found['near_across']:,} of {found['rows']:,} prompts"
+        told = (
+            f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
+        )
+        if found.get("dev"):
+            told += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
+        if found.get("dev_in_held_out"):
+            told += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
+        return f"{near}; {told}"
     within, across = f"{found['near_within']:,}", f"{found['near_across']:,}"
     return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
 

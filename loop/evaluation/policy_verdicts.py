@@ -61,7 +61,7 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
     }
 
     def make(_: Unit) -> RowsByType:
-        look = Look(
+        look = ScoreLook(
             made=it.parent,
             split=split,
             scopes=tuple(_scopes(prompts)),
@@ -135,7 +135,7 @@ def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ScoreLook:
     """One look at the scores: M_t beside other policies; `alphas` are what may be spent on each."""
 
     made: Checkpoint

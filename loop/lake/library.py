@@ -12,6 +12,8 @@ from ...stores.address import lake_folder
 from ...stores.derived import derived_names, scan_derived
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
+from ...stores.records import Scope
+from .query.model_figures import results_by
 from .query.model_names import PUBLISHED, model_of
 from .query.runs import NoSuchRunError, open_run
 from .query.sql import TIMEOUT, query
@@ -177,6 +179,16 @@ class ReadOnlyRun:
     def evaluations(self, iteration: int | None = None) -> RowsFrame:
         """Return the numbers about the checkpoints."""
         return self._rows("evaluations", iteration)
+
+    def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
+        """Return the figures of every model with their changes since the first, one row each.
+
+        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
+
+        Raises:
+            NotMeasuredError: if nothing was measured there.
+        """
+        return results_by(self._reader, by, split).frame
 
     def scores(self, iteration: int | None = None) -> RowsFrame:
         """Return the prompt-level rows behind the evaluations."""

@@ -384,10 +384,10 @@ def lpfloop(tmp_path, monkeypatch):
 
 def test_a_run_stops_at_an_alarm_and_goes_on_when_told_so_once(lpfloop, tmp_path):
     code, _, told = lpfloop("run", "--run", "a")
-    assert code == Exit.FAULT
+    assert code == Exit.REGRESSED
     assert "iteration 1: the critic approves 100 % of M_1's answers (M_0: 60 %)" in told
     assert "`lpfloop resume a --on-alarm continue`" in told
-    assert lpfloop("resume", "a")[0] == Exit.FAULT
+    assert lpfloop("resume", "a")[0] == Exit.REGRESSED
     assert lpfloop("resume", "a", "--on-alarm", "perhaps")[0] == Exit.BAD_INPUT
 
     alarms = json.loads(lpfloop("alarms", "a", "--json")[1])

@@ -15,7 +15,7 @@ import polars as pl
 
 from ...stores.keys import Json, derive_seed
 from ..lake.statistics.bootstrap import Estimate, Indices, Numbers, Ratio, estimates, numbered
-from ..lake.statistics.ranking import area_estimate
+from ..lake.statistics.roc_area import area_estimate
 
 ALL = "all"
 VERIFIER, PEOPLE, PREFERENCES = "verifier", "people", "preferences"

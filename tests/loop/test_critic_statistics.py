@@ -14,7 +14,7 @@ from lpfloop.loop.evaluation.critic_check import (
     figures,
 )
 from lpfloop.loop.lake.statistics.bootstrap import interval, resamples
-from lpfloop.loop.lake.statistics.ranking import area, area_estimate
+from lpfloop.loop.lake.statistics.roc_area import area, area_estimate
 
 SCORED = st.lists(
     st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 4)), min_size=1, max_size=40

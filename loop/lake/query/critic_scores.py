@@ -16,7 +16,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ...data.judged_candidates import VERIFIED, VERIFIER
 from ...data.splits import DEV, HELD_OUT
-from ..statistics.ranking import area
+from ..statistics.roc_area import area
 
 ALL = "all"
 RATING, AGREEMENT, REWARD = "rating:", "critic_agreement", "reward"

@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from displaced.arms import ARMS
 from displaced.tables import print_tables
@@ -36,7 +37,7 @@ def main() -> None:
     print_tables(read(arguments.results))
 
 
-def read(path: Path) -> list[dict[str, object]]:
+def read(path: Path) -> list[dict[str, Any]]:
     """Return the results so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

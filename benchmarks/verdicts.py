@@ -12,6 +12,7 @@ the level of its look. For power, one policy is better by five points.
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
@@ -40,10 +41,15 @@ class World:
     habit: float
     answers: int = 1
 
-    @property
+    @cached_property
     def clusters(self) -> NDArray[np.int64]:
         """The cluster of each prompt."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the clusters."""
+        return [str(number) for number in self.clusters]
 
     def policies(self, generator: np.random.Generator, gains: Sequence[float]) -> Numbers:
         """Return the results of policies, each better by so many logits: a row for each."""
@@ -96,8 +102,7 @@ POWER = (
 
 def decided(world: World, before: Numbers, after: Numbers, level: float) -> Decision:
     """Return the verdict on two policies."""
-    clusters = [str(number) for number in world.clusters]
-    results = PairedResults(before=before.tolist(), after=after.tolist(), clusters=clusters)
+    results = PairedResults(before=before.tolist(), after=after.tolist(), clusters=world.names)
     return decide(results, alpha=level, worthwhile=WORTHWHILE)
 
 
@@ -107,10 +112,13 @@ def null_run(world: World, generator: np.random.Generator) -> dict[str, bool]:
     found: dict[str, list[bool]] = {against: [] for against in AGAINST}
     for look in range(1, ITERATIONS + 1):
         best = int(results[:look].mean(axis=1).argmax())
+        level = level_of_look(ERROR_RATE, look)
+        better = {
+            other: decided(world, results[other], results[look], level).answer == "better"
+            for other in {0, look - 1, best}
+        }
         for against, other in zip(AGAINST, (0, look - 1, best), strict=True):
-            level = level_of_look(ERROR_RATE, look, found[against])
-            verdict = decided(world, results[other], results[look], level)
-            found[against].append(verdict.answer == "better")
+            found[against].append(better[other])
     return {against: any(answers) for against, answers in found.items()}
 
 
@@ -136,23 +144,25 @@ def logits_of(world: World, points: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """In which share of cases a gain is seen at looks 1 to 5, and how many prompts change."""
+    """In which share of cases a gain is seen at each look, and how many prompts change."""
 
     changed: float
     seen: Sequence[float]
     undecided: float
 
 
-def power(world: World, runs: int, points: float = 0.05, seed: int = 0) -> Power:
+def power(
+    world: World, runs: int, *, points: float = 0.05, seed: int = 0, looks: int = ITERATIONS
+) -> Power:
     """Return how often a policy that is better by so much is called so."""
     generator = np.random.default_rng(seed)
     logits = logits_of(world, points)
-    levels = [level_of_look(ERROR_RATE, look) for look in range(1, ITERATIONS + 1)]
+    levels = [level_of_look(ERROR_RATE, look) for look in range(1, looks + 1)]
     pairs = [world.policies(generator, [0.0, logits]) for _ in range(runs)]
     found = [[decided(world, *pair, level).answer for level in levels] for pair in pairs]
     return Power(
         changed=fmean(float((after != before).mean()) for before, after in pairs),
-        seen=[fmean(row[at] == "better" for row in found) for at in range(ITERATIONS)],
+        seen=[fmean(row[at] == "better" for row in found) for at in range(looks)],
         undecided=fmean(row[0] == "undecided" for row in found),
     )
 

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from .alarms import AlarmsConfig
 from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
+from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
@@ -138,42 +139,6 @@ class PolicyConfig(Section):
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
-
-
-class CriticConfig(Section):
-    """The feedback model f, its templates, and how its replies are read (Section 3.1)."""
-
-    model: Place = semantic(
-        NO_MODEL,
-        "'tiny', a folder, or an OpenAI-compatible URL; named where a recipe asks a critic, and "
-        "where held-out answers shall be rated",
-    )
-    engine: EngineConfig = EngineConfig()
-    sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
-    kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
-    verifier: Place | None = semantic(
-        None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
-    )
-    most_timeouts: float = cosmetic(
-        0.2,
-        "the share of answers to math, of 50 or more, whose comparison may take too long before "
-        "the run stops",
-        ge=0,
-        le=1,
-    )
-    templates: str = semantic("paper", "name of a shipped set of templates, or a folder")
-    aspects: str = semantic("paper", "name of a shipped aspects file, or a YAML file")
-    task_aspects: dict[str, str] = semantic(
-        {"math": "Logical Correctness", "facts": "Factuality"},
-        "tasks judged on one fixed aspect; for others the critic chooses three",
-    )
-    use_reference: bool = semantic(
-        default=True, description="show the reference answer, if there is one, to the critic"
-    )
-    attempts: int = semantic(
-        2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10
-    )
-    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
 
 class RewardConfig(Section):

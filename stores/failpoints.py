@@ -88,6 +88,7 @@ _STEPS = {
     "journal.migrate": "the SQLite COMMIT that brings an older journal up to date",
     "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
     "journal.redo": "the SQLite COMMIT that forgets what was made from damaged units",
+    "journal.forget": "the SQLite COMMIT that forgets what was made before people rated it",
     "journal.reserve": "the SQLite COMMIT of what a unit, or a slice of it, may spend",
     "journal.keep": "the SQLite COMMIT of a slice's replies, before its unit is whole",
     "journal.abandon": "the SQLite COMMIT of what a dead process had reserved",

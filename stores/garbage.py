@@ -2,19 +2,20 @@
 """Garbage collection: files in a run's folder that nothing refers to, and old checkpoints.
 
 What may be removed is decided from the journal, each piece with its reason. The weights of an old
-checkpoint are removed only on request, and never those of the newest: its row, and everything made
-with it, stay.
+checkpoint are removed only on request, and never those of the newest, of the best, or of the one
+that the next iteration begins with: its row, and everything made with it, stay.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from .canaries import CANARIES
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE
+from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
 from .packs import MODELS, file_path, remedied, trained
@@ -113,12 +114,22 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Includes weights that a killed collection had recorded as removed, and left behind.
+    needed = _needed(journal)
     for name in published(journal)[:-keep]:
+        if name in needed:
+            continue
         path = journal.folder / CHECKPOINTS / name
         size = sum(objects_of(journal.folder).sizes(path).values())
         if size:
             reason = f"older than the newest {keep}"
             yield Garbage(path=path, size=size, reason=reason, checkpoint=True)
+
+
+def _needed(journal: Reader) -> set[str]:
+    """Return the checkpoints that the last verdict names: the best, and the next start."""
+    with closing(RunReader(journal.folder)) as run:
+        last = run.scan("standings").sort("iteration").tail(1).collect()
+    return {*last["best_id"].to_list(), *last["next_id"].to_list()}
 
 
 def _inside(objects: Objects, folder: Path) -> list[tuple[Path, int]]:

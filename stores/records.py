@@ -121,7 +121,8 @@ class Critique:
     """f(x, y): the feedback model's reply, and the ratings read from its last dictionary.
 
     `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
-    made.
+    made. Where a candidate has several critiques by one critic, `sample` numbers those after the
+    first, from 2.
     """
 
     critique_id: str
@@ -134,6 +135,7 @@ class Critique:
     reference_used: bool
     status: str
     attempts: int
+    sample: int | None = None
 
     @property
     def positive(self) -> bool:

@@ -155,6 +155,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "reference_used": _BOOL,
         "status": _TEXT,
         "attempts": _INT,
+        "sample": _INT,
     },
     "rewards": {
         "candidate_id": _TEXT,
@@ -372,6 +373,7 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
+    "critiques": ("sample",),
     "prompts": ("family", "cluster"),
 }
 """Columns that a table has gained, null in most rows.
@@ -417,8 +419,8 @@ def with_later(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of `LATER` that its schema has and it lacks, all null."""
     for name in chain.from_iterable(LATER.values()):
         if name in schema.names and name not in table.column_names:
-            place = schema.get_field_index(name)
-            table = table.add_column(place, schema.field(name), pa.nulls(len(table), pa.string()))
+            field, place = schema.field(name), schema.get_field_index(name)
+            table = table.add_column(place, field, pa.nulls(len(table), field.type))
     return table
 
 

@@ -30,8 +30,11 @@ def distinct(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if id(row) in kept]
 
 
+AS_IT_WAS = "Eq. 3"
+"""The run's own training, which is measured and not made again."""
 ARMS: Mapping[str, Arm] = {
-    "Eq. 3": Arm(),
+    AS_IT_WAS: Arm(),
+    "Eq. 3, made again": Arm(),
     "Eq. 3, another order": Arm(order=1),
     "sft_weight=0.1": Arm(update={"sft_weight": 0.1}),
     "sft_weight=0.3": Arm(update={"sft_weight": 0.3}),

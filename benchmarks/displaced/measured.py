@@ -19,6 +19,7 @@ class SpokenPair:
     `prefix` counts the tokens with which both answers begin.
     """
 
+    task: str
     family: str
     prompt: list[int]
     answers: tuple[list[int], list[int]]
@@ -26,7 +27,7 @@ class SpokenPair:
     prefix: int
 
 
-def spoken(row: Mapping[str, Any], family: str, tokenizer: Any) -> SpokenPair:
+def spoken(row: Mapping[str, Any], task: str, family: str, tokenizer: Any) -> SpokenPair:
     """Return a pair of the lake as token ids."""
     render = tokenizer.apply_chat_template
     prompt = render(row["prompt"], add_generation_prompt=True, return_dict=False)
@@ -41,6 +42,7 @@ def spoken(row: Mapping[str, Any], family: str, tokenizer: Any) -> SpokenPair:
     differing = [a != b for a, b in zip(*sides, strict=False)]
     prefix = differing.index(True) if True in differing else len(differing)
     return SpokenPair(
+        task=task,
         family=family,
         prompt=prompt,
         answers=(sides[0], sides[1]),

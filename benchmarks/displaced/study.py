@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import torch
-from transformers import AutoModelForCausalLM, PrinterCallback
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 
 from lpfloop.configs.load import stored_config
 from lpfloop.configs.methods import DPOTraining
@@ -25,9 +25,11 @@ from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Check, Message, Prompt
 
-from .arms import ARMS, Arm
-from .measured import greedy, spoken, summary, token_logprobs
+from .arms import ARMS, AS_IT_WAS, Arm
+from .measured import SpokenPair, greedy, spoken, summary, token_logprobs
 
+WATCHED, LOOKS = 64, 4
+"""Pairs of each task that are measured while a policy is trained, and how often."""
 METRICS = ("math_accuracy", "general_fulfilled", "fact_score")
 
 
@@ -113,6 +115,32 @@ def read_prompt(row: Mapping[str, Any]) -> Prompt:
     )
 
 
+class Watch(TrainerCallback):
+    """Measures some pairs of each task while a policy is trained."""
+
+    def __init__(self, pairs: Mapping[str, Sequence[SpokenPair]]) -> None:
+        self.pairs = pairs
+        self.told: list[Any] = []
+
+    def look(self, step: int, model: Any) -> None:
+        """Measure them."""
+        model.eval()
+        self.told.append(
+            [step, {t: means(summary(p, token_logprobs(model, p))) for t, p in self.pairs.items()}]
+        )
+        model.train()
+
+    def on_train_begin(self, _args: Any, _state: Any, _control: Any, model: Any = None, **_: Any):
+        """Measure M_{t-1}."""
+        self.look(0, model)
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, model: Any = None, **_: Any):
+        """Measure at some of the steps."""
+        places = [round(part * state.max_steps / LOOKS) for part in range(1, LOOKS + 1)]
+        if state.global_step in places:
+            self.look(state.global_step, model)
+
+
 def means(rows: Sequence[Any]) -> list[list[float]]:
     """Return the mean over pairs of each number of each side."""
     return torch.tensor(rows).mean(dim=0).tolist()
@@ -134,9 +162,10 @@ class Study:
         tasks = {prompt.task for prompt in self.source.asked}
         prompts = self.source.prompts
         rows = [row for row in self.rows if prompts[row["prompt_id"]]["task"] in tasks]
-        families = [family_of(prompts[row["prompt_id"]]) for row in rows]
+        about = [prompts[row["prompt_id"]] for row in rows]
         self.pairs = [
-            spoken(row, family, self.tokenizer) for row, family in zip(rows, families, strict=True)
+            spoken(row, asked["task"], family_of(asked), self.tokenizer)
+            for row, asked in zip(rows, about, strict=True)
         ]
         self.verified = {
             side: self.right(
@@ -149,6 +178,10 @@ class Study:
         )
         render = self.tokenizer.apply_chat_template
         self.asked = [render(x, add_generation_prompt=True, return_dict=False) for x in ids]
+        self.watched = {
+            task: [pair for pair in self.pairs if pair.task == task][::step][:WATCHED]
+            for task, step in ((task, 3) for task in sorted(tasks))
+        }
         model = AutoModelForCausalLM.from_pretrained(self.start, dtype=torch.float32)
         self.before = {
             "pairs": summary(self.pairs, token_logprobs(model, self.pairs)),
@@ -178,7 +211,7 @@ class Study:
             "right": self.source.scores(self.iteration),
         }
         told = self.source.run.scan("statistics", iteration=self.iteration)
-        return self.row("Eq. 3", after, told.collect().to_dicts())
+        return self.row(AS_IT_WAS, after, told.collect().to_dicts())
 
     def row(self, name: str, after: Mapping[str, Any], history: Any) -> dict[str, Any]:
         """Return a result."""
@@ -195,7 +228,7 @@ class Study:
 
     def run(self, name: str) -> dict[str, Any]:
         """Train as an arm has it; return what it changed, by family."""
-        if name == "Eq. 3":
+        if name == AS_IT_WAS:
             return self.observed()
         arm, began = ARMS[name], time.monotonic()
         shutil.rmtree(self.work, ignore_errors=True)
@@ -204,10 +237,13 @@ class Study:
         write_job(job)
         trainer: Any = make_trainer(job, self.tokenizer)
         trainer.remove_callback(PrinterCallback)
+        watch = Watch(self.watched)
+        trainer.add_callback(watch)
         trainer.train()
         after = self.measured(trainer.model)
         history = [h for h in trainer.state.log_history if "loss" in h]
-        return {**self.row(name, after, history), "seconds": time.monotonic() - began}
+        told = {"steps": watch.told, "seconds": time.monotonic() - began}
+        return {**self.row(name, after, history), **told}
 
     def job(self, arm: Arm) -> TrainJob:
         """Return the job of an arm; that of Eq. 3 is the run's own."""
@@ -243,6 +279,7 @@ class Study:
             then, now = [before[n] for n in places], [after[n] for n in places]
             fell = sum(b[0][0] < a[0][0] for a, b in zip(then, now, strict=True)) / len(places)
             found[family] = {
+                "task": self.pairs[places[0]].task,
                 "n": len(places),
                 "before": means(then),
                 "after": means(now),
@@ -253,15 +290,16 @@ class Study:
 
     def held_out(self, right: Sequence[float]) -> dict[str, Any]:
         """Return the share of right answers to the prompts of each family, before and after."""
-        found: dict[str, list[tuple[float, float]]] = {}
+        found: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for prompt, then, now in zip(self.source.asked, self.before["right"], right, strict=True):
             family = family_of(self.source.prompts[prompt.prompt_id])
-            found.setdefault(family, []).append((then, now))
+            found.setdefault((prompt.task, family), []).append((then, now))
         return {
             family: {
+                "task": task,
                 "n": len(values),
                 "before": sum(v[0] for v in values) / len(values),
                 "after": sum(v[1] for v in values) / len(values),
             }
-            for family, values in found.items()
+            for (task, family), values in found.items()
         }

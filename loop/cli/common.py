@@ -125,7 +125,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
-    from ..evaluation.watch import AlarmStopError
+    from ..evaluation.watch_policy import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
@@ -177,15 +177,14 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             FencedError,
             ControlError,
             UnreadRepliesError,
-            AlarmStopError,
         ),
     ):
         return Exit.FAULT, f"error: {error}"
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said
-    if isinstance(error, NothingToTrainOn | Regressed):
-        trained = isinstance(error, Regressed)
+    if isinstance(error, NothingToTrainOn | Regressed | AlarmStopError):
+        trained = not isinstance(error, NothingToTrainOn)
         code = Exit.REGRESSED if trained else Exit.NOTHING_TO_TRAIN_ON
         return code, f"{'stopped' if trained else 'nothing to train on'}: {error}"
     return None

@@ -1,6 +1,7 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,10 @@ COLUMNS = (
     ("kl", "KL", 1, 2),
 )
 """The columns of the table: metric, heading, factor, decimals."""
+MARK = "*"
+"""Marks a figure that must not be compared."""
+EDGES = 3
+_Column = tuple[str, list[str]]
 RIVALRY = ("verified", "approval", "win_rate", "true_score")
 """The metrics for which one method's lead over another is shown."""
 
@@ -89,9 +94,13 @@ def write_comparison(
         found = by_method(found)
     rival = None if against is None else _called(against, found)
     if for_people:
-        Console().print(_table(found, rival, together=together))
+        console = Console()
+        for table in _tables(found, rival, together=together, width=console.width):
+            console.print(table)
+        for remark in _remarks(found):
+            console.print(remark, markup=False, highlight=False, soft_wrap=True)
     else:
-        rows = [_row(result, rival) for result in found]
+        rows = [_row(result, rival, found) for result in found]
         write_frame(pl.DataFrame(rows, infer_schema_length=None), form, as_json=as_json)
 
 
@@ -103,7 +112,9 @@ def _called(name: str, found: Sequence["Result"]) -> "Result":
     raise FormError(f"--against {name}: not in the comparison, which has {known}")
 
 
-def _row(result: "Result", rival: "Result | None") -> "dict[str, Json]":
+def _row(result: "Result", rival: "Result | None", found: Sequence["Result"]) -> "dict[str, Json]":
+    from ..evaluation.compare_runs import incomparable
+
     row: dict[str, Json] = {
         "method": result.method,
         "runs": list(result.runs),
@@ -122,33 +133,87 @@ def _row(result: "Result", rival: "Result | None") -> "dict[str, Json]":
             f"{metric}_lead_stderr": None if lead is None else lead.standard_error,
             f"{metric}_lead_interval": None if lead is None else list(lead.interval),
         }
+    reasons = {metric: incomparable(found, metric) for metric in result.numbers}
+    row["incomparable"] = sorted(metric for metric, reason in reasons.items() if reason)
     return row
 
 
-def _table(found: Sequence["Result"], rival: "Result | None", *, together: bool) -> "Table":
+def _tables(
+    found: Sequence["Result"], rival: "Result | None", *, together: bool, width: int
+) -> "Iterator[Table]":
+    """Give tables of as many columns as there is room for; what was spent stands in the last."""
+    names = [_name(result, together=together) for result in found]
+    room = width - EDGES - max(map(len, ["Method", *names]))
+    columns = [*_columns(found, rival), *_spent(found)]
+    while columns:
+        sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
+        fitting = max(1, sum(total <= room for total in accumulate(sizes)))
+        yield _table(names, columns[:fitting])
+        columns = columns[fitting:]
+
+
+def _columns(found: Sequence["Result"], rival: "Result | None") -> "Iterator[_Column]":
+    from ..evaluation.compare_runs import incomparable
+
+    for column in COLUMNS:
+        metric, heading, *_ = column
+        if not any(metric in result.numbers for result in found):
+            continue
+        mark = MARK if incomparable(found, metric) else ""
+        yield f"{heading}{mark}", [_number(result, *column) for result in found]
+        if rival is not None and metric in RIVALRY:
+            yield f"{heading} lead{mark}", [_lead(result, rival, *column) for result in found]
+
+
+def _spent(found: Sequence["Result"]) -> "Iterator[_Column]":
+    from ..evaluation.compare_runs import INITIAL
+
+    free = [result.method == INITIAL for result in found]
+    tokens, hours = [f"{r.tokens:,.0f}" for r in found], [f"{r.hours:.2f}" for r in found]
+    for heading, cells in (("Tokens", tokens), ("Hours", hours)):
+        yield heading, ["" if none else cell for none, cell in zip(free, cells, strict=True)]
+
+
+def _table(names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = "Mean ± standard error over held-out prompts; LC: at equal lengths; KL: to M_0"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("Method", no_wrap=True)
-    table.add_column("Runs" if together else "Run", overflow="fold")
-    shown = [column for column in COLUMNS if any(column[0] in r.numbers for r in found)]
-    leads = [c for c in shown if c[0] in RIVALRY] if rival is not None else []
-    for _, heading, _, _ in shown:
-        table.add_column(heading, justify="right")
-    for _, heading, _, _ in leads:
-        table.add_column(f"{heading} lead", justify="right")
-    table.add_column("Tokens", justify="right")
-    table.add_column("Hours", justify="right")
-    for result in found:
-        cells = [_number(result, *column) for column in shown]
-        cells += [_lead(result, rival, *column) for column in leads if rival is not None]
-        spent = [f"{result.tokens:,.0f}", f"{result.hours:.2f}"] if result.iteration else ["", ""]
-        runs = str(len(result.runs)) if together else ", ".join(result.runs)
-        table.add_row(escape(result.method), escape(runs), *cells, *spent)
+    title = "Held-out prompts (test): mean ± standard error"
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    table.add_column("Method", overflow="fold")
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, name in enumerate(names):
+        table.add_row(escape(name), *(escape(cells[number]) for _, cells in columns))
     return table
+
+
+def _name(result: "Result", *, together: bool) -> str:
+    """Return the method, and how many runs were averaged, or which run and which of its models."""
+    from ..evaluation.compare_runs import INITIAL
+
+    if together:
+        runs = len(result.runs)
+        return f"{result.method}, {runs} run" + ("s" if runs > 1 else "")
+    if result.method == INITIAL:
+        return f"{result.method}, {', '.join(result.runs)}"
+    return f"{result.method}, {', '.join(result.runs)} M_{result.iteration}"
+
+
+def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
+    """Say which figures in the tables must not be compared as they stand, and why."""
+    from ..evaluation.compare_runs import incomparable
+
+    reasons: dict[str, list[str]] = {}
+    for metric, heading, *_ in COLUMNS:
+        reason = incomparable(found, metric)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(heading)
+    for reason, headings in reasons.items():
+        yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
 
 
 def _number(result: "Result", metric: str, _: str, scale: float, decimals: int) -> str:

@@ -47,6 +47,10 @@ def rederive(
         Literal["decide", "ignored"] | None,
         typer.Option(help="What people's ratings are worth; default: the run's own."),
     ] = None,
+    agreement: Annotated[
+        Literal["all", "mean"] | None,
+        typer.Option(help="What several critiques of an answer say together; default: the run's."),
+    ] = None,
     iteration: OneIteration = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of random draws; default: the run's own.")
@@ -62,7 +66,8 @@ def rederive(
     as_json: AsJson = False,
 ) -> None:
     """Make pairs or demonstrations from a run's stored rows under another rule."""
-    from ..lake.derive.rederive import DerivationRequest, rederive
+    from ..lake.derive.derivation_request import DerivationRequest
+    from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
@@ -72,6 +77,7 @@ def rederive(
         top_k=top_k,
         distinct=distinct_positives,
         people=people,
+        agreement=agreement,
         seed=seed,
         iteration=iteration,
         critiques=critiques,

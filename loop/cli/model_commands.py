@@ -21,8 +21,8 @@ def model(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run (default: the latest with a model) and model: M_T, latest (the default), "
-            "best, or the beginning of an id.",
+            help="Run (default: the latest with a model) and model: M_T, latest, best, or the "
+            "beginning of an id; default: the best that the loop keeps, else the latest.",
             metavar="[RUN] [M_T|latest|best|ID]",
         ),
     ] = None,
@@ -96,7 +96,7 @@ def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, obje
 def _asked(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
     """Return the run and the name of the model that are meant; one word may be either."""
     from ...stores.lake import run_names
-    from ..lake.query.model_names import LATEST, model_name, open_with_models
+    from ..lake.query.model_names import PUBLISHED, model_name, open_with_models
     from ..lake.trace.find_row import find_run
 
     if len(words) > WORDS:
@@ -104,14 +104,14 @@ def _asked(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
     if len(words) == WORDS:
         return open_with_models(lake, words[0]), words[1]
     if not words or words[0] in run_names(lake):
-        return open_with_models(lake, words[0] if words else None), LATEST
+        return open_with_models(lake, words[0] if words else None), PUBLISHED
     called = model_name(words[0])
     if called is not None:
         return open_with_models(lake, called.run), called.which
     if _is_id(words[0]):
         run, found = find_run(lake, words[0], None)
         return run, found.id
-    return open_with_models(lake, words[0]), LATEST
+    return open_with_models(lake, words[0]), PUBLISHED
 
 
 def _is_id(word: str) -> bool:

@@ -55,7 +55,7 @@ def status(
     from ..lake.query.model_figures import results_by
     from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run
-    from .tables import newest_model, print_json, print_status
+    from .tables import print_json, print_status, published_line
 
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
@@ -69,8 +69,8 @@ def status(
             if as_json:
                 print_json({**found, "results": results.document, "lost": plain(lost)})
                 return
-            newest = newest_model(reader, in_lake(lake))
-            print_status(found, results, lost, evaluations(reader), newest, wide=wide)
+            published = published_line(reader, in_lake(lake))
+            print_status(found, results, lost, evaluations(reader), published, wide=wide)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:

@@ -19,6 +19,7 @@ from ..lake.query.figures import SHARES
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
+from ..lake.query.policy_figures import WIN_RATE
 
 LABELS = {
     "win_rate": "win-rate",
@@ -32,6 +33,10 @@ LABELS = {
 """What figures are called, if not by their names."""
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
+NO_WIN_RATE = (
+    "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
+    "(annotation.strong.model) and set assessment.reference=initial"
+)
 SHORT_ID = 18
 LABEL, NAME = 26, 60
 """The width that a label may take, and a name of a group."""
@@ -41,7 +46,7 @@ LEAST = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
+class _FigureBlock:
     """The figures of one scope: for each, the models' by iteration."""
 
     title: str
@@ -76,6 +81,8 @@ def print_results(
             _say(console, f"not shown for want of width: {names}; --wide shows all")
     if lost is not None:
         _say(console, lost_line(lost))
+    if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
+        _say(console, NO_WIN_RATE)
 
 
 def lost_line(lost: LostMost) -> str:
@@ -103,7 +110,7 @@ def _title(results: RunResults) -> str:
     return f"Results on {SPLITS.get(split, split)}{what}"
 
 
-def _blocks(results: RunResults) -> list[_Block]:
+def _blocks(results: RunResults) -> list[_FigureBlock]:
     """Return the figures by scope, none of them twice.
 
     A single task says what all prompts do; of all prompts, no figure is told that one task has.
@@ -116,12 +123,12 @@ def _blocks(results: RunResults) -> list[_Block]:
     return [_block(results, *place, of_one if place[0] == "all" else ()) for place in shown]
 
 
-def _block(results: RunResults, scope: Scope, name: str, without: Collection[str]) -> _Block:
+def _block(results: RunResults, scope: Scope, name: str, without: Collection[str]) -> _FigureBlock:
     own = [row for row in results.rows if (row.scope, row.name) == (scope, name)]
     figures = [f for f in dict.fromkeys(row.figure for row in own) if f not in without]
     most = max(row.n for row in own)
     called = one_line(name, limit=NAME) if name else "all"
-    return _Block(
+    return _FigureBlock(
         title=f"{called}, {most:,}",
         figures=tuple((f, {r.iteration: r for r in own if r.figure == f}) for f in figures),
     )
@@ -143,7 +150,7 @@ def _lines(results: RunResults) -> Iterator[_Line]:
             yield _Line(label=label, of=of, change=change)
 
 
-def _lost(block: _Block, told: MeasuredModel) -> tuple[bool, float]:
+def _lost(block: _FigureBlock, told: MeasuredModel) -> tuple[bool, float]:
     """Return where a block stands among families: all prompts first, then what was lost most."""
     rows = [of[told.iteration] for _, of in block.figures if told.iteration in of]
     changes = [row.change for row in rows if row.change is not None]

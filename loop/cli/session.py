@@ -35,7 +35,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     from ..lake.query.runs import evaluations, open_run
     from ..run.terminal import say
     from .result_tables import print_probes, print_results
-    from .tables import newest_model
+    from .tables import published_line
 
     where = in_lake(job.lake)
     turn(job, stop, announce)
@@ -43,10 +43,10 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     results, console = run_results(reader), Console()
     print_results(console, results, lost=lost_since(reader, results))
     print_probes(console, evaluations(reader))
-    newest = newest_model(reader, where)
+    published = published_line(reader, where)
     reader.close()
-    if newest is not None:
-        say(newest)
+    if published is not None:
+        say(published)
     say(
         f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
         f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"

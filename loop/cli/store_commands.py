@@ -124,7 +124,7 @@ def gc(
     *,
     keep: Annotated[
         int | None,
-        typer.Option(min=1, help="Also remove the weights of all but the newest K checkpoints."),
+        typer.Option(min=1, help="Also remove weights, except those of the newest K and the best."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list what would be removed.")

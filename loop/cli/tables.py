@@ -40,17 +40,21 @@ def print_json(document: object) -> None:
     typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
 
 
-def newest_model(run: "RunReader", where: str) -> str | None:
-    """Return which model of a run is the newest, and where; `where` is the option --lake."""
-    from ..lake.query.model_names import checkpoints
+def published_line(run: "RunReader", where: str) -> str | None:
+    """Return which models of a run are the best and the latest; `where` is the option --lake."""
+    from ..lake.query.best_model import best_kept
+    from ..lake.query.model_names import checkpoints, published_of
     from ..lake.trace.published_model import place_of
 
     made = checkpoints(run)
     if not made:
         return None
-    name, place = f"M_{made[-1].iteration}", place_of(run, made[-1])[0]
+    shown, latest = published_of(run, made), made[-1]
+    name, place = f"M_{shown.iteration}", place_of(run, shown)[0]
+    one = "latest" if best_kept(run) is None else "best"
+    beside = "" if shown == latest else f" (latest: M_{latest.iteration})"
     return (
-        f"newest model: {name} {made[-1].checkpoint_id[:SHORT_ID]}, {place}; "
+        f"{one} model: {name} {shown.checkpoint_id[:SHORT_ID]}{beside}, {place}; "
         f"`lpfloop model {run.folder.name} {name}{where}` shows, copies, serves and asks it"
     )
 
@@ -74,11 +78,11 @@ def print_status(
     results: "RunResults",
     lost: "LostMost | None",
     evaluations: Sequence[Evaluation],
-    newest: str | None,
+    published: str | None,
     *,
     wide: bool,
 ) -> None:
-    """Print a run's process, stages, spending, counts and results, and its newest model."""
+    """Print a run's process, stages, spending, counts and results, and its best model."""
     console = Console()
     _print_head(console, status)
     console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
@@ -97,7 +101,7 @@ def print_status(
     print_probes(console, evaluations)
     for table in critic_tables(status["iterations"]):
         console.print(table)
-    for line in (*_alarmed(status), *filter(None, [newest])):
+    for line in (*_alarmed(status), *filter(None, [published])):
         console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
@@ -204,8 +208,15 @@ def _fate(name: str, outcome: Mapping[str, Any]) -> str:
 def _alike(what: str, found: Mapping[str, Any]) -> str:
     """Return how many near copies are among an iteration's candidates, or among all prompts."""
     if what == "prompts":
-        overlapping = f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap"
-        return f"{found['near_across']:,} of {found['rows']:,} prompts; {overlapping} with train"
+        near = f"{found['near_across']:,} of {found['rows']:,} prompts"
+        told = (
+            f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
+        )
+        if found.get("dev"):
+            told += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
+        if found.get("dev_in_held_out"):
+            told += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
+        return f"{near}; {told}"
     within, across = f"{found['near_within']:,}", f"{found['near_across']:,}"
     return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
 

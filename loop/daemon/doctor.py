@@ -5,6 +5,7 @@ Nothing heavy is loaded: packages are looked up, not imported.
 
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
+from ..data.prompt_rows import SPLITS
 from . import hardware as machine
 from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
@@ -145,8 +147,10 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     except InputError as error:
         yield Finding(about="prompts", status="missing", detail=str(error))
     else:
-        train = sum(prompt.split == "train" for prompt in prompts)
-        detail = f"{train} to train on, {len(prompts) - train} held out ({config.prompts.source})"
+        split = Counter(prompt.split for prompt in prompts)
+        train, dev, held_out = (split[name] for name in SPLITS)
+        told = f"{train} to train on, {dev} dev, {held_out} held out"
+        detail = f"{told} ({config.prompts.source})"
         yield Finding(about="prompts", status="ok", detail=detail)
     try:
         FeedbackCritic.from_config(config.critic)

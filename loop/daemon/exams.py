@@ -11,7 +11,7 @@ from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
-from ..evaluation.watch import watch
+from ..evaluation.watch_policy import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 

@@ -24,7 +24,7 @@ from ..evaluation.assess import require_assessable
 from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
-from ..evaluation.watch import AlarmStopError, stop_at_alarms
+from ..evaluation.watch_policy import AlarmStopError, stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains

@@ -6,10 +6,11 @@ verdict of its critique.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import polars as pl
 
+from ...configs.critic import Agreement
 from ...configs.filters import People
 from ...stores.frames import empty
 from ...stores.records import SCORED
@@ -39,9 +40,20 @@ SPACE = r"[\s\x1c-\x1f]{2,}|[^\S ]|[\x1c-\x1f]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """Whose ratings decide where a candidate was rated more than once."""
+    """Whose ratings decide where a candidate was rated more than once.
+
+    Of models' critiques those that could be read are in `agreement`, or None: the last counts.
+    """
 
     people: People = "decide"
+    agreement: Agreement | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Return what decides in a run of this configuration, as it is stored."""
+        critic = config.get("critic", {})
+        agreement = critic.get("agreement", "all") if critic.get("samples", 1) > 1 else None
+        return cls(people=config.get("pairs", {}).get("people", "decide"), agreement=agreement)
 
 
 def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
@@ -54,11 +66,15 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     scored = pl.col("status") == SCORED
     by_person = pl.col("critic").str.starts_with(HUMAN)
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
-    said = critiques.filter(~by_person).select("candidate_id", ratings=ratings, scored=scored)
+    by_model = critiques.filter(~by_person)
+    if deciding.agreement is None:
+        said = by_model.select("candidate_id", ratings=ratings, scored=scored)
+    else:
+        said = _levels(by_model.filter(scored), deciding.agreement)
     if deciding.people == "decide":
         rated = critiques.filter(by_person & scored)
         last = rated.unique(["candidate_id", "critic"], keep="last", maintain_order=True)
-        said = pl.concat([said, _levels(last)])
+        said = pl.concat([said, _levels(last, "mean")])
     every = pl.col("ratings").list.eval(pl.element().eq_missing(1)).list.all()
     some = pl.col("ratings").list.eval(pl.element().is_in([0, -1]).fill_null(value=False))
     return said.select(
@@ -69,13 +85,15 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     )
 
 
-def _levels(critiques: Frame) -> Frame:
-    """Return the ratings of each candidate: of each aspect the mean, as a level.
+def _levels(critiques: Frame, agreement: Agreement) -> Frame:
+    """Return the ratings of each candidate: of each aspect the worst, or the mean as a level.
 
     A mean half-way between two levels becomes the lower one: half of the judges pass nothing.
     """
     rated = critiques.select("candidate_id", "aspects").explode("aspects").unnest("aspects")
-    level = (pl.col("rating").mean() - 0.5).ceil().cast(pl.Int8)
+    level = pl.col("rating").min()
+    if agreement == "mean":
+        level = (pl.col("rating").mean() - 0.5).ceil().cast(pl.Int8)
     aspects = rated.group_by("candidate_id", "name", maintain_order=True).agg(rating=level)
     candidates = aspects.group_by("candidate_id", maintain_order=True)
     return candidates.agg(ratings="rating").with_columns(scored=pl.lit(value=True))

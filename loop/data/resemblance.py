@@ -1,5 +1,5 @@
 # pyright: basic
-"""Similarity of texts: copies, near copies by MinHash, and n-grams that two sets share.
+"""Similarity of texts: copies, and near copies by MinHash.
 
 Words are separated by white space and punctuation, in lower case; in scripts without spaces each
 character counts as one. Two texts are near copies if their sets of word 5-grams overlap by four
@@ -18,9 +18,6 @@ BAND = 4
 """Minima in a band: texts of similarity 0.8 miss each other in 2 of 10,000 cases."""
 
 NEAR = 0.8
-LONG_GRAM, SHORT_GRAM = 13, 8
-"""Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""
-
 AT_ONCE = 4_000_000
 """Keys of bands that are compared at once, which bounds memory."""
 
@@ -118,40 +115,6 @@ def similarity(signed: pl.DataFrame, rows: pl.Series, others: pl.Series) -> pl.S
     equal = (pl.col(name).gather(rows) == pl.col(name).gather(others) for name in _MINIMA)
     shared = signed.select(pl.sum_horizontal(*equal).alias("similarity"))["similarity"]
     return shared.cast(pl.Float64) / MINIMA
-
-
-def overlaps(train: pl.DataFrame, held_out: pl.DataFrame) -> pl.DataFrame:
-    """Return the held-out texts that share n-grams with a train text, highest share first.
-
-    Both frames have `id` and `text`. The result has `id`, `other` (such a train text), `share` (of
-    the held-out text's n-grams) and `n`. A text with fewer words than n counts as one n-gram.
-    """
-    words = pl.col("text").str.to_lowercase().str.extract_all(WORD).list.len()
-    long = held_out.filter(words >= 2 * LONG_GRAM)
-    short = held_out.filter(words < 2 * LONG_GRAM)
-    found = [_shared(train, long, LONG_GRAM), _shared(train, short, SHORT_GRAM)]
-    return pl.concat(found).sort("share", "id", descending=[True, False])
-
-
-def _shared(train: pl.DataFrame, held_out: pl.DataFrame, n: int) -> pl.DataFrame:
-    wanted = grams(held_out["text"], n).unique()
-    there = grams(train["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
-    first = there.group_by("gram").agg(pl.col("row").min().alias("other"))
-    told = (
-        wanted.join(first, on="gram", how="left")
-        .group_by("row")
-        .agg(
-            pl.col("other").is_not_null().mean().alias("share"),
-            pl.col("other").min(),
-        )
-        .filter(pl.col("share") > 0)
-    )
-    return told.select(
-        held_out["id"].gather(told["row"]).alias("id"),
-        train["id"].gather(told["other"]).alias("other"),
-        "share",
-        pl.lit(n).alias("n"),
-    )
 
 
 def grams(texts: pl.Series, n: int) -> pl.DataFrame:

@@ -26,6 +26,9 @@ HELD_OUT: Final = "held-out"
 Those of `dev` decide inside the loop, those held out are the test: they are only reported on.
 """
 
+UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
+"""What receipts say of rows that are not trained on for their prompt's split."""
+
 SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[Part, ...] = get_args(Part)
 

@@ -12,7 +12,8 @@ from statistics import fmean
 
 from ...stores.records import Alarm, Scope
 from ..lake.query.alarm_list import UNVERIFIED
-from ..lake.statistics.sign_flips import chance_of_rise, holm, summed
+from ..lake.statistics.decisions import holm
+from ..lake.statistics.sign_flips import chance_of_rise, summed
 from .observed import CRITIC, REWARD, Observation, ObservedPolicy, ObservedPrompt, Shift, percent
 
 APPROVAL = "approval"
@@ -22,7 +23,7 @@ FEWEST_UNITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptGroup:
+class WatchedGroup:
     """Prompts that are tested together."""
 
     scope: Scope
@@ -43,7 +44,7 @@ class ApprovalChange:
     `blind` is the change of the share of answers that are approved and wrong.
     """
 
-    group: PromptGroup
+    group: WatchedGroup
     judge: str
     before: ObservedPolicy
     shared: tuple[str, ...]
@@ -54,7 +55,7 @@ class ApprovalChange:
     blind: float
 
 
-def prompt_groups(prompts: Mapping[str, ObservedPrompt], fewest: int) -> list[PromptGroup]:
+def prompt_groups(prompts: Mapping[str, ObservedPrompt], fewest: int) -> list[WatchedGroup]:
     """Return all prompts, and those of each task and family that has enough."""
     names: dict[tuple[Scope, str], list[str]] = {("all", ""): list(prompts)}
     for prompt in prompts.values():
@@ -63,7 +64,7 @@ def prompt_groups(prompts: Mapping[str, ObservedPrompt], fewest: int) -> list[Pr
             names.setdefault(("family", prompt.family), []).append(prompt.prompt_id)
     clusters = {p.prompt_id: p.cluster for p in prompts.values() if p.cluster is not None}
     return [
-        PromptGroup(scope=scope, name=name, prompts=tuple(ids), units=_units(ids, clusters))
+        WatchedGroup(scope=scope, name=name, prompts=tuple(ids), units=_units(ids, clusters))
         for (scope, name), ids in names.items()
         if len(ids) >= fewest
     ]
@@ -88,12 +89,12 @@ def approval_alarms(seen: Observation) -> list[Alarm]:
     for scope in SCOPES:
         of = [change for change in changes if change.group.scope == scope]
         limit = seen.config.error_rate / len(SCOPES)
-        unseen = holm([max(change.fall, change.blind) for change in of])
-        opposed = holm([max(change.fall, change.rise) for change in of])
+        unseen = holm({str(n): max(c.fall, c.blind) for n, c in enumerate(of)})
+        opposed = holm({str(n): max(c.fall, c.rise) for n, c in enumerate(of)})
         found += [
-            _alarm(seen, change, limit, opposed=both < limit)
-            for change, blind, both in zip(of, unseen, opposed, strict=True)
-            if _approves_no_less(change) and min(blind, both) < limit
+            _alarm(seen, change, limit, opposed=opposed[str(n)] < limit)
+            for n, change in enumerate(of)
+            if _approves_no_less(change) and min(unseen[str(n)], opposed[str(n)]) < limit
         ]
     return [*_one_a_group(found), *_unverified(seen, groups)]
 
@@ -111,7 +112,7 @@ def _is_gross(seen: Observation, change: ApprovalChange) -> bool:
 
 
 def _change(
-    seen: Observation, before: ObservedPolicy, group: PromptGroup, judge: str
+    seen: Observation, before: ObservedPolicy, group: WatchedGroup, judge: str
 ) -> Iterator[ApprovalChange]:
     old, new = before.answers, seen.policy.answers
     shared = tuple(
@@ -152,7 +153,7 @@ def _blindly(
     ]
 
 
-def _chance(group: PromptGroup, shared: Sequence[str], differences: Sequence[float]) -> float:
+def _chance(group: WatchedGroup, shared: Sequence[str], differences: Sequence[float]) -> float:
     return chance_of_rise(summed(dict(zip(shared, differences, strict=True)), group.units))
 
 
@@ -202,7 +203,7 @@ def _one_a_group(alarms: Sequence[Alarm]) -> list[Alarm]:
     return list(kept.values())
 
 
-def _unverified(seen: Observation, groups: Sequence[PromptGroup]) -> Iterator[Alarm]:
+def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Alarm]:
     """Name the tasks whose approval rises beyond chance where nothing verifies the answers."""
     limit = seen.config.error_rate
     for group in (group for group in groups if group.scope == "task"):

@@ -161,7 +161,7 @@ def assess(
 
 def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
     """Verify answers, and rate them if the run has a critic."""
-    critiques = critique(it, answers) if it.run.rates else None
+    critiques = critique(it, answers, samples=1) if it.run.rates else None
 
     def measured(chunk: int) -> MeasuredAnswers:
         candidates = it.chunk(answers, chunk)

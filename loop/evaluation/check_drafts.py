@@ -14,6 +14,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Critique, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
+from ..data.stage_names import named
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
 from ..run.iteration import Iteration
@@ -93,7 +94,9 @@ def _units(it: Iteration) -> DraftUnits:
 
 
 def _about_drafts(stage: str) -> bool:
-    return stage.startswith(CRITIQUES) and not is_evaluation(stage) and smoked(stage) is None
+    """Whether a stage holds critiques of drafts: the first of each, as of held-out answers."""
+    first = stage.startswith(CRITIQUES) and named(stage) == stage
+    return first and not is_evaluation(stage) and smoked(stage) is None
 
 
 def _drafts_of(critiques: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Runs side by side: each method's results and cost (AlpacaFarm, Table 2).
 
-A run's result is its last measured policy, or its best answers if it chooses among samples. Runs
-of one method under several seeds can be averaged.
+A run's result is the policy that its verdicts keep as the best, or the last measured where there
+are none, or its best answers if it chooses among samples. Runs of one method under several seeds
+can be averaged.
 """
 
 import json
@@ -16,6 +17,7 @@ import polars as pl
 
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
+from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
@@ -77,7 +79,7 @@ def incomparable(found: Sequence[Result], metric: str) -> str | None:
         return f"by different judges ({judge_kind(metric)})"
     if any(len(result.judges.get(metric, ())) > 1 for result in having):
         return f"a mean over different judges ({judge_kind(metric)})"
-    asked = {frozenset(result.scores[metric]) for result in having if result.scores.get(metric)}
+    asked = {frozenset[str]().union(*result.scores.values()) for result in having}
     return "on different prompts" if len(asked) > 1 else None
 
 
@@ -101,11 +103,11 @@ def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> lis
         finally:
             run.close()
         for result in found:
-            if result.iteration == 0:
+            if result.method == INITIAL:
                 began.setdefault(result.checkpoint, []).append(result)
             else:
                 reached.append(result)
-    made = {result.checkpoint for result in reached if result.benchmark == HELD_OUT}
+    made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
         *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
         *(_measured(result, _as_beginning(result, began)) for result in reached),
@@ -187,6 +189,9 @@ def _results(run: RunReader, name: str, task: str | None) -> list[Result]:
     began = numbers.filter(of_policies & (pl.col("iteration") == 0))
     reached = numbers.filter((pl.col("benchmark") == benchmark) & (pl.col("iteration") > 0))
     last = reached.filter(pl.col("iteration") == pl.col("iteration").max())
+    kept = best_kept(run) if benchmark == HELD_OUT else None
+    if kept is not None:
+        last = numbers.filter(of_policies & (pl.col("iteration") == kept))
     found = [(INITIAL, began), (method, last)]
     whole = [_result(run, name, of, rows, task) for of, rows in found if not rows.is_empty()]
     whole = [_called_as_made(run, result) for result in whole]

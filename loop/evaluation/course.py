@@ -122,6 +122,8 @@ def _reason(
         return f"{name} lies behind the best, {other}, {' and '.join(falls)}"
     if overall.difference > 0:
         return f"{name} is the best so far, {_points(overall.difference)} above {other}"
+    if overall.difference == 0:
+        return f"{name} is as good as the best, {other}"
     behind = _points(-overall.difference)
     return f"{name} lies {behind} behind the best, {other}, which the margins allow"
 

@@ -325,8 +325,11 @@ def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataF
 
 
 def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataFrame:
-    """Return the critiques of answers by people or by models: the mean rating, and if it passes."""
-    columns = {"candidate_id", "critic", "aspects", "status", "reference_used"}
+    """Return the critiques of answers by people or by models: the mean rating, and if it passes.
+
+    Where a model has critiqued an answer several times, the first counts, as of held-out answers.
+    """
+    columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
     own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=people)
     rated = pl.col("aspects").list.filter(name != VERIFIED)
@@ -335,7 +338,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataF
     return (
         run.scan("critiques", columns=columns)
         .with_row_index("order")
-        .filter(_by_people() if people else ~_by_people())
+        .filter(_by_people() if people else ~_by_people() & pl.col("sample").is_null())
         .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .with_columns(aspects=pl.when(own).then("aspects").otherwise(rated))
         .sort("order")

@@ -38,10 +38,6 @@ from .course import Course, standing_after, told
 VERDICT = Verb("verdict")
 STAGES = ("measure", "assess")
 """The stages whose scores tell how good a policy is."""
-COLUMNS = (
-    *("iteration", "checkpoint_id", "benchmark", "metric"),
-    *("prompt_id", "candidate_id", "value"),
-)
 
 
 def verdict_stage(split: str) -> str:
@@ -60,10 +56,12 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
     numbers = sorted({it.number, *(other.iteration for other in compared.values())})
     keys = [key for number in numbers for key in _measured(it, number, split)]
     config, clusters = it.run.config.verdict, clusters_of(prompts)
-    found = {against: course.found.get((split, against), ()) for against in compared}
+    found: dict[Against, tuple[bool, ...]] = {
+        against: course.found.get((split, against), ()) for against in compared
+    }
 
     def make(_: Unit) -> RowsByType:
-        look = Look(
+        look = ScoreLook(
             made=it.parent,
             split=split,
             scopes=tuple(_scopes(prompts)),
@@ -109,7 +107,7 @@ def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
 
 
 def _scores(it: Iteration, key: str) -> pl.DataFrame:
-    return as_frame(it.run.store.table(Score, key)).select(COLUMNS)
+    return as_frame(it.run.store.table(Score, key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +135,7 @@ def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ScoreLook:
     """One look at the scores: M_t beside other policies; `alphas` are what may be spent on each."""
 
     made: Checkpoint

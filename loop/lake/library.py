@@ -12,7 +12,9 @@ from ...stores.address import lake_folder
 from ...stores.derived import derived_names, scan_derived
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
-from .query.model_names import LATEST, model_of
+from ...stores.records import Scope
+from .query.model_figures import results_by
+from .query.model_names import PUBLISHED, model_of
 from .query.runs import NoSuchRunError, open_run
 from .query.sql import TIMEOUT, query
 from .trace.diff import DiffRequest, diff
@@ -178,12 +180,24 @@ class ReadOnlyRun:
         """Return the numbers about the checkpoints."""
         return self._rows("evaluations", iteration)
 
+    def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
+        """Return the figures of every model with their changes since the first, one row each.
+
+        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
+
+        Raises:
+            NotMeasuredError: if nothing was measured there.
+        """
+        return results_by(self._reader, by, split).frame
+
     def scores(self, iteration: int | None = None) -> RowsFrame:
         """Return the prompt-level rows behind the evaluations."""
         return self._rows("scores", iteration)
 
-    def model(self, which: str = LATEST, *, by: str | None = None) -> PublishedModel:
+    def model(self, which: str = PUBLISHED, *, by: str | None = None) -> PublishedModel:
         """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+
+        By default it is the best that the loop keeps; the latest where it has no verdicts.
 
         Raises:
             NoSuchRunError: if the run has no such model.

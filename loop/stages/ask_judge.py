@@ -133,9 +133,11 @@ def ask_judge(
     Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
 
 
-def judge_line(run: Run, judge: Served, settings: JudgeSettings) -> EngineLine:
-    """Return the line to a judge that is asked as `settings` say."""
-    first = with_room(run, engine_sampling(settings.sampling))
+def judge_line(
+    run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
+) -> EngineLine:
+    """Return the line to a judge that is asked as `settings` say, or at another temperature."""
+    first = with_room(run, engine_sampling(settings.sampling, temperature=temperature))
     again = replace(first, temperature=settings.retry_temperature)
     return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
 

@@ -15,7 +15,8 @@ from ...critics.verify import Verdict, VerifierCritic
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique, FinishReason
 from ..data.judged_candidates import VERIFIED, VERIFIER
-from ..run.handles import Rows
+from ..data.stage_names import sampled_again
+from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.reporter import Advance
@@ -35,6 +36,8 @@ from .ask_judge import (
 from .retry_unscored import judged
 
 CRITIQUE = Verb("critique", semantics=2)
+FIRST = 1
+"""The number of a candidate's first critique."""
 UNASKED: Mapping[FinishReason, Status] = {
     "failed": Status.FAILED,
     "truncated_thinking": Status.TRUNCATED_THINKING,
@@ -42,26 +45,45 @@ UNASKED: Mapping[FinishReason, Status] = {
 """Candidates without an answer that could be critiqued, and the status of their critique."""
 
 
-def critique(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
-    """f(x, y): commit one critique a candidate, with the reference where the task has one."""
+def critique(
+    it: Iteration, candidates: Rows[Candidate], *, samples: int | None = None
+) -> Rows[Critique]:
+    """f(x, y): commit critiques of each candidate, with the reference where the task has one.
+
+    There are as many as `samples`, by default as many as the run's `critic.samples`. The first is
+    the same however many there are: it is drawn as the critic is configured, the others at a
+    temperature of their own.
+    """
+    count = it.run.config.critic.samples if samples is None else samples
+    stages = tuple(_critiqued(it, candidates, number) for number in range(1, count + 1))
+    return Rows(row_type=Critique, stages=stages)
+
+
+def _critiqued(it: Iteration, candidates: Rows[Candidate], sample: int) -> Planned:
+    """Commit one critique a candidate: the first of each, or another."""
     judging = Judging(
-        run=it.run, iteration=it.number, candidates=lambda chunk: it.chunk(candidates, chunk)
+        run=it.run,
+        iteration=it.number,
+        candidates=lambda chunk: it.chunk(candidates, chunk),
+        sample=sample,
     )
     owed = it.work(CRITIQUE, judging.params, candidates)
-    label = f"critique:{candidates.label}"
-    return Rows(row_type=Critique, stages=(judged(it.run, it.number, label, owed, judging),))
+    label = sampled_again(f"critique:{candidates.label}", sample)
+    return judged(it.run, it.number, label, owed, judging)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judging:
     """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
 
-    `candidates` gives those of a chunk, when it is its turn.
+    `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
+    candidate.
     """
 
     run: Run
     iteration: int
     candidates: Callable[[int], Sequence[Candidate]]
+    sample: int = FIRST
 
     @property
     def attempts(self) -> int:
@@ -84,6 +106,8 @@ class Judging:
         if config.kind != "verifier":
             judge["critic"] = self.run.critic.digest
             judge |= judge_params(self.run, self.run.models.feedback, config)
+        if self.sample > FIRST:
+            judge["sample"], judge["temperature"] = self.sample, config.samples_temperature
         return judge
 
     @property
@@ -107,12 +131,17 @@ class Judging:
                 commit_judgements(stage, unit, Critique, rows, Advance())
         else:
             ask_judge(
-                judge_line(self.run, self.run.models.feedback, config),
+                judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
                 stage,
                 Critique,
                 work=lambda u: [self._asked(c, replies(u)) for c in self.candidates(u.chunk)],
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
             )
+
+    @property
+    def _warmth(self) -> float | None:
+        """The temperature of a critique after the first."""
+        return self.run.config.critic.samples_temperature if self.sample > FIRST else None
 
     @property
     def _verifier(self) -> VerifierCritic:
@@ -189,6 +218,7 @@ class Judging:
             candidate_id=candidate.candidate_id,
             prompt_id=candidate.prompt_id,
             iteration=self.iteration,
+            sample=self.sample if self.sample > FIRST else None,
         )
 
 

@@ -11,6 +11,7 @@ from ...stores.beside import smoked
 from ...stores.records import Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER
 from ..data.splits import HELD_OUT
+from ..data.stage_names import named
 from .review_prompts import QUALITY, REVIEW
 
 Place = tuple[int, str]
@@ -130,7 +131,7 @@ def _are_numbers(verb: str, label: str, name: str) -> bool:
 
 def _answers(label: str) -> str:
     """Return the label of the answers that a stage judged; a comparison's ends with who judged."""
-    verb, _, about = label.partition(":")
+    verb, _, about = named(label).partition(":")
     return about.rpartition(":")[0] if verb in ("compare", "annotate", "grade") else about
 
 

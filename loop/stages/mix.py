@@ -20,8 +20,10 @@ from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Rece
 from ...stores.schemas import Row as StoredRow
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
+from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
 from ..data.receipts import KEPT, receipts
+from ..data.splits import TRAIN, UNTRAINED
 from ..lake.imports.import_files import detected
 from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_annotations import ANNOTATIONS
@@ -84,14 +86,14 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
     files = [Path(name) for name in names]
     if not files:
         return pairs
-    held_out = [p.messages for p in it.run.prompts.values() if p.split == "held-out"]
+    measuring = [p for p in it.run.prompts.values() if p.split != TRAIN]
     owed = Work(
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
             "known": digest(sorted(it.run.prompts)),
-            "held_out": digest([[[m.role, m.content] for m in turns] for turns in held_out]),
+            "held_out": digest([as_json(prompt.messages) for prompt in measuring]),
         },
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
@@ -103,7 +105,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
         taking = Taking(
             iteration=it.number,
             known=frozenset(it.run.prompts),
-            held_out=frozenset(held_out),
+            measuring={prompt.messages: UNTRAINED[prompt.split] for prompt in measuring},
         )
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
             stage.flow.admit()
@@ -117,14 +119,15 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
 
 @dataclass(slots=True, kw_only=True)
 class Taking:
-    """Taking the rows of files into a run: each once, and none about a held-out prompt.
+    """Taking the rows of files into a run: each once, and none about a dev or held-out prompt.
 
-    `known` are the ids of the prompts that the run has already.
+    `known` are the ids of the prompts that the run has already, `measuring` what becomes of rows
+    about the prompts by which it is measured.
     """
 
     iteration: int
     known: frozenset[str]
-    held_out: frozenset[tuple[Message, ...]]
+    measuring: Mapping[tuple[Message, ...], str]
     _seen: set[tuple[type[StoredRow], str]] = field(
         default_factory=set[tuple[type[StoredRow], str]], init=False
     )
@@ -147,8 +150,8 @@ class Taking:
         prompt = next(row for row in rows if isinstance(row, Prompt))
         answers = {row.text.strip() for row in rows if isinstance(row, Candidate)}
         pair = _pair_in(rows)
-        if prompt.messages in self.held_out:
-            return "held_out", prompt.prompt_id
+        if prompt.messages in self.measuring:
+            return self.measuring[prompt.messages], prompt.prompt_id
         if "" in answers:
             return "empty", prompt.prompt_id
         # Where both sides are one text, some formats have nothing but the prompt to give.

@@ -1,5 +1,8 @@
 """The stages that make rows to train on of judged or graded candidates."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import polars as pl
 
 from ...configs.recipes import Binarisation
@@ -9,11 +12,11 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Demonstration, Grade, Pair, Prompt, Receipt, Yield
 from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
-from ..data.judged_candidates import judge, verdicts
+from ..data.judged_candidates import Deciding, judge, verdicts
 from ..data.pairs import DERIVE, Pairing, Rule
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
-from ..run.run import Verb
+from ..run.run import Verb, Work
 from .balance_length import balanced
 from .human_ratings import HumanRatings, human_ratings
 
@@ -44,31 +47,26 @@ def _made(
         iteration=it.number,
         distinct=row_type is Pair and config.pairs.distinct_positives,
     )
-    params: dict[str, Json] = {"rule": how.rule, "top_k": how.top_k}
-    if how.distinct:
-        params["distinct"] = True
-
-    people = _people(it, judged, verb)
-    annotated = people.frame()
+    said = _PairedOn.of(it, judged, verb.name)
 
     def make(unit: Unit) -> RowsByType:
         candidates = it.frame(judged.candidates, unit.chunk)
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
-        said = _judged(it, judged, candidates, unit.chunk, annotated)
-        made = DERIVE[row_type](said, asked, how)
+        made = DERIVE[row_type](said.about(candidates, unit.chunk), asked, how)
         told: RowsByType = {Receipt: made.receipts} if how.distinct else {}
         return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
 
-    work = people.read_by(it.work(verb, params, *judged.handles))
-    return it.rows(row_type, verb.name, work, make)
+    return it.rows(row_type, verb.name, said.work(verb, _params(how, said.deciding)), make)
 
 
-def _people(it: Iteration, judged: JudgedRows, verb: Verb) -> HumanRatings:
-    """Return the ratings by people that decide, beside those of the critic."""
-    if judged.critiques is None or it.run.config.pairs.people == "ignored":
-        return HumanRatings(it=it, keys=())
-    return human_ratings(it, verb.name)
+def _params(how: Pairing, deciding: Deciding) -> Json:
+    """Return what pairs depend on besides what they are made of; not what changes nothing."""
+    distinct: dict[str, Json] = {"distinct": True} if how.distinct else {}
+    agreed: dict[str, Json] = {}
+    if deciding.agreement is not None:
+        agreed["agreement"] = deciding.agreement
+    return {"rule": how.rule, "top_k": how.top_k, **distinct, **agreed}
 
 
 def binarise(
@@ -91,17 +89,35 @@ def binarise(
     return balanced(it, it.rows(Pair, "binarise", work, make), candidates)
 
 
-def _judged(
-    it: Iteration,
-    judged: JudgedRows,
-    candidates: pl.DataFrame,
-    chunk: int,
-    annotated: pl.DataFrame,
-) -> pl.DataFrame:
-    """Return the chunk's candidates, each with its reward and what was said of it."""
-    rewards = it.frame(judged.rewards, chunk)
-    if judged.critiques is None:
-        return judge(candidates, rewards)
-    people = annotated.join(candidates, on="candidate_id", how="semi", maintain_order="left")
-    critiques = pl.concat([it.frame(judged.critiques, chunk), people])
-    return judge(candidates, rewards, verdicts(critiques))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PairedOn:
+    """What was said of an iteration's candidates, by critic, reward model and people."""
+
+    it: Iteration
+    judged: JudgedRows
+    people: HumanRatings
+    annotated: pl.DataFrame
+    deciding: Deciding
+
+    @classmethod
+    def of(cls, it: Iteration, judged: JudgedRows, label: str) -> Self:
+        """Return what the stage of this label reads."""
+        deciding = Deciding.of(it.run.config.model_dump(include={"critic", "pairs"}))
+        people = HumanRatings(it=it, keys=())
+        if judged.critiques is not None and deciding.people == "decide":
+            people = human_ratings(it, label)
+        annotated = people.frame()
+        return cls(it=it, judged=judged, people=people, annotated=annotated, deciding=deciding)
+
+    def work(self, verb: Verb, params: Json) -> Work:
+        """Return the work of a stage that reads it."""
+        return self.people.read_by(self.it.work(verb, params, *self.judged.handles))
+
+    def about(self, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
+        """Return a chunk's candidates, each with its reward and the verdict on it."""
+        rewards = self.it.frame(self.judged.rewards, chunk)
+        if self.judged.critiques is None:
+            return judge(candidates, rewards)
+        people = self.annotated.join(candidates, on="candidate_id", how="semi")
+        critiques = pl.concat([self.it.frame(self.judged.critiques, chunk), people])
+        return judge(candidates, rewards, verdicts(critiques, self.deciding))

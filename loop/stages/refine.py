@@ -7,6 +7,7 @@ from ...configs.recipes import Refined
 from ...critics.guard import without_mark
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
+from ..data.judged_candidates import Deciding, verdicts
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
@@ -27,17 +28,19 @@ def refine(
     """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate.
 
     Of `failures`, those alone that the critic does not pass: what it passes is paired as it is.
+    Where a candidate has several critiques, the worst of them is reflected on.
     """
     config = it.run.config.policy.sampling
 
     def work(chunk: int, _: Json) -> list[Draw]:
-        feedback = {c.candidate_id: c for c in it.chunk(critiques, chunk)}
+        feedback = worst(it.chunk(critiques, chunk))
+        passed = _passed(it, critiques, chunk) if which == "failures" else frozenset[str]()
         rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
         drafts = it.chunk(best.candidates, chunk)
         return [
             draw
             for draft in promising(drafts, rewards, feedback)
-            if which == "all" or not feedback[draft.candidate_id].positive
+            if draft.candidate_id not in passed
             # Not by the unit's key: how often the critic was asked would be part of the ids.
             for draw in _refinements(it, draft, feedback[draft.candidate_id], m, params)
         ]
@@ -49,9 +52,22 @@ def refine(
         "critic": it.run.critic.digest,
         "m": m,
     }
-    asked = params if which == "all" else {**params, "which": which}
+    asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
     owed = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
     return drawn(it, "refine", "refinement", config, owed, work)
+
+
+def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:
+    """Return the critique of each candidate with the lowest mean rating; of equals the first.
+
+    One that could not be read is the worst only where there is no other.
+    """
+    found: dict[str, Critique] = {}
+    for critique in critiques:
+        other = found.setdefault(critique.candidate_id, critique)
+        if _severity(critique) < _severity(other):
+            found[critique.candidate_id] = critique
+    return found
 
 
 def promising(
@@ -83,6 +99,26 @@ def _reward(reward: Reward | None) -> float:
 def _mean_rating(critique: Critique) -> float:
     ratings = [a.rating for a in critique.aspects if a.rating is not None]
     return sum(ratings) / len(ratings) if ratings else float("-inf")
+
+
+def _severity(critique: Critique) -> tuple[bool, float]:
+    return critique.status != SCORED, _mean_rating(critique)
+
+
+def _deciding(it: Iteration) -> Deciding:
+    return Deciding.of(it.run.config.model_dump(include={"critic", "pairs"}))
+
+
+def _agreement(it: Iteration) -> Mapping[str, Json]:
+    """Return how several critiques agree, if there are several."""
+    agreement = _deciding(it).agreement
+    return {} if agreement is None else {"agreement": agreement}
+
+
+def _passed(it: Iteration, critiques: Rows[Critique], chunk: int) -> frozenset[str]:
+    """Return the candidates that the critic passes."""
+    said = verdicts(it.frame(critiques, chunk), _deciding(it))
+    return frozenset(said.filter("success")["candidate_id"])
 
 
 def _refinements(

@@ -140,7 +140,7 @@ def _judged(
 ) -> Iterator[tuple[str, Sequence[Judgement]]]:
     """Let each judge of the run judge; yield the stage and its rows."""
     if needs.critiques:
-        yield f"critique:{name}", it.chunk(critique(it, answers), 0)
+        yield f"critique:{name}", it.chunk(critique(it, answers, samples=1), 0)
     if needs.grades:
         graded = grade_overall(it, answers) if needs.overall else grade(it, answers)
         yield f"grade:{name}", it.chunk(graded, 0)

@@ -22,8 +22,9 @@ from ...stores.schemas import RowsByType, to_table
 from ...stores.sealing import write_parts
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, file_digest
-from ..data.prompts import TINY, read_prompts, tiny_prompts
+from ..data.prompts import TINY, load_prompts, read_prompts
 from ..data.receipts import KEPT, ids_by_fate, receipts
+from ..data.splits import TRAIN, UNTRAINED
 from ..data.training_rows import Origin, demonstration_rows, unrated
 from ..run.handles import Rows, content_key
 from ..run.iteration import Iteration
@@ -32,7 +33,7 @@ from .human_sft import PEOPLE, answers_of_people
 
 NEXT_TOKEN = Verb("next_token")
 STAGE, RULE = "next-token", "next_token"
-UNANSWERED, HELD_OUT = "no_output", "held_out"
+UNANSWERED = "no_output"
 """Why a prompt of the source is left out."""
 
 BEFORE = 0
@@ -117,20 +118,24 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
         InputError: if the source cannot be read, or nothing of it is left to learn.
     """
     own = list(prompts)
-    tiny = source == TINY
-    asked = tiny_prompts() if tiny else read_prompts(Path(source), task=place.task, run=own)
-    answers = answers_of_people(place.model_copy(update={"source": source}), asked)
-    held_out = {p.messages for p in own if p.split == "held-out"}
+    other = place.model_copy(update={"source": source})
+    if source == TINY:
+        asked = load_prompts(other, seed=0)
+    else:
+        asked = read_prompts(Path(source), task=place.task, run=own)
+    answers = answers_of_people(other, asked)
+    measuring = {p.messages: p.split for p in own if p.split != TRAIN}
 
     def fate(prompt: Prompt) -> str:
-        if prompt.split == "held-out" or prompt.messages in held_out:
-            return HELD_OUT
+        split = measuring.get(prompt.messages, prompt.split)
+        if split != TRAIN:
+            return UNTRAINED[split]
         return KEPT if prompt.prompt_id in answers else UNANSWERED
 
     found = [Answered(prompt=p, text=answers.get(p.prompt_id), fate=fate(p)) for p in asked]
     if not any(answered.fate == KEPT for answered in found):
         raise InputError(
-            f"{source}: holds no `output` of a prompt that is not held out; name a file with some "
+            f"{source}: holds no `output` of a prompt to train on; name a file with some "
             "by training.next_token.source, or set training.next_token.weight to 0"
         )
     return found

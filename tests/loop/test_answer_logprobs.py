@@ -26,7 +26,7 @@ def trained(iteration: int, last: tuple[float, ...], below: float) -> list[Stati
 
 
 def write(lake: Path) -> RunReader:
-    sound = trained(1, (-0.15, -0.25, -0.375, -0.25), 0.125)
+    sound = trained(1, (-0.15, -0.25, -0.375, -0.25), 0.25)
     sinking = trained(2, (-0.5, -0.25, -2.0, -0.25), 0.75)
     folder = write_run(
         lake, "a", {0: {}, 1: {Statistic: sound}, 2: {Statistic: sinking}, 3: {Statistic: []}}
@@ -38,13 +38,13 @@ def test_the_last_quarter_of_the_steps_is_told_of_both_sides(tmp_path: Path):
     run = write(tmp_path)
     told = answer_logprobs(run, 1)
     assert told is not None
-    assert (told.chosen, told.rejected, told.below) == ((-0.25, -0.15), (-0.25, -0.375), 0.125)
+    assert (told.chosen, told.rejected, told.below) == ((-0.25, -0.15), (-0.25, -0.375), 0.25)
     assert told.warning() is None
     assert answer_logprobs(run, 3) is None
     run.close()
 
 
-def test_status_warns_with_a_remedy_where_most_chosen_answers_fell(tmp_path: Path):
+def test_status_warns_with_a_remedy_where_many_chosen_answers_fell(tmp_path: Path):
     write(tmp_path).close()
     code, out, _ = call(tmp_path, "status", "a")
     assert code == 0

@@ -13,12 +13,13 @@ from crashing import Silent
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.evaluate_run import evaluate_run
+from lpfloop.loop.daemon.exams import examined
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import iteration, run_loop
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import load_prompts, tiny_prompts
-from lpfloop.loop.evaluation.assess import load_oracle
+from lpfloop.loop.evaluation.assess import evaluate, load_oracle
 from lpfloop.loop.evaluation.kl_divergence import divergence
 from lpfloop.loop.evaluation.reference_outputs import read_outputs
 from lpfloop.loop.lake.query.runs import open_run
@@ -103,6 +104,49 @@ def test_answers_are_compared_with_the_references_outputs(tmp_path):
     controlled = numbers(tmp_path)["length_controlled_win_rate"]
     assert 0 <= controlled[0] <= 1
     assert controlled[2] == n
+
+
+INITIAL = (*ALPACA, "assessment.reference=initial")
+
+
+def test_m_0_ties_with_itself_without_asking_anybody(tmp_path):
+    done(job(tmp_path, *INITIAL))
+    preferences = rows(tmp_path, "preferences")
+    assert preferences.height == 12
+    assert preferences["preferred"].unique().to_list() == ["tie"]
+    assert preferences["text"].unique().to_list() == [""]
+    assert numbers(tmp_path)["win_rate"] == (0.5, 0.0, 12)
+    assert rows(tmp_path, "candidates").filter(pl.col("kind") == "external").is_empty()
+
+
+def test_another_policy_is_compared_with_m_0_in_both_orders_and_owed_once(tmp_path):
+    wanted = done(job(tmp_path, *INITIAL))
+    prompts = load_prompts(wanted.config.prompts, seed=0)
+    first = Checkpoint(**rows(tmp_path, "checkpoints").row(0, named=True))
+    engine = wanted.config.policy.engine.model_copy(update={"script": "scripts:wordy_policy"})
+    other = Served(name="other", identity="other", location="x", engine=engine)
+
+    def measure() -> None:
+        with opened(wanted, prompts, Silent(), StopSignal()) as run:
+            held_out = chunked(examined(run.config, prompts), run.config.prompts.chunk)
+            evaluate(replace(iteration(run, 1, first), policy=other), held_out)
+
+    measure()
+    asked = rows(tmp_path, "preferences").filter(pl.col("iteration") == 1)
+    assert asked.height == 12
+    assert asked.filter(pl.col("text") != "")["order"].unique().to_list() == ["both"]
+    texts = dict(rows(tmp_path, "candidates").select("candidate_id", "text").iter_rows())
+    initial = rows(tmp_path, "candidates").filter(pl.col("iteration") == 0)["candidate_id"]
+    assert set(asked["first_id"]) == set(initial)
+    same = [
+        row["preferred"]
+        for row in asked.iter_rows(named=True)
+        if texts[row["first_id"]].split() == texts[row["second_id"]].split()
+    ]
+    assert set(same) <= {"tie"}
+    before = committed(tmp_path)
+    measure()
+    assert committed(tmp_path) == before
 
 
 def test_a_world_s_own_score_is_that_of_each_answer(tmp_path):

@@ -45,7 +45,8 @@ pytestmark = pytest.mark.crash
 
 SEED = 20_261_121
 SHARDS, KILLS = 8, 125
-ELSEWHERE = ("trainer.", "control.", "journal.migrate.", "journal.amend.", "object.")
+OWN = ("journal.migrate.", "journal.amend.", "journal.forget.")
+ELSEWHERE = ("trainer.", "control.", *OWN, "object.")
 """Failpoints that tests of their own kill at: those of other processes, of commands, of buckets."""
 
 NAMES = [name for name in FAILPOINTS if not name.startswith(ELSEWHERE)]

@@ -1,5 +1,6 @@
 """Better, not better, or undecided: what follows from results on the same prompts."""
 
+import runpy
 import time
 from dataclasses import asdict
 from math import comb
@@ -225,3 +226,32 @@ def test_a_verdict_on_hundreds_of_prompts_takes_no_time():
     for _ in range(20):
         answer(before, after, clusters)
     assert (time.perf_counter() - began) / 20 < 0.05
+
+
+# error rate and power, in simulated runs: `benchmarks/verdicts.py` has the same with more of them
+
+RUNS = 200
+TOLERATED = 0.05 + 3 * (0.05 * 0.95 / RUNS) ** 0.5
+"""Were the share of errors 5 %, three standard errors above it would be passed in 1 of 1,000."""
+
+
+@pytest.fixture(scope="module")
+def simulated(root):
+    """Return the names of the benchmark."""
+    return runpy.run_path(str(root / "benchmarks" / "verdicts.py"))
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 5])
+def test_a_run_that_gains_nothing_is_seldom_called_better(simulated, number):
+    found = simulated["null_runs"](simulated["NULL"][number], RUNS, seed=1)
+    assert all(share <= TOLERATED for share in found.values()), found
+
+
+@pytest.mark.parametrize(
+    "name", ["single prompts, mostly settled", "texts of 1 to 5, mostly settled"]
+)
+def test_five_points_on_600_prompts_are_seen_at_the_first_look(simulated, name):
+    (world,) = (world for world in simulated["POWER"] if world.name == name)
+    found = simulated["power"](world, RUNS, seed=1, looks=1)
+    assert found.seen[0] >= 0.9
+    assert 0.08 < found.changed < 0.13

@@ -1,6 +1,8 @@
 """Copies, near copies and contamination: counted as they are, noted once, and never in the way."""
 
 import json
+import random
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -10,14 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import candidates, commit, prompts
 
-from lpfloop.loop.data.resemblance import (
-    GRAM,
-    MINIMA,
-    alike,
-    overlaps,
-    signatures,
-    similarity,
-)
+from lpfloop.loop.data.contamination import overlaps
+from lpfloop.loop.data.prompts import tiny_prompts
+from lpfloop.loop.data.resemblance import GRAM, MINIMA, alike, signatures, similarity
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.lake.search.duplicates import duplicates, noted, worst
 from lpfloop.stores.digest import run_digest
@@ -117,12 +114,12 @@ def test_any_texts_are_counted(rows):
 
 def test_a_held_out_prompt_in_train_is_found_by_its_words():
     long = f"{LONG} {OTHER}"
-    train = pl.DataFrame({"id": ["t1", "t2"], "text": [long, "How many?"]})
-    held_out = pl.DataFrame(
-        {
-            "id": ["same", "short", "piece", "new"],
-            "text": [long.upper(), "how many", f"Well, {LONG}", "nothing of that kind at all"],
-        }
+    train = asked(("t1", None, long), ("t2", None, "How many?"))
+    held_out = asked(
+        ("same", None, long.upper()),
+        ("short", None, "how many"),
+        ("piece", None, f"Well, {LONG}"),
+        ("new", None, "nothing of that kind at all"),
     )
     found = {row["id"]: row for row in overlaps(train, held_out).to_dicts()}
     assert set(found) == {"same", "short", "piece"}
@@ -131,11 +128,71 @@ def test_a_held_out_prompt_in_train_is_found_by_its_words():
     assert 0.5 < found["piece"]["share"] < 1
 
 
+def asked(*rows):
+    schema = dict.fromkeys(("id", "family", "text"), pl.String)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def ride(*numbers):
+    return "There are {} people on the bus. {} get off and {} get on. How many ride on?".format(
+        *numbers
+    )
+
+
+def test_a_template_is_no_overlap_of_its_family_but_a_copy_is():
+    train = [("t" + str(n), "bus", ride(n + 10, n % 7, n % 5)) for n in range(40)]
+    new, copy, turned = ride(11, 2, 1), ride(12, 2, 2), ride(15, 0, 5)
+    held_out = [("new", "bus", new), ("turned", "bus", turned), ("copy", "bus", copy)]
+    found = overlaps(asked(*train), asked(*held_out)).to_dicts()
+    assert [(row["id"], row["other"], row["share"]) for row in found] == [("copy", "t2", 1.0)]
+    unknown = [(name, None, text) for name, _, text in held_out]
+    assert len(overlaps(asked(*train), asked(*unknown))) == 3
+    elsewhere = [*train, ("x", None, new), ("y", "sums", f"Sum up! {turned}")]
+    found = overlaps(asked(*elsewhere), asked(*held_out)).to_dicts()
+    assert {(row["id"], row["other"]) for row in found} >= {("new", "x"), ("turned", "y")}
+
+
+def test_what_is_nothing_but_its_template_is_compared_as_it_is():
+    said = "Who are you, and what do you do all day?"
+    train = asked(*((f"t{n}", "who", said) for n in range(20)))
+    held_out = asked(("copy", "who", said), ("new", "who", said.replace("day", "night")))
+    assert overlaps(train, held_out)["id"].to_list() == ["copy"]
+
+
+def test_a_long_prompt_of_a_family_may_be_copied_in_part():
+    rng = random.Random(1)
+    words = [f"word{n}" for n in range(900)]
+    told = [" ".join(rng.sample(words, 60)) for _ in range(30)]
+    train = asked(*((f"t{n}", "essays", f"Sum this up: {text}") for n, text in enumerate(told)))
+    piece = " ".join(told[3].split()[10:40])
+    held_out = asked(("piece", "essays", f"Sum this up: {piece}"), ("new", "essays", told[4][::-1]))
+    found = overlaps(train, held_out).to_dicts()
+    assert [(row["id"], row["other"]) for row in found] == [("piece", "t3")]
+
+
+def test_of_the_tiny_world_copies_alone_are_found(tmp_path):
+    prompts = tiny_prompts()
+    copied = [prompt for prompt in prompts if prompt.split != "train"][::20]
+    copies = [replace(p, prompt_id=f"{p.prompt_id}-copy", split="train") for p in copied]
+    found = counted(tmp_path, [*prompts, *copies])
+    assert (found["held_out"], found["dev"], found["dev_in_held_out"]) == (660, 504, 0)
+    assert found["overlapping"] == sum(prompt.split == "held-out" for prompt in copied)
+    assert found["dev_overlapping"] == sum(prompt.split == "dev" for prompt in copied)
+
+
+def counted(lake, asked):
+    commit(lake, [("prompts", asked)])
+    reader = open_run(lake, "a")
+    (found,) = duplicates(reader, None).to_dicts()
+    reader.close()
+    return found
+
+
 @pytest.fixture
 def lake(tmp_path):
     train = prompts([LONG, OTHER])
     units = [
-        ("prompts", [*train, *prompts([LONG], split="held-out")]),
+        ("prompts", [*train, *prompts([LONG], split="held-out"), *prompts([OTHER], split="dev")]),
         ("sample", candidates(train[0].prompt_id, ["Nine.", "Nine.", LONG, f"{LONG}."])),
         ("refine", candidates(train[1].prompt_id, ["Nine."])),
         ("sample2", candidates(train[0].prompt_id, ["Ten."], iteration=2)),
@@ -151,8 +208,9 @@ def test_a_run_is_counted_iteration_by_iteration(lake):
     assert (first["iteration"], first["rows"], second["rows"]) == (1, 5, 1)
     assert (first["copies_within"], first["copies_across"]) == (1, 3)
     assert (first["near_within"], first["near_across"]) == (2, 3)
-    assert (asked["what"], asked["rows"], asked["copies_across"]) == ("prompts", 3, 2)
+    assert (asked["what"], asked["rows"], asked["copies_across"]) == ("prompts", 4, 4)
     assert (asked["held_out"], asked["overlapping"]) == (1, 1)
+    assert (asked["dev"], asked["dev_overlapping"], asked["dev_in_held_out"]) == (1, 1, 0)
 
 
 def test_the_worst_are_listed_with_their_ids(lake):
@@ -164,7 +222,8 @@ def test_the_worst_are_listed_with_their_ids(lake):
         ("candidates", "copies"),
         ("candidates", "near"),
         ("prompts", "copies"),
-        ("held-out prompts", "overlap"),
+        ("held-out prompts in train", "overlap"),
+        ("dev prompts in train", "overlap"),
     }
     copies = next(row for row in found if row["kind"] == "copies")
     assert (copies["times"], copies["id"]) == (3, "cand-prompt-train-math-0-1-0")

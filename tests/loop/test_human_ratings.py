@@ -5,7 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crashing import RUN, quick_folder, small_config, stand_ins, whole, write_prompts
+from crashing import (
+    KILLED,
+    RUN,
+    Attempt,
+    quick_folder,
+    small_config,
+    stand_ins,
+    whole,
+    write_prompts,
+)
 from turns import rows, turn
 from typer.testing import CliRunner
 
@@ -73,6 +82,22 @@ def test_pairs_are_made_anew_of_what_people_said_meanwhile(lake: Path) -> None:
     assert {row.chosen_id for row in paired(lake)[1]} & {*wrong}
     assert whole(lake).owed == []
     assert whole(lake).repeated == []
+
+
+def again(lake: Path) -> None:
+    paired(lake)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_while_pairs_are_forgotten_does_no_harm(lake: Path, moment: str) -> None:
+    _, before, _ = paired(lake)
+    wrong = {row.chosen_id: -1 for row in before}
+    annotate(lake, wrong)
+    points = {f"journal.forget.{moment}": "kill"}
+    assert Attempt(lake=lake, work=again, points=points).start() == KILLED
+    assert not {row.chosen_id for row in paired(lake)[1]} & {*wrong}
+    assert whole(lake).owed == []
 
 
 def test_where_people_are_ignored_nothing_changes(lake: Path) -> None:

@@ -32,9 +32,13 @@ def pair(prompt: str, chosen: str, rejected: str, **more: object) -> dict[str, o
     return {"prompt": prompt, "chosen": chosen, "rejected": rejected, **more}
 
 
-def taken(path: Path, known: Sequence[str] = (), held_out: Sequence[str] = ()) -> Tables:
-    turns = frozenset((Message(role="user", content=text),) for text in held_out)
-    taking = Taking(iteration=2, known=frozenset(known), held_out=turns)
+def taken(
+    path: Path, known: Sequence[str] = (), measuring: Mapping[str, str] | None = None
+) -> Tables:
+    fates = {
+        (Message(role="user", content=text),): fate for text, fate in (measuring or {}).items()
+    }
+    taking = Taking(iteration=2, known=frozenset(known), measuring=fates)
     return taking.take(list(comparisons(path, 2)))
 
 
@@ -58,9 +62,11 @@ def test_every_row_meets_one_fate(write: Write):
         pair("d?", "yes", "no"),
         pair("e?", "yes", "no", score_chosen=7, score_rejected=7),
         pair("f?", "yes", "no", score_chosen=7.5, score_rejected=7),
+        pair("g?", "yes", "no"),
     )
-    tables = taken(path, held_out=["d?"])
+    tables = taken(path, measuring={"d?": "held_out", "g?": "dev"})
     assert fates(tables) == {
+        "dev": 1,
         "empty": 1,
         "held_out": 1,
         "identical": 2,

@@ -178,10 +178,10 @@ def test_all_models_are_listed(lake, ids):
     assert {row["figure"] for row in rows} == {"verified"}
 
 
-def test_status_ends_with_the_newest_model(lake, ids):
+def test_status_ends_with_the_latest_model(lake, ids):
     told = invoke(lake, "status", "r")
     folder = run_folder(lake, "r") / "checkpoints" / ids[2]
-    assert f"newest model: M_2 {ids[2][:12]}, {folder}; `lpfloop model r M_2 --lake" in told.stdout
+    assert f"latest model: M_2 {ids[2][:12]}, {folder}; `lpfloop model r M_2 --lake" in told.stdout
 
 
 def test_status_shows_no_empty_table_before_anything_is_measured(tmp_path):

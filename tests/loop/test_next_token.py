@@ -18,7 +18,7 @@ from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import TINY, load_prompts
 from lpfloop.loop.data.receipts import KEPT
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.supervised_set import HELD_OUT, UNANSWERED, read_supervised
+from lpfloop.loop.stages.supervised_set import UNANSWERED, read_supervised
 from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
 from lpfloop.stores.lake import RunReader, run_folder
 
@@ -74,10 +74,13 @@ def test_two_iterations_learn_one_committed_set_without_held_out_prompts(
     candidates = reader.scan("candidates").filter(pl.col("kind") == "external").collect()
     reader.close()
     held_out = set(prompts.filter(pl.col("split") == "held-out")["prompt_id"])
+    dev = set(prompts.filter(pl.col("split") == "dev")["prompt_id"])
     assert sum(counts.values()) == 12
-    assert counts[HELD_OUT] == len(held_out)
+    assert (counts["held_out"], counts["dev"]) == (len(held_out), len(dev))
+    assert held_out
+    assert dev
     assert counts[KEPT] == rows.height == candidates.height
-    assert not held_out & set(rows["prompt_id"])
+    assert not (held_out | dev) & set(rows["prompt_id"])
     # The lake knows what was asked, also where it was no prompt of the run.
     assert prompts["prompt_id"].n_unique() == prompts.height == 8 + 4
     assert set(rows["rule"]) == {"next_token"}
@@ -137,6 +140,6 @@ def test_the_tiny_worlds_people_answer_its_train_prompts():
     found = read_supervised(config.prompts, TINY, prompts)
     kept = [a for a in found if a.fate == KEPT]
     assert {a.prompt.split for a in kept} == {"train"}
-    assert {a.fate for a in found} == {KEPT, HELD_OUT}
+    assert {a.fate for a in found} == {KEPT, "held_out", "dev"}
     assert all(a.text for a in kept)
     assert UNANSWERED not in {a.fate for a in found}

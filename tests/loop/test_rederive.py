@@ -33,7 +33,8 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.derived_run import given_by
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.derive.derivation import derived_rows
-from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
+from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
+from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.derive.reparse import reparse
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn

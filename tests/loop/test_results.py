@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from commands import call
-from examples import PROMPT, SCORE
+from examples import PROMPT, SCORE, STANDING
 
 from lpfloop.loop.cli.compare_commands import write_comparison
-from lpfloop.loop.evaluation.compare_runs import by_method, results
+from lpfloop.loop.evaluation.compare_runs import by_method, incomparable, results
 from lpfloop.loop.evaluation.metrics import summarise
 from lpfloop.loop.lake.query.runs import NoSuchRunError
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
-from lpfloop.stores.records import Evaluation, Prompt, Score
+from lpfloop.stores.records import Evaluation, PolicyStanding, Prompt, Score
 
 PROMPTS = [replace(PROMPT, prompt_id=f"p{n}", task="math" if n % 2 else "facts") for n in range(8)]
 BEGAN = [0, 0, 0, 1, 0.5, 0, 1, 0]
@@ -38,20 +38,30 @@ def scores(values, *, iteration=1, checkpoint="made", benchmark="held-out", metr
 
 
 def write(
-    lake: Path, name: str, recipe: dict[str, object], made: list[Score], tokens=10, more=()
+    lake: Path,
+    name: str,
+    recipe: dict[str, object],
+    made: list[Score],
+    *,
+    tokens=10,
+    more=(),
+    kept=(),
+    fingerprint="{}",
 ) -> None:
     """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about.
 
-    `more` is what else the run measured of its M_0.
+    `more` is what else the run measured of its M_0, `kept` its standings.
     """
-    config = json.dumps({"recipe": recipe})
-    writer = RunWriter(Journal.create(run_folder(lake, name), {"config": config}))
+    facts = {"config": json.dumps({"recipe": recipe}), "fingerprint": fingerprint}
+    writer = RunWriter(Journal.create(run_folder(lake, name), facts))
     for number, rows in ((0, [*scores(BEGAN, iteration=0, checkpoint="m0"), *more]), (1, made)):
         unit = f"{name}-{number}"
         writer.journal.plan(number, "assess", unit, lambda unit=unit: [unit])
         tables = {Score: rows, Evaluation: summarise(rows)}
         if number == 0:
             tables[Prompt] = PROMPTS
+        else:
+            tables[PolicyStanding] = list(kept)
         writer.commit(unit, tables, {"tokens": tokens, "prompt_tokens": 0, "money": 0.0})
     writer.close()
 
@@ -164,6 +174,63 @@ def test_rows_of_a_comparison_go_to_programs(tmp_path):
     assert len(reached["win_rate_lead_interval"]) == 2
     code, _, stderr = call(tmp_path, "compare", "dpo", "--against", "ppo")
     assert (code, "not in the comparison, which has M_0, dpo" in stderr) == (2, True)
+
+
+def judged(lake: Path, name: str, **fingerprint: str) -> None:
+    """Write a run that was judged by what its fingerprint says."""
+    made = scores(BETTER, checkpoint=name, metric="reward")
+    write(lake, name, {"name": name}, made, fingerprint=json.dumps(fingerprint))
+
+
+def test_figures_of_different_judges_are_marked_and_no_lead_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    judged(tmp_path, "a", reward="one")
+    judged(tmp_path, "b", reward="one")
+    judged(tmp_path, "c", reward="another")
+    _, a, b, c = results(tmp_path, ["a", "b", "c"])
+    assert b.lead(a, "reward").value == 0
+    assert c.lead(a, "reward") is None
+    assert incomparable([a, b], "reward") is None
+    assert incomparable([a, c], "reward") == "by different judges (reward model)"
+    write_comparison(tmp_path, ["a", "b", "c"], together=False)
+    shown = capsys.readouterr().out
+    assert "Reward*" in shown
+    told = "* not comparable as it stands: Reward, measured by different judges (reward model)"
+    assert told in shown
+    assert max(map(len, shown[: shown.index("* not")].splitlines())) <= 80
+    write_comparison(tmp_path, ["a", "b"], together=False)
+    assert "*" not in capsys.readouterr().out
+
+
+def test_figures_on_other_prompts_are_marked(tmp_path):
+    write(tmp_path, "a", {"name": "a"}, scores(BETTER, checkpoint="a"))
+    write(tmp_path, "b", {"name": "b"}, scores(BETTER[:6], checkpoint="b"))
+    _, a, b = results(tmp_path, ["a", "b"])
+    assert incomparable([a, b], "win_rate") == "on different prompts"
+    assert incomparable([a], "win_rate") is None
+
+
+def test_a_run_stands_for_the_policy_that_it_keeps_as_the_best(tmp_path):
+    kept = replace(STANDING, iteration=1, best_iteration=0)
+    write(tmp_path, "dpo", {"name": "dpo"}, scores([0] * 8, checkpoint="dpo"), kept=[kept])
+    began, reached = results(tmp_path, ["dpo"])
+    assert (reached.method, reached.iteration, reached.checkpoint) == ("dpo", 0, "m0")
+    assert reached.numbers["win_rate"] == began.numbers["win_rate"]
+    assert reached.tokens > 0
+
+
+def test_what_is_verified_and_approved_is_compared_under_one_name(tmp_path):
+    ratings = [
+        *scores(BETTER, metric="rating:Readability"),
+        *scores([1] * 8, metric="rating:Factuality"),
+        *scores(BEGAN, metric="fact_score"),
+    ]
+    write(tmp_path, "dpo", {"name": "dpo"}, ratings)
+    _, reached = results(tmp_path, ["dpo"])
+    assert reached.numbers["approval"].value == 5 / 8
+    assert reached.numbers["verified"].value == sum(BEGAN) / 8
+    _, facts = results(tmp_path, ["dpo"], task="facts")
+    assert facts.numbers["approval"].value == sum(BETTER[::2]) / 4
 
 
 def test_a_run_without_numbers_is_refused(tmp_path):

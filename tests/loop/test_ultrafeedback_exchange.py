@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
+from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
+from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.exports.export import Export, export_table
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run

@@ -11,7 +11,8 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.lake.derive.rederive import DerivationRequest, rederive
+from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
+from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal

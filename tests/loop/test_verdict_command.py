@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.evaluation.paired_prompts import of_two
 from lpfloop.loop.evaluation.recorded_results import ResultFields
-from lpfloop.loop.evaluation.recorded_verdict import Standard, of_two, verdict_on
+from lpfloop.loop.evaluation.recorded_verdict import Standard, verdict_on
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -279,3 +280,27 @@ def test_the_verdict_on_published_systems_is_that_of_their_paper():
     assert answer("175b_verification", "6b_verification") == "not better"
     # Cobbe et al. 2021: 6B with a verifier is "slightly" better than a finetuned 175B.
     assert answer("175b_finetuning", "6b_verification") == "undecided"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no data of published systems here")
+def test_a_published_model_is_not_compared_with_itself_over_another_baseline_or_judge(tmp_path):
+    def board(baseline, votes):
+        rows = [json.loads(line) for line in (DATA / votes).read_text().splitlines()]
+        found = [
+            {
+                "id": f"{row['question_id']} {row['turn']} {number}",
+                "preference": 2 if row.get(row["winner"]) == "claude-v1" else 1,
+                "generator_1": baseline,
+                "annotator": votes,
+            }
+            for number, row in enumerate(rows)
+            if {row["model_a"], row["model_b"]} == {"claude-v1", baseline}
+        ]
+        assert len(found) > 50
+        return written(tmp_path, f"{baseline} {votes}", found)
+
+    one = board("gpt-3.5-turbo", "mtbench_gpt4_pair.jsonl")
+    other = board("alpaca-13b", "mtbench_gpt4_pair.jsonl")
+    assert "the baseline 'gpt-3.5-turbo'" in refusal(tmp_path, one, other)
+    people = board("gpt-3.5-turbo", "mtbench_human.jsonl")
+    assert "'mtbench_human.jsonl'" in refusal(tmp_path, one, people)

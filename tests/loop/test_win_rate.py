@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.evaluation.alpaca_eval import read_annotations
+from lpfloop.loop.evaluation.alpaca_eval import read_annotations, source_of
 from lpfloop.loop.evaluation.length_control import fit, length_controlled
+from lpfloop.loop.evaluation.result_sources import refuse_unlike
 from lpfloop.loop.evaluation.win_rate_report import lead, standings
 from lpfloop.loop.lake.statistics.bootstrap import mean_interval
 from lpfloop.loop.lake.statistics.win_rate import difference, win_rate
@@ -212,6 +213,33 @@ def test_a_table_shows_each_group_and_the_lead_over_another_model(tmp_path):
     found = json.loads(stdout)
     assert found["groups"]["koala"]["n"] == 3
     assert found["lead"]["value"] == 50
+
+
+@pytest.mark.parametrize("field", ["annotator", "generator_1"])
+def test_a_lead_over_figures_of_another_judge_or_baseline_is_refused(tmp_path, field):
+    first = written(tmp_path, [row(n, 2, **{field: "one"}) for n in range(6)])
+    again = written(tmp_path, [row(n, 1, **{field: "two"}) for n in range(6)], "again.json")
+    options = ("--preferences", str(first), "--versus", str(again), "--json")
+    code, stdout, stderr = call(tmp_path, "eval", "winrate", *options)
+    assert (code, stdout) == (2, "")
+    assert len(stderr.strip().splitlines()) == 1
+    kind = {"annotator": "judge", "generator_1": "baseline"}[field]
+    assert f"{first} names the {kind} 'one', and {again} 'two'" in stderr
+
+
+def test_a_lead_over_figures_against_other_outputs_is_refused(tmp_path):
+    mine = read_annotations(written(tmp_path, [row(n, 2) for n in range(6)]))
+    rows = [row(n, 1, output_1=f"other {n // 5}") for n in range(6)]
+    other = read_annotations(written(tmp_path, rows, "other.json"))
+    with pytest.raises(InputError, match=r"output_1.* for 6 of 6 prompts"):
+        refuse_unlike(source_of(tmp_path / "a", mine), source_of(tmp_path / "b", other))
+
+
+def test_a_pool_of_which_a_file_names_all_but_one_is_the_same_judge(tmp_path):
+    mine = read_annotations(written(tmp_path, [row(n, 2, annotator=f"j{n}") for n in range(6)]))
+    rows = [row(n, 2, annotator=f"j{n % 5}") for n in range(6)]
+    other = read_annotations(written(tmp_path, rows, "other.json"))
+    assert refuse_unlike(source_of(tmp_path, mine), source_of(tmp_path, other)) is None
 
 
 BAD = {

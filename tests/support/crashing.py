@@ -88,6 +88,9 @@ IDS = {
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
     "scores": ("iteration", "benchmark", "metric", "candidate_id"),
     "receipts": ("iteration", "filter", "items", "outcome"),
+    "verdicts": ("iteration", "against", "split", "scope", "name"),
+    "standings": ("iteration",),
+    "alarms": ("iteration", "kind", "scope", "name"),
 }
 """What tells the rows of a table apart: no two may agree in it.
 

@@ -73,6 +73,7 @@ def prompts_file(folder: Path, each: int = 60, train: int = 12) -> Path:
             "task": task,
             "split": split,
             "checks": [{"kind": "equals", "argument": RIGHT}],
+            "cluster": f"{split} {task} {number}",
             "family": f"{task}-{'easy' if number < count / 2 else 'hard'}",
         }
         for split, count in (("train", train), ("dev", each), ("held-out", each))

@@ -15,6 +15,7 @@ from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from ...data.judged_candidates import READ, Deciding, judge, verdicts
+from ...data.stage_names import named
 
 CANDIDATES_A_BLOCK = 30_000
 CHUNKED = frozenset({"sample", "refine"})
@@ -115,8 +116,7 @@ def _parts(run: RunReader, iteration: int) -> list[Part]:
 
 def _judges(stage: str) -> bool:
     """Whether a stage drew candidates to train on, or judged them."""
-    labels = stage.rpartition(":")[2].split("+")
-    return set(labels) <= {*CHUNKED, IMPORTED}
+    return _about(stage) <= {*CHUNKED, IMPORTED}
 
 
 def _annotates(part: Part) -> bool:
@@ -136,7 +136,12 @@ def _cut(parts: Sequence[Part]) -> Iterator[list[Part]]:
 
 
 def _in_chunks(stage: str) -> bool:
-    return set(stage.rpartition(":")[2].split("+")) <= CHUNKED
+    return _about(stage) <= CHUNKED
+
+
+def _about(stage: str) -> set[str]:
+    """Return the stages whose candidates a stage is about, or that it is itself."""
+    return {*named(stage).rpartition(":")[2].split("+")}
 
 
 def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:

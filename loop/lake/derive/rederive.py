@@ -14,7 +14,6 @@ from typing import Any
 
 import polars as pl
 
-from ....configs.filters import People
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -33,6 +32,7 @@ from ...data.judged_candidates import READ, Deciding, verdicts
 from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
+from .derivation_request import DerivationRequest, Way, default_name, is_distinct
 from .graded_blocks import (
     graded_blocks,
     graded_iterations,
@@ -49,24 +49,6 @@ from .judged_blocks import (
 )
 
 DEFAULT_TOP_K = 3
-
-
-Way = Pairing | Binarising
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivationRequest:
-    """A request; None means the default of the rule or the run, or all iterations."""
-
-    rule: str
-    table: str | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    iteration: int | None = None
-    distinct: bool | None = None
-    people: People | None = None
-    critiques: str | None = None
-    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +76,8 @@ class Rederivation:
             "table": TABLES[self.row_type],
             "rule": first.rule,
             "top_k": None if isinstance(first, Binarising) else first.top_k,
-            **({"distinct_positives": True} if _is_distinct(first) else {}),
-            **self._people,
+            **({"distinct_positives": True} if is_distinct(first) else {}),
+            **self._who_decides,
             "seed": first.root_seed,
             "iterations": [how.iteration for how in self.ways],
             "critiques": self.critiques,
@@ -103,11 +85,15 @@ class Rederivation:
         }
 
     @property
-    def _people(self) -> dict[str, Json]:
-        """What people's ratings are worth, of a run that has some, for a rule that reads them."""
+    def _who_decides(self) -> dict[str, Json]:
+        """What people's ratings are worth if there are some, and how several critiques agree."""
+        first, deciding = self.ways[0], self.deciding
+        if isinstance(first, Binarising) or first.rule in BY_REWARD:
+            return {}
         rated = any(has_annotations(self.run, how.iteration) for how in self.ways)
-        reads = self.ways[0].rule not in BY_REWARD and isinstance(self.ways[0], Pairing)
-        return {"people": self.deciding.people} if rated and reads else {}
+        people: dict[str, Json] = {"people": deciding.people} if rated else {}
+        several = deciding.agreement is not None
+        return people | ({"agreement": deciding.agreement} if several else {})
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
         """Add the rows to a draft; return how many prompts had each outcome.
@@ -151,7 +137,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
     """
     require_unaltered(run.journal)
     made = _planned(run, wanted)
-    return keep(run, wanted.name or _default_name(wanted, made), made.lineage, made.make)
+    return keep(run, wanted.name or default_name(wanted, made.ways[0]), made.lineage, made.make)
 
 
 def derive(
@@ -179,6 +165,7 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
     rule = _rule(wanted.rule)
     row_type = _row_type(rule, wanted.table)
     top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
+    own = Deciding.of(config)
     iterations = _iterations(run, wanted.iteration)
     for number in iterations:
         _require_readable(run, rule, number, wanted.critiques)
@@ -196,7 +183,9 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
             for number in iterations
         ),
         critiques=wanted.critiques,
-        deciding=Deciding(people=wanted.people or config.get("pairs", {}).get("people", "decide")),
+        deciding=Deciding(
+            people=wanted.people or own.people, agreement=wanted.agreement or own.agreement
+        ),
     )
 
 
@@ -205,11 +194,12 @@ def _binarisation(
 ) -> Rederivation:
     """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
-    others = (wanted.critiques, wanted.top_k, wanted.distinct, wanted.people)
+    about_critiques = (wanted.critiques, wanted.people, wanted.agreement)
+    others = (wanted.top_k, wanted.distinct, *about_critiques)
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
             f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
-            "--top-k, --distinct-positives, --people and --table"
+            "--top-k, --distinct-positives, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -248,10 +238,6 @@ def _distinct(
     return bool(own) if wanted.distinct is None else wanted.distinct
 
 
-def _is_distinct(how: Way) -> bool:
-    return isinstance(how, Pairing) and how.distinct
-
-
 def _iterations(run: RunReader, iteration: int | None) -> list[int]:
     if iteration is not None:
         require_judged(run, iteration)
@@ -287,19 +273,3 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
 def _derived_critiques(run: RunReader, name: str, iteration: int) -> pl.LazyFrame:
     critiques = open_derived(run.folder, name).scan("critiques")
     return critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])
-
-
-def _default_name(wanted: DerivationRequest, made: Rederivation) -> str:
-    """Return a name made from the request."""
-    said = {
-        "people-": wanted.people,
-        "i": wanted.iteration,
-        "seed": wanted.seed,
-        "": wanted.critiques,
-        "as-": wanted.table,
-    }
-    words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
-    first = made.ways[0]
-    many = "" if isinstance(first, Binarising) else f"-k{first.top_k}"
-    distinct = "-distinct" if _is_distinct(first) else ""
-    return "-".join([f"{wanted.rule}{many}{distinct}", *words])

@@ -26,8 +26,9 @@ class Judged:
 
     @property
     def critique(self) -> Row | None:
-        """The feedback model's last critique, or else a person's."""
+        """The feedback model's critique, of several the first, or else a person's."""
         machine = [c for c in self.critiques if not c["critic"].startswith(HUMAN)]
+        machine = [c for c in machine if c["sample"] is None] or machine
         return (machine or self.critiques or [None])[-1]
 
 

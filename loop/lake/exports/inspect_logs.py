@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ....configs.schema import ConfigError
 from ....stores.lake import RunReader
 from ...data.row_fields import HUMAN
-from .candidate_groups import Group, Judged, groups
+from .candidate_groups import Group, Judged, Row, groups
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalSample
@@ -98,9 +98,9 @@ def _scores(judged: Judged) -> "dict[str, Score]":
     text = judged.candidate["text"]
     scores: dict[str, Score] = {}
     for critique in judged.critiques:
-        person = critique["critic"].startswith(HUMAN)
+        said_by = _said_by(critique)
         for aspect in critique["aspects"]:
-            name = f"{aspect['name']} ({critique['critic']})" if person else aspect["name"]
+            name = aspect["name"] + said_by
             read = aspect["rating"] is not None
             scores[name] = Score(
                 value=aspect["rating"] if read else UNREAD,
@@ -114,6 +114,13 @@ def _scores(judged: Judged) -> "dict[str, Score]":
             value=value, explanation=reward["status"], metadata={"by": reward["reward_model"]}
         )
     return scores
+
+
+def _said_by(critique: Row) -> str:
+    """Return what tells a critique from the critic's first one, in brackets."""
+    if critique["critic"].startswith(HUMAN):
+        return f" ({critique['critic']})"
+    return "" if critique["sample"] is None else f" (critique {critique['sample']})"
 
 
 def _write(

@@ -16,8 +16,11 @@ from ....policies.trainers.trainer_history import BELOW, TOKEN
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 
-MOST = 0.5
-"""The share of chosen answers below their reference from which on it is said."""
+MANY = 0.25
+"""The share of chosen answers below their reference above which there is a warning.
+
+It is a share of all pairs: where one task of three sinks, the others hide two thirds of it.
+"""
 TAIL = 4
 """What is told is the mean over the last quarter of the steps."""
 
@@ -43,13 +46,13 @@ class AnswerLogprobs:
         return {**told, "chosen_below_reference": self.below}
 
     def warning(self) -> str | None:
-        """Return a sentence if most chosen answers became less probable."""
-        if self.below <= MOST:
+        """Return a sentence if many chosen answers became less probable."""
+        if self.below <= MANY:
             return None
         return (
             f"DPO of iteration {self.iteration} left {self.below:.0%} of its chosen answers less "
-            "probable than they were by its reference: training.dpo.sft_weight=1 or "
-            "training.dpo.chosen_penalty=5 hold them up, a smaller learning rate changes less"
+            "probable than they were by its reference: training.dpo.chosen_penalty=5 or "
+            "training.dpo.sft_weight=1 hold them up (docs/training.md)"
         )
 
 

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import polars as pl
 from ....stores.frames import frame_rows
 from ....stores.lake import RUN_NAME, RunReader, run_names
 from ....stores.records import Checkpoint
-from .best_model import best_model
+from .best_model import best_kept, best_model
 from .runs import NoSuchRunError, open_run
 
 LATEST, BEST = "latest", "best"
+PUBLISHED = ""
+"""What is meant where no model is named: the best that the loop keeps, else the latest."""
 NUMBER = re.compile(r"[Mm]_([0-9]{1,6})")
 ID = re.compile(r"[0-9a-f]{1,64}")
 OWN = f"{NUMBER.pattern}|{LATEST}|{BEST}"
@@ -76,6 +79,8 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
         raise NoSuchRunError(f"run {run.folder.name} has no model yet")
     if which == LATEST:
         return made[-1]
+    if which == PUBLISHED:
+        return published_of(run, made)
     if which == BEST:
         return best_model(run, made, by).checkpoint
     number = NUMBER.fullmatch(which)
@@ -92,6 +97,12 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
             "characters"
         )
     return found[0]
+
+
+def published_of(run: RunReader, made: Sequence[Checkpoint]) -> Checkpoint:
+    """Return the model that a run has to show: the best that its loop keeps, else the latest."""
+    kept = best_kept(run)
+    return next((c for c in made if c.iteration == kept), made[-1])
 
 
 def iteration_of(run: RunReader, text: str) -> int:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Copies and near copies in a run: among candidates, among prompts, of held-out prompts in train.
+"""Copies and near copies in a run: among candidates, among prompts, and across splits.
 
 A run records them at the end of each iteration: copies over all candidates, near copies over a
 sample of whole chunks of prompts, so that it takes seconds at any size. The command compares all.
@@ -15,8 +15,10 @@ import pyarrow as pa
 from ....stores.journal_reader import Part, Reader
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
-from ....stores.records import Candidate, Prompt
-from ...data.resemblance import Alike, alike, copy_key, overlaps
+from ....stores.records import Candidate, Prompt, Split
+from ...data.contamination import overlaps
+from ...data.resemblance import Alike, alike, copy_key
+from ...data.splits import DEV, HELD_OUT, TRAIN
 
 if TYPE_CHECKING:
     from ...run.run import Run
@@ -26,6 +28,9 @@ SAMPLE = 20_000
 """At most this many candidates are compared for near copies while the run waits (2 s)."""
 
 BATCH = 16_384
+BETWEEN: tuple[tuple[Split, Split], ...] = ((HELD_OUT, TRAIN), (DEV, TRAIN), (DEV, HELD_OUT))
+"""The splits whose prompts are looked for in another one."""
+
 SYSTEM = "system"
 
 logger = logging.getLogger("lpfloop.loop")
@@ -73,7 +78,7 @@ def duplicates(run: RunReader, iteration: int | None) -> pl.DataFrame:
 
 
 def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
-    """List the most similar texts: copies, near copies, and held-out prompts in train."""
+    """List the most similar texts: copies, near copies, and prompts in two splits."""
     numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
     found = [
         _offenders(_candidates(run, number), number, "candidates", limit)
@@ -82,17 +87,20 @@ def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
     ]
     prompts = _stored_prompts(run)
     found.append(_offenders(_alike(prompts), None, "prompts", limit))
-    shared = _overlaps(prompts).head(limit)
-    held_out = shared.select(
-        pl.lit(None, pl.Int64).alias("iteration"),
-        pl.lit("held-out prompts").alias("what"),
-        pl.lit("overlap").alias("kind"),
-        "id",
-        pl.col("other").alias("other_id"),
-        pl.col("share").alias("similarity"),
-        pl.lit(None, pl.Int64).alias("times"),
-    )
-    return pl.concat([*found, held_out])
+    for tested, known in BETWEEN:
+        shared = _overlaps(prompts, tested, known).head(limit)
+        found.append(
+            shared.select(
+                pl.lit(None, pl.Int64).alias("iteration"),
+                pl.lit(f"{tested} prompts in {known}").alias("what"),
+                pl.lit("overlap").alias("kind"),
+                "id",
+                pl.col("other").alias("other_id"),
+                pl.col("share").alias("similarity"),
+                pl.lit(None, pl.Int64).alias("times"),
+            )
+        )
+    return pl.concat(found)
 
 
 def counted(found: Alike) -> dict[str, Json]:
@@ -116,6 +124,9 @@ _COUNTS = {
     "near_across": pl.Int64,
     "held_out": pl.Int64,
     "overlapping": pl.Int64,
+    "dev": pl.Int64,
+    "dev_overlapping": pl.Int64,
+    "dev_in_held_out": pl.Int64,
 }
 
 
@@ -125,13 +136,16 @@ def _row(iteration: int | None, what: str, counts: Mapping[str, Json]) -> dict[s
 
 def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
     found = counted(_alike(prompts))
-    held_out = prompts.filter(pl.col("split") == "held-out").height
+    sizes = {split: prompts.filter(split=split).height for split in (HELD_OUT, DEV)}
     return {
         "rows": found["rows"],
         "copies_across": found["copies_across"],
         "near_across": found["near_across"],
-        "held_out": held_out,
-        "overlapping": _overlaps(prompts).height,
+        "held_out": sizes[HELD_OUT],
+        "overlapping": _overlaps(prompts, HELD_OUT, TRAIN).height,
+        "dev": sizes[DEV],
+        "dev_overlapping": _overlaps(prompts, DEV, TRAIN).height,
+        "dev_in_held_out": _overlaps(prompts, DEV, HELD_OUT).height,
     }
 
 
@@ -140,17 +154,17 @@ def _alike(prompts: pl.DataFrame) -> Alike:
     return alike([prompts.select("id", pl.col("id").alias("group"), "text")])
 
 
-def _overlaps(prompts: pl.DataFrame) -> pl.DataFrame:
-    train = prompts.filter(pl.col("split") == "train")
-    return overlaps(train, prompts.filter(pl.col("split") == "held-out"))
+def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.DataFrame:
+    return overlaps(prompts.filter(split=known), prompts.filter(split=tested))
 
 
 def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     rows = [
-        (p.prompt_id, p.split, "\n".join(m.content for m in p.messages if m.role != SYSTEM))
+        (p.prompt_id, p.split, p.family, said)
         for p in prompts
+        for said in ("\n".join(m.content for m in p.messages if m.role != SYSTEM),)
     ]
-    schema = {"id": pl.String, "split": pl.String, "text": pl.String}
+    schema = {"id": pl.String, "split": pl.String, "family": pl.String, "text": pl.String}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -158,7 +172,11 @@ def _stored_prompts(run: RunReader) -> pl.DataFrame:
     turn = pl.element().struct
     asked = pl.col("messages").list.eval(turn.field("content").filter(turn.field("role") != SYSTEM))
     texts = asked.list.join("\n").alias("text")
-    return run.scan("prompts").select(pl.col("prompt_id").alias("id"), "split", texts).collect()
+    return (
+        run.scan("prompts")
+        .select(pl.col("prompt_id").alias("id"), "split", "family", texts)
+        .collect()
+    )
 
 
 def _candidates(run: RunReader, iteration: int) -> Alike:

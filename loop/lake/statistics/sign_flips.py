@@ -1,4 +1,4 @@
-"""Whether a paired difference is beyond chance: a sign-flip test, and Holm's correction.
+"""Whether a paired difference is beyond chance: a sign-flip test.
 
 If nothing has changed, each prompt's difference is as likely to be of the other sign. The test is
 exact where differences are few whole numbers, such as of verdicts, where it is McNemar's; of many
@@ -35,16 +35,6 @@ def chance_of_rise(differences: Sequence[float]) -> float:
         wider[2 * size :] += chances / 2
         chances = wider
     return float(chances[total + sum(spread) :].sum())
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Return p-values that hold for all of the hypotheses together (Holm, 1979)."""
-    corrected, most = [1.0] * len(chances), 0.0
-    ranked = sorted(range(len(chances)), key=lambda place: chances[place])
-    for rank, place in enumerate(ranked):
-        most = max(most, min(1.0, (len(ranked) - rank) * chances[place]))
-        corrected[place] = most
-    return corrected
 
 
 def summed(differences: Mapping[str, float], units: Mapping[str, str]) -> list[float]:

@@ -94,7 +94,7 @@ def shown(run: RunReader, found: Found, iteration: int | None = None) -> ShownRo
 def candidate_rows(story: Story) -> pl.DataFrame:
     """Return a row for each candidate, with its judgments and what was made from it."""
     scores = {r.candidate_id: r.score for r in story.rewards}
-    critiques = {c.candidate_id: c for c in story.critiques}
+    critiques = {c.candidate_id: c for c in story.critiques if c.sample is None}
     rows = [
         {
             **{name: getattr(candidate, name) for name in CANDIDATE},

@@ -1,7 +1,8 @@
 """All rows on one prompt, which `lpfloop show` and `lineage` present."""
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import polars as pl
@@ -23,6 +24,7 @@ from ....stores.records import (
     Yield,
 )
 from ....stores.schemas import TABLES, R, Row
+from ...data.judged_candidates import Deciding
 from ..query.model_names import checkpoints
 from .find_row import Found, NoSuchIdError
 
@@ -52,7 +54,8 @@ class DerivedRows:
 class Story:
     """A prompt with its candidates, their judgments, and what was made from them.
 
-    `asked` is the id that was asked for: the prompt's or one of its rows'.
+    `asked` is the id that was asked for: the prompt's or one of its rows'. `deciding` says whose
+    ratings decide where a candidate has several critiques.
     """
 
     run: str
@@ -69,6 +72,7 @@ class Story:
     scores: list[Score]
     checkpoints: list[Checkpoint]
     derived: list[DerivedRows]
+    deciding: Deciding = field(default_factory=Deciding)
 
 
 def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> Story:
@@ -101,6 +105,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         scores=rows(Score),
         checkpoints=checkpoints(run),
         derived=[_derived(run, name, asked, iteration) for name in derived_names(run.folder)],
+        deciding=Deciding.of(json.loads(run.journal.meta("config") or "{}")),
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from ....stores.frames import rows_frame
 from ....stores.records import (
     SCORED,
     Candidate,
@@ -13,7 +14,9 @@ from ....stores.records import (
     Preference,
     Yield,
 )
+from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES
+from ...data.row_fields import HUMAN
 from ...data.training_rows import PREFERRED, made_by
 from .grade_story import UNGRADED, by_grades, why_binarised
 from .story import Story
@@ -96,8 +99,8 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
     if made_by(row.rule) in BY_REWARD:
         of = "highest rewards first"
     else:
-        usable = [c for c in judged_in(story, row.iteration) if c.usable]
-        of = f"{sum(_is_positive(story, c) for c in usable)} positive, highest rewards first"
+        usable = {c.candidate_id for c in judged_in(story, row.iteration) if c.usable}
+        of = f"{len(usable & _positives(story))} positive, highest rewards first"
     return f"rank {row.rank} ({of})"
 
 
@@ -105,11 +108,12 @@ def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str)
     """Return the ratings that put a candidate on its side."""
     if rule in BY_REWARD:
         return "its reward alone"
-    critique = _readable(story, candidate_id)
-    if critique is None:
+    critiques = _decisive(story, candidate_id)
+    if not critiques:
         return f"ratings {', '.join(map(str, ratings)) or 'none'}"
-    failed = _failures(critique)
-    return failed or f"1 on all rated aspects ({len(ratings)})"
+    failed = "; ".join(found for c in critiques if (found := _failures(c)))
+    said = failed or f"1 on all rated aspects ({len(ratings)})"
+    return said if len(critiques) == 1 else f"{said} (by {len(critiques)} critiques)"
 
 
 def _failures(critique: Critique) -> str:
@@ -118,13 +122,26 @@ def _failures(critique: Critique) -> str:
 
 
 def _readable(story: Story, candidate_id: str) -> Critique | None:
+    """Return the critique of a candidate that says most: the last of those that decide."""
+    found = _decisive(story, candidate_id)
+    return found[-1] if found else None
+
+
+def _decisive(story: Story, candidate_id: str) -> list[Critique]:
+    """Return the critiques that decide on a candidate: people's, or else a model's."""
     scored = [c for c in critiques_of(story, candidate_id) if c.status == SCORED]
-    return scored[-1] if scored else None
+    people = {c.critic: c for c in scored if c.critic.startswith(HUMAN)}
+    if people and story.deciding.people == "decide":
+        return list(people.values())
+    models = [c for c in scored if not c.critic.startswith(HUMAN)]
+    return models if story.deciding.agreement else models[-1:]
 
 
-def _is_positive(story: Story, candidate: Candidate) -> bool:
-    critique = _readable(story, candidate.candidate_id)
-    return critique is not None and critique.positive
+def _positives(story: Story) -> frozenset[str]:
+    """Return the candidates that are successes, by id."""
+    said = verdicts(rows_frame(Critique, story.critiques), story.deciding)
+    last = said.unique("candidate_id", keep="last", maintain_order=True)
+    return frozenset(last.filter("success")["candidate_id"])
 
 
 def _lack(story: Story, row: Yield) -> str:

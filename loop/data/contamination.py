@@ -1,0 +1,120 @@
+# pyright: basic
+"""Texts of one set that overlap with those of another, such as held-out prompts with train ones.
+
+Prompts of one family may have a template in common, and nothing else. Words that many prompts of a
+family have are its template; the others, and all numbers, are a prompt's own. A prompt of a known
+family overlaps with another one of it if, besides n-grams, they share their own words; with the
+rest it overlaps if it shares most of its n-grams.
+"""
+
+from typing import Literal
+
+import polars as pl
+
+from .resemblance import WORD, grams
+
+LONG_GRAM, SHORT_GRAM = 13, 8
+"""Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""
+TEMPLATE = 0.25
+"""Words in this share of a family's texts are its template, or one of a few wordings of it."""
+FEWEST = 12
+"""Families of fewer texts do not tell their template."""
+MOST = 0.5
+"""The share of its n-grams that a text of a known family must have in common with others."""
+
+_OVERLAPS = {"id": pl.String, "other": pl.String, "share": pl.Float64, "n": pl.Int32}
+
+Near = Literal["any", "own", "other"]
+"""With texts of which family the n-grams are shared."""
+
+
+def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
+    """Return the tested texts that share n-grams with a known one, highest share first.
+
+    Both frames have `id`, `text` and `family`, which may be null. The result has `id`, `other` (a
+    known text), `share` (of the tested text's n-grams) and `n`. A text with fewer words than n
+    counts as one n-gram.
+    """
+    both = _with_own_words(pl.concat([known, tested]))
+    known, tested = both.head(known.height), both.tail(tested.height)
+    alone = tested.filter(pl.col("family").is_null())
+    related = tested.filter(pl.col("family").is_not_null())
+    shares = _by_length(known, related, "own").drop("other")
+    found = [
+        _by_length(known, alone, "any"),
+        _by_length(known, related, "other").filter(pl.col("share") >= MOST),
+        _with_equal_words(known, related).join(shares, on="id").select(*_OVERLAPS),
+    ]
+    most = pl.concat(found).sort("share", "id", descending=[True, False])
+    return most.unique("id", keep="first", maintain_order=True)
+
+
+def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
+    """Return the tested texts whose own words are those of a known one; of many, 13 in a row.
+
+    A text of nothing but its template is compared by all of its words.
+    """
+    of_own = [
+        frame.with_columns(text=pl.coalesce("own", "text")).drop("own") for frame in (known, tested)
+    ]
+    long = _is_long("text")
+    found = [
+        _shared(of_own[0], of_own[1].filter(long), LONG_GRAM, "own"),
+        # In a text with fewer words than n all of them are one n-gram.
+        _shared(of_own[0], of_own[1].filter(~long), 2 * LONG_GRAM, "own"),
+    ]
+    return pl.concat(found).select("id", "other")
+
+
+def _with_own_words(texts: pl.DataFrame) -> pl.DataFrame:
+    """Return texts with their `own` words, without those of the template; unclear families go."""
+    size = pl.len().over("family")
+    large = pl.when(size >= FEWEST).then("family").alias("family")
+    rows = texts.select("id", "text", large, row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    words = rows.filter(pl.col("family").is_not_null()).select(
+        "row",
+        "family",
+        size.alias("size"),
+        word=pl.col("text").str.to_lowercase().str.extract_all(WORD),
+    )
+    each = words.explode("word")
+    common = pl.col("row").n_unique().over("family", "word") >= TEMPLATE * pl.col("size")
+    number = pl.col("word").str.contains(r"^\p{N}")
+    own = each.filter(~common | number).group_by("row", maintain_order=True).agg(pl.col("word"))
+    joined = own.select("row", own=pl.col("word").list.join(" "))
+    return rows.join(joined, on="row", how="left", maintain_order="left").drop("row")
+
+
+def _by_length(known: pl.DataFrame, tested: pl.DataFrame, near: Near) -> pl.DataFrame:
+    long = _is_long("text")
+    return pl.concat(
+        [
+            _shared(known, tested.filter(long), LONG_GRAM, near),
+            _shared(known, tested.filter(~long), SHORT_GRAM, near),
+        ]
+    )
+
+
+def _is_long(text: str) -> pl.Expr:
+    return pl.col(text).str.to_lowercase().str.extract_all(WORD).list.len() >= 2 * LONG_GRAM
+
+
+def _shared(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near) -> pl.DataFrame:
+    if tested.is_empty():
+        return pl.DataFrame(schema=_OVERLAPS)
+    wanted = grams(tested["text"], n).unique()
+    wanted = wanted.with_columns(family=tested["family"].gather(wanted["row"]))
+    there = grams(known["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
+    there = there.with_columns(family=known["family"].gather(there["row"]))
+    first = there.group_by("gram", "family").agg(pl.col("row").min().alias("other"))
+    same = pl.col("family").eq_missing(pl.col("family_right"))
+    kept = {"any": pl.lit(value=True), "own": same, "other": ~same}[near]
+    met = wanted.join(first, on="gram", how="inner").filter(kept)
+    shared = met.group_by("row").agg(pl.col("gram").n_unique(), pl.col("other").min())
+    told = shared.join(wanted.group_by("row").agg(pl.len().alias("all")), on="row")
+    return told.select(
+        tested["id"].gather(told["row"]).alias("id"),
+        known["id"].gather(told["other"]).alias("other"),
+        (pl.col("gram") / pl.col("all")).alias("share"),
+        pl.lit(n, pl.Int32).alias("n"),
+    )

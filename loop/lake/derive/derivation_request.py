@@ -1,0 +1,47 @@
+"""What is asked of a derivation of pairs or demonstrations, and its name by default."""
+
+from dataclasses import dataclass
+
+from ....configs.critic import Agreement
+from ....configs.filters import People
+from ...data.binarize import Binarising
+from ...data.pairs import Pairing
+
+Way = Pairing | Binarising
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivationRequest:
+    """A request; None means the default of the rule or the run, or all iterations."""
+
+    rule: str
+    table: str | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    iteration: int | None = None
+    distinct: bool | None = None
+    people: People | None = None
+    agreement: Agreement | None = None
+    critiques: str | None = None
+    name: str | None = None
+
+
+def is_distinct(how: Way) -> bool:
+    """Whether the positives of a prompt shall have different texts."""
+    return isinstance(how, Pairing) and how.distinct
+
+
+def default_name(wanted: DerivationRequest, how: Way) -> str:
+    """Return a name made from the request, and from how it is done."""
+    said = {
+        "people-": wanted.people,
+        "agreement-": wanted.agreement,
+        "i": wanted.iteration,
+        "seed": wanted.seed,
+        "": wanted.critiques,
+        "as-": wanted.table,
+    }
+    words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
+    many = "" if isinstance(how, Binarising) else f"-k{how.top_k}"
+    distinct = "-distinct" if is_distinct(how) else ""
+    return "-".join([f"{wanted.rule}{many}{distinct}", *words])

@@ -35,6 +35,7 @@ SCRIPTED = (
     "policy.engine.script=scripts:policy",
     "critic.kind=verifier",
     "prompts.evaluated=12",
+    "prompts.deciding=12",
     "prompts.chunk=5",
     "reward.model=none",
 )
@@ -304,6 +305,7 @@ REAL = (
     "policy.engine.kind=transformers",
     "critic.kind=verifier",
     "prompts.evaluated=8",
+    "prompts.deciding=8",
     "prompts.chunk=4",
     "assessment.kl=true",
     "assessment.reward=true",

@@ -48,6 +48,11 @@ JUDGE = ("model=tiny", "engine.kind=scripted")
 """Judges are named, so that a reference can be; nobody asks them."""
 ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
+BESIDE = {
+    "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
+}
+"""What must change with a field, since it goes with nothing else."""
 GUESSES = (True, False, 17, 0.5, "float32", "general", "off")
 """Values to try on a field, until the schema accepts one that it does not have."""
 
@@ -62,7 +67,7 @@ class Made:
     chosen: dict[str, Any]
     overrides: tuple[str, ...]
 
-    def config(self, *more: Override) -> RunConfig:
+    def config(self, *more: str | Override) -> RunConfig:
         return load_config("tiny", VARIANT, (*self.overrides, *more), {})
 
 
@@ -109,11 +114,12 @@ def kept(lake: Path) -> object:
 
 def fitting(folder: Path) -> dict[str, Any]:
     """Return changed values of the fields that name something that must exist, or be whole."""
-    more, held_out = folder / "more", folder / "held-out"
-    for place in (more, held_out):
+    more, held_out, dev = folder / "more", folder / "held-out", folder / "dev"
+    for place in (more, held_out, dev):
         place.mkdir()
     write_prompts(more, count=9)
     (held_out / "prompts.jsonl").write_text('{"prompt": "Tell me about yourself."}\n')
+    (dev / "prompts.jsonl").write_text('{"prompt": "Tell me about somebody else."}\n')
     templates, aspects = folder / "templates", folder / "aspects.yaml"
     shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
@@ -129,6 +135,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "memory": "warn",
         "prompts.source": str(more / "prompts.jsonl"),
         "prompts.held_out": str(held_out / "prompts.jsonl"),
+        "prompts.dev": str(dev / "prompts.jsonl"),
         "prompts.turns": "first",
         "prompts.input": "headed",
         "prompts.fields": {"prompt": "prompt"},
@@ -151,12 +158,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},
         "critic.task_aspects": {"math": "Factuality"},
         "critic.kind": "verifier",
+        "critic.agreement": "mean",
+        "pairs.people": "ignored",
+        "verdict.on_regression": "continue",
+        "alarms.on_alarm": "continue",
         "completion.pool": "tiny",
         "completion.principles": "none",
         "grading.model": "tiny",
         "grading.templates": "tiny",
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
+        "training.dpo.loss": "ipo",
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.ppo.kl_estimator": "k3",
@@ -199,6 +211,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.verifier": "scripts:verifier",
         "mode": "faithful_code",
         "recipe.train": "rs",
+        "recipe.refine": "failures",
         "prompts.parts.layout": "same",
         "index.embedder.kind": "none",
     }
@@ -219,7 +232,8 @@ def changed(made: Made, field: ConfigField) -> RunConfig:
         if value == before and type(value) is type(before):
             continue
         try:
-            config = made.config(Override(source="test", path=field.path, value=value))
+            change = Override(source="test", path=field.path, value=value)
+            config = made.config(*BESIDE.get(field.path, ()), change)
         except ConfigError:
             continue
         if field.secret or resolved_at(config, field.path) != before:

@@ -25,6 +25,7 @@ SMALL = (
     "recipe.n=2",
     "prompts.per_iteration=24",
     "prompts.evaluated=6",
+    "prompts.deciding=6",
     "prompts.chunk=10",
     "reward.model=none",
     "training.min_pairs=4",
@@ -142,7 +143,12 @@ def test_the_trained_policy_is_a_critic_that_another_run_can_name(tmp_path):
     turn(tmp_path, "policy.engine.kind=transformers", "critic.engine.kind=transformers")
     made = rows(tmp_path, "checkpoints", 1)
     folder = run_folder(tmp_path, "a") / made["path"].item()
-    settings = (*SCRIPTED[:2], "critic.engine.kind=transformers", "prompts.evaluated=12")
+    settings = (
+        *SCRIPTED[:2],
+        "critic.engine.kind=transformers",
+        "prompts.evaluated=12",
+        "prompts.deciding=12",
+    )
     done = CliRunner().invoke(
         app,
         [

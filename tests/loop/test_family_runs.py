@@ -28,6 +28,7 @@ SETTINGS = (
     "recipe.top_k=1",
     "prompts.per_iteration=12",
     "prompts.evaluated=4",
+    "prompts.deciding=4",
     "prompts.input=headed",
     "policy.sampling.max_tokens=48",
     "evaluation.max_tokens=48",

@@ -41,6 +41,7 @@ SETTINGS = (
     "critic.engine.concurrency=2",
     "reward.model=none",
     "prompts.evaluated=1",
+    "prompts.deciding=1",
 )
 Messages = list[dict[str, str]]
 
@@ -134,6 +135,7 @@ MARKING = (
     "policy.engine.script=scripts:policy",
     "prompts.per_iteration=12",
     "prompts.evaluated=4",
+    "prompts.deciding=4",
 )
 
 

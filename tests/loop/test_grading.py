@@ -34,6 +34,7 @@ SETTINGS = (
     "grading.engine.kind=scripted",
     "prompts.per_iteration=30",
     "prompts.evaluated=6",
+    "prompts.deciding=6",
     "prompts.chunk=12",
     "assessment.reference=null",
     "assessment.oracle=null",

@@ -27,6 +27,7 @@ SCRIPTED = (
     "reward.model=none",
     "prompts.per_iteration=24",
     "prompts.evaluated=12",
+    "prompts.deciding=12",
     "prompts.chunk=5",
     "recipe.n=3",
     "training.min_pairs=1000000",

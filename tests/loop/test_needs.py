@@ -40,6 +40,7 @@ SCRIPTED = (
     "assessment.kl=false",
     "prompts.per_iteration=12",
     "prompts.evaluated=6",
+    "prompts.deciding=6",
     "prompts.chunk=5",
     "training.min_pairs=100000",
 )

@@ -29,6 +29,7 @@ SMALL = (
     "critic.kind=verifier",
     "prompts.per_iteration=72",
     "prompts.evaluated=6",
+    "prompts.deciding=6",
     "prompts.chunk=10",
     "prompts.parts={sft: 24, preference: 24, unlabeled: 24}",
     "assessment.kl=false",

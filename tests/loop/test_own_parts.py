@@ -31,6 +31,7 @@ SCRIPTED = (
     "--set=assessment.kl=false",
     "--set=prompts.per_iteration=24",
     "--set=prompts.evaluated=12",
+    "--set=prompts.deciding=12",
     "--set=prompts.chunk=5",
     "--set=training.min_pairs=100000",
 )

@@ -41,6 +41,7 @@ SCRIPTED = (
     "policy.engine.script=probed:able",
     "critic.kind=verifier",
     "prompts.evaluated=3",
+    "prompts.deciding=3",
     "prompts.chunk=4",
     "reward.model=none",
 )

@@ -12,6 +12,7 @@ import pytest
 from commands import call, start
 from waiting import wait_until
 
+from lpfloop.loop.data.splits import HELD_OUT
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.stores.sealed import check_folder
 
@@ -24,8 +25,8 @@ VERIFIED = ("math_accuracy", "fact_score", "general_fulfilled")
 def test_every_sentence_is_kept(real_lake):
     run = open_run(real_lake, "tiny-rlrf")
     (first, second, _) = status(run)["iterations"]
-    assert first["counts"]["candidates"] == 80
-    assert second["counts"]["candidates"] > 60 * 6 + 80
+    assert first["counts"]["candidates"] == 80 + 80
+    assert second["counts"]["candidates"] > 60 * 6 + 80 + 80
     assert second["counts"]["critiques"] == second["counts"]["candidates"]
     assert second["counts"]["pairs"] >= 4
     candidates = run.scan("candidates", iteration=1).collect()
@@ -51,7 +52,8 @@ def test_the_critic_reads_the_reference_and_rates(real_lake):
 def test_m_1_is_better_than_m_0_by_what_is_verified(real_lake):
     """By more than two standard errors of the mean gain, over the same held-out prompts."""
     run = open_run(real_lake, "tiny-rlrf")
-    scores = run.scan("scores").filter(pl.col("metric").is_in(VERIFIED)).collect()
+    reported = (pl.col("metric").is_in(VERIFIED), pl.col("benchmark") == HELD_OUT)
+    scores = run.scan("scores").filter(*reported).collect()
     run.close()
     before, after = (scores.filter(pl.col("iteration") == number) for number in (0, 1))
     both = before.join(after, on=("prompt_id", "metric"), suffix="_after")

@@ -10,6 +10,7 @@ SETTINGS = {
     "critic.model": "none",
     "critic.engine.kind": "scripted",
     "prompts.evaluated": "8",
+    "prompts.deciding": "8",
     "prompts.chunk": "2",
 }
 

@@ -30,6 +30,7 @@ SETTINGS = (
     "critic.retry_temperature=0.7",
     "reward.model=none",
     "prompts.evaluated=4",
+    "prompts.deciding=4",
     "prompts.chunk=3",
     "iterations=1",
     "training.min_pairs=1000000",

@@ -27,6 +27,7 @@ SETTINGS = (
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=6",
     "prompts.evaluated=2",
+    "prompts.deciding=2",
     "recipe.n=6",
     "recipe.m=0",
     "training.min_pairs=1",

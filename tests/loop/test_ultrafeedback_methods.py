@@ -28,6 +28,7 @@ SMALL = (
     "iterations=1",
     "prompts.per_iteration=40",
     "prompts.evaluated=6",
+    "prompts.deciding=6",
     "prompts.chunk=10",
     "prompts.parts={sft: 0, preference: 24, unlabeled: 16}",
     "assessment.kl=false",

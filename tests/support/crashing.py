@@ -63,6 +63,7 @@ SMALL = (
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=4",
     "prompts.evaluated=2",
+    "prompts.deciding=2",
     "prompts.chunk=2",
     "recipe.n=2",
     "recipe.m=1",

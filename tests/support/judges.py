@@ -26,6 +26,7 @@ SETTINGS = (
     "reward.model=none",
     "prompts.per_iteration=60",
     "prompts.evaluated=12",
+    "prompts.deciding=12",
     "prompts.chunk=25",
     "assessment.reference=null",
     "assessment.reward=false",

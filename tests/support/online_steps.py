@@ -63,6 +63,7 @@ ONLINE = (
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=6",
     "prompts.evaluated=2",
+    "prompts.deciding=2",
     "prompts.chunk=2",
     "prompts.parts={sft: 0, preference: 0, unlabeled: 6}",
     f"training.ppo.rollouts={ROLLOUTS}",

@@ -59,7 +59,7 @@ KINDS: dict[str, tuple[Callable[[Request, Sampling], str], str]] = {
         critique,
         """
 critic: {{model: "{url}", ENGINE}}
-prompts: {{per_iteration: 40, evaluated: 4, chunk: 4}}
+prompts: {{per_iteration: 40, evaluated: 4, dev_share: 0, chunk: 4}}
 recipe: {{name: rlrf, n: 10, m: 0}}
 """,
     ),
@@ -67,7 +67,7 @@ recipe: {{name: rlrf, n: 10, m: 0}}
         judges.greater,
         """
 critic: {{kind: verifier}}
-prompts: {{per_iteration: 400, evaluated: 4, chunk: 40}}
+prompts: {{per_iteration: 400, evaluated: 4, dev_share: 0, chunk: 40}}
 annotation:
   pool: {pool}
   flip_probability: 0
@@ -79,7 +79,7 @@ recipe: {{name: dpo, n: 2}}
         graders.by_figure,
         """
 critic: {{kind: verifier}}
-prompts: {{per_iteration: 100, evaluated: 4, chunk: 10}}
+prompts: {{per_iteration: 100, evaluated: 4, dev_share: 0, chunk: 10}}
 grading: {{model: "{url}", ENGINE}}
 completion: {{pool: policy}}
 recipe: {{name: ultrafeedback-dpo, n: 4}}
@@ -92,6 +92,7 @@ critic: {{kind: verifier}}
 prompts:
   per_iteration: 40
   evaluated: 4
+  dev_share: 0
   chunk: 40
   quality: {{judge: model, model: "{url}", ENGINE}}
 recipe: {{name: rlrf, n: 1, m: 0}}

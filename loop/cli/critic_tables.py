@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..data.sanitize import one_line
+from ..data.splits import HELD_OUT
 from ..lake.query.critic_scores import ALL, DRAFTS
 
 CRITIC = {
@@ -22,15 +23,19 @@ CRITIC = {
 TASK = 24
 
 
-def critic_tables(iterations: Sequence[Mapping[str, Any]]) -> list[Table]:
+def critic_tables(iterations: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Table]:
     """Return the table of what the critic is worth by task and model, if anything tells.
 
-    `iterations` are those of a run's status.
+    `iterations` are those of a run's status. Of held-out answers it shows the first and the last
+    model's; if `wide`, all answers of all models.
     """
+    every = [(turn["iteration"], score) for turn in iterations for score in turn["critic"]]
+    reported = [number for number, score in every if score["benchmark"] == HELD_OUT]
+    ends = {min(reported), max(reported)} if reported and not wide else None
     scores: list[dict[str, Any]] = [
-        {"answers": _answers_of(turn["iteration"], score["benchmark"]), **score}
-        for turn in iterations
-        for score in turn["critic"]
+        {"answers": _answers_of(number, score["benchmark"]), **score}
+        for number, score in every
+        if ends is None or (number in ends and score["benchmark"] == HELD_OUT)
     ]
     if not scores:
         return []

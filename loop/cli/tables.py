@@ -99,7 +99,7 @@ def print_status(
         console.print(told, highlight=False, markup=False, soft_wrap=True)
     print_results(console, results, wide=wide, lost=lost)
     print_probes(console, evaluations)
-    for table in critic_tables(status["iterations"]):
+    for table in critic_tables(status["iterations"], wide=wide):
         console.print(table)
     for line in (*_alarmed(status), *filter(None, [published])):
         console.print(visible(line), highlight=False, markup=False, soft_wrap=True)

@@ -157,12 +157,9 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
     for iteration in found.iterations:
         yield ""
         number = iteration.checkpoint.iteration
-        yield f"M_{number} {iteration.standing.reason if iteration.standing else ''}".rstrip()
+        yield iteration.standing.reason if iteration.standing else f"M_{number}"
         for split in (DEV, HELD_OUT):
-            for against in BESIDE:
-                row = iteration.of(split, against)
-                if row is not None:
-                    yield f"  {_line(row)}"
+            yield from (f"  {line}" for line in _lines(iteration, split))
         lost = iteration.lost()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(
@@ -170,14 +167,27 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
             )
 
 
-def _line(row: PolicyVerdict) -> str:
-    """Say a verdict on one line, such as `held-out, against M_0: better, 34.5 -> 56.4 ...`."""
+def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
+    """Say each verdict by all prompts of a split on one line; some policies have several parts."""
+    parts: dict[int, list[str]] = {}
+    for against in BESIDE:
+        row = iteration.of(split, against)
+        if row is not None:
+            parts.setdefault(row.other_iteration, []).append(against)
+    for against in parts.values():
+        row = iteration.of(split, against[-1])
+        if row is not None:
+            yield _line(row, ", ".join(against))
+
+
+def _line(row: PolicyVerdict, part: str) -> str:
+    """Say a verdict, such as `held-out, against M_0 (initial): better; 34.5 -> 56.4 ...`."""
     interval = ""
     if row.low is not None and row.high is not None:
         interval = f" ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
     needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""
     return (
-        f"{row.split}, against M_{row.other_iteration} ({row.against}): {row.answer}; "
+        f"{row.split}, against M_{row.other_iteration} ({part}): {row.answer}; "
         f"{row.figure} {100 * row.before:.1f} -> {100 * row.after:.1f}, "
         f"{100 * row.difference:+.1f}{interval}{needed}"
     )

@@ -73,7 +73,7 @@ def row_of(command: HeadCommand, rehearsal: Rehearsal, plan: Plan) -> str:
         roles[role.role.partition(":")[0].removeprefix("prompts.").partition(".")[0]] += 1
     told = (
         f"`{command.world}` `{command.variant}`",
-        listed({**prompts, "held-out": plan.groups["held-out"]}),
+        listed({**prompts, **{split: plan.groups.get(split, 0) for split in ("dev", "held-out")}}),
         ", ".join(f"{name} ({count})" if count > 1 else name for name, count in roles.items()),
         f"{len({stage.stage for stage in stages})}",
         listed(verbs),
@@ -144,9 +144,10 @@ def test_the_table_tells_what_each_preset_asks(
 def full_row(here: Path, command: HeadCommand, config: RunConfig, count: int, held_out: int) -> str:
     """Return the line about so many prompts; without a file of them, a share is held out."""
     own = held_out or round(count * config.prompts.held_out_share)
+    dev = round(count * config.prompts.dev_share)
     taught = command.variant == "sft"  # by the file, whose answers have the ids of its prompts
     write_files(here, count=count if taught else 4, held_out=own)
-    prompts = many_prompts(count - (0 if held_out else own), own)
+    prompts = many_prompts(count - dev - (0 if held_out else own), own, dev)
     if taught:
         prompts = load_prompts(config.prompts, seed=config.seed)
     rehearsal = rehearse(config, prompts)

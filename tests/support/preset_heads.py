@@ -116,10 +116,11 @@ def write_pool(folder: Path, url: str, served: str | None = None) -> None:
     )
 
 
-def many_prompts(count: int, held_out: int) -> list[Prompt]:
+def many_prompts(count: int, held_out: int, dev: int = 0) -> list[Prompt]:
     """Return prompts as a file of so many rows would give them."""
     texts: list[tuple[Split, str]] = [("train", TRAIN.format(n)) for n in range(count)]
     texts += [("held-out", HELD_OUT.format(n)) for n in range(held_out)]
+    texts += [("dev", f"Say what follows from {n}.") for n in range(dev)]
     return [
         Prompt(
             prompt_id=f"p{number}",

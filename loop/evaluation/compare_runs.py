@@ -232,7 +232,7 @@ def _figures(run: RunReader) -> pl.LazyFrame:
     measured = measured_metrics(scores)
     figures = [f for f in (VERIFIED, APPROVAL) if f.name not in measured]
     values = [value_rows(scores, figure, measured) for figure in figures]
-    named = [of.rename({"figure": "metric"}).select(SCORE) for of in values]
+    named = [of.with_columns(metric=pl.col("figure")).select(SCORE) for of in values]
     return pl.concat([scores.head(0).select(SCORE), *named])
 
 

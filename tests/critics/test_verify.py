@@ -143,7 +143,8 @@ def test_the_quick_comparison_never_contradicts_math_verify(gold, given_number, 
         assert quick is True
     elif quick is not None:
         parsed = [math_verify.parse(text) for text in (reference, answer)]
-        assert quick == math_verify.verify(*parsed)
+        # Of -01 it reads nothing, so it says nothing that could be contradicted.
+        assert quick == math_verify.verify(*parsed) or not any(parsed)
 
 
 @given(number=st.integers(-(10**12), 10**12))

@@ -169,6 +169,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
+        "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.ppo.kl_estimator": "k3",

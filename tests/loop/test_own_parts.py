@@ -352,7 +352,7 @@ def test_a_comment_may_be_left_out_and_a_score_may_be_missing(here):
         found.filter(status="no_score")["score"].null_count()
         == found.filter(status="no_score").height
     )
-    verified = rows("evaluations", "a").filter(metric="verified")
+    verified = rows("evaluations", "a").filter(metric="verified", benchmark="held-out")
     assert verified["value"].to_list() == [1.0]
 
 

@@ -355,7 +355,9 @@ def child(made: Made, name: str, iteration: int | None = None) -> None:
 
 def numbers(made: Made, name: str) -> pl.DataFrame:
     run = open_run(made.lake, name)
-    found = run.scan("evaluations").collect().sort("iteration", "metric")
+    # How a policy's style differs from the one before is unknown to a child that begins with it.
+    measured = run.scan("evaluations").filter(pl.col("benchmark") != "style").collect()
+    found = measured.sort("iteration", "benchmark", "metric")
     run.close()
     return found
 

@@ -48,6 +48,7 @@ GRADED = (
     "recipe.n=3",
 )
 REVIEWED = (
+    "critic.engine.script=scripts:clear_critic",
     "recipe.n=2",
     "recipe.m=0",
     "prompts.quality.judge=model",

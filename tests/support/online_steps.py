@@ -63,7 +63,7 @@ ONLINE = (
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=6",
     "prompts.evaluated=2",
-    "prompts.deciding=2",
+    "prompts.dev_share=0",
     "prompts.chunk=2",
     "prompts.parts={sft: 0, preference: 0, unlabeled: 6}",
     f"training.ppo.rollouts={ROLLOUTS}",
@@ -102,7 +102,9 @@ def train(
         places = visited(len(asked), job.seed, step=step, rollouts=job.settings.rollouts)
         write_step(job.output, step, rows(job.online, step, [asked[place] for place in places]))
         if step % INTERVAL == 0 or step == steps:
-            checkpoint.write_text(str(step))
+            # Whole or not at all, as another thread may be killed meanwhile.
+            checkpoint.with_suffix(".new").write_text(str(step))
+            checkpoint.with_suffix(".new").replace(checkpoint)
         if on_progress is not None:
             on_progress(
                 TrainerProgress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5})

@@ -49,6 +49,9 @@ order by table_schema desc, table_name, ordinal_position
 """
 """The query that lists tables and columns."""
 
+GAINED = {"string": "varchar", "int64": "bigint"}
+"""The SQL types of columns that tables have gained, by their Arrow types."""
+
 
 class SqlError(ValueError):
     """A query that cannot be answered."""
@@ -161,7 +164,10 @@ def _parquet(files: Sequence[str], table: str) -> str:
     read = f"read_parquet({_literal(files)})"
     if gained := LATER.get(table):
         # Parts without a value in such a column are without the column.
-        none = ", ".join(f"null::varchar as {quoted(name)}" for name in gained)
+        schema = SCHEMAS[table]
+        none = ", ".join(
+            f"null::{GAINED[str(schema.field(name).type)]} as {quoted(name)}" for name in gained
+        )
         rows = f"read_parquet({_literal(files)}, union_by_name = true)"
         read = f"(select {none} where false union all by name select * from {rows})"  # noqa: S608
     return f"(select {columns} from {read})"  # noqa: S608 -- quoted, or our own

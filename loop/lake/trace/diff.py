@@ -144,7 +144,7 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     rows = scores.select(columns).collect()
     ratings = rows["metric"].unique().to_list()
     if metrics_of(APPROVAL, ratings):
-        approved = value_rows(scores, APPROVAL, ratings).rename({"figure": "metric"})
+        approved = value_rows(scores, APPROVAL, ratings).with_columns(metric=pl.col("figure"))
         rows = pl.concat([rows, approved.select(columns).collect()])
     if not rows.height:
         raise DiffError(f"{side} was not measured on {wanted.benchmark!r}")

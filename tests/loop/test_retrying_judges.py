@@ -30,7 +30,7 @@ SETTINGS = (
     "critic.retry_temperature=0.7",
     "reward.model=none",
     "prompts.evaluated=4",
-    "prompts.deciding=4",
+    "prompts.dev_share=0",
     "prompts.chunk=3",
     "iterations=1",
     "training.min_pairs=1000000",
@@ -48,7 +48,6 @@ GRADED = (
     "recipe.n=3",
 )
 REVIEWED = (
-    "critic.engine.script=scripts:clear_critic",
     "recipe.n=2",
     "recipe.m=0",
     "prompts.quality.judge=model",

@@ -227,7 +227,7 @@ def _is_over(run: Run, course: Course) -> bool:
     if not standing.accepted and wanted.on_regression == "stop":
         raise Regressed(
             f"{standing.reason}, and verdict.on_regression is stop; the best is "
-            f"M_{standing.best_iteration}: `lpfloop run --fork {run.name} --set "
+            f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork {run.name} --set "
             "verdict.on_regression=rollback` goes on with it, as another run"
         )
     return wanted.converged_after is not None and course.gainless >= wanted.converged_after

@@ -59,7 +59,7 @@ def test_the_doctor_of_the_page_finds_all_that_the_run_needs(folder):
         found = told(folder, DOCTOR.replace(CRITIC, url))
     assert found.returncode == Exit.DONE, found.stdout + found.stderr
     assert "serves critic" in found.stdout
-    assert "61 to train on, 11 held out (prompts.jsonl)" in found.stdout
+    assert "61 to train on, 0 dev, 11 held out (prompts.jsonl)" in found.stdout
     assert found.stdout.rstrip().endswith("`lpfloop run` would start")
 
 

@@ -176,7 +176,8 @@ def test_status_says_the_same_by_task_and_of_the_drafts(lake):
                 assert score["precision"] == pytest.approx(expected["precision"])
                 assert score["recall"] == pytest.approx(expected["recall"])
         assert (scores.get("drafts", {}).get("reward_auroc") is not None) == bool(number)
-    shown = told(lake, "status", RUN).stdout
+    assert "drafts 1" not in told(lake, "status", RUN).stdout
+    shown = told(lake, "status", RUN, "--wide").stdout
     assert "The critic against the verifier" in shown
     assert "drafts 1" in shown
     assert "M_2, held-out" in shown

@@ -153,6 +153,7 @@ def main() -> None:
     for seed in arguments.seeds:
         name = f"seed-{seed}"
         options = ["--run", name, "--seed", str(seed), "--iterations", str(arguments.iterations)]
+        options += ["--set", "alarms.on_alarm=continue"]
         options += [word for pair in arguments.set for word in ("--set", pair)]
         options += ["--lake", str(arguments.lake)]
         command = [sys.executable, "-P", "-m", "lpfloop", "run", *options]

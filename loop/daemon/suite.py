@@ -16,6 +16,7 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import run_folder
+from ..evaluation.watch_policy import AlarmStopError
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
 from ..run.outcomes import NothingToTrainOn, Regressed
@@ -78,7 +79,8 @@ def run_suite(
     """Run every variant under every seed, or let it go on; return why one made nothing, by run.
 
     `turn` works on a job to its end; what it raises ends the suite, which the same call continues.
-    A variant that has nothing to train on does not keep the others from running.
+    A variant that has nothing to train on, or stops since its policy got worse, does not keep the
+    others from running.
     """
     empty = dict[str, str]()
     for seed in suite.seeds:
@@ -90,7 +92,7 @@ def run_suite(
                 if job.config.recipe.name in (SUPERVISED, REWARD):
                     raise
                 empty[job.name] = str(reason)
-            except Regressed as end:
+            except (Regressed, AlarmStopError) as end:
                 note(f"{job.name}: {end}")
     return empty
 

@@ -50,7 +50,7 @@ def test_remedies_of_dpo_say_nothing_until_they_are_set() -> None:
     [
         (["loss=ipo", "chosen_penalty=5"], "chosen_penalty is part of loss=sigmoid .*loss=ipo"),
         (["label_smoothing=0.1"], "label_smoothing and loss=robust go together"),
-        (["loss=robust"], "label_smoothing and loss=robust go together"),
+        (["loss=robust", "chosen_penalty=0"], "label_smoothing and loss=robust go together"),
         (["loss=kto"], "loss"),
         (["chosen_penalty=-1"], "chosen_penalty"),
     ],

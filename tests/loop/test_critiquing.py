@@ -159,7 +159,7 @@ def test_the_trained_policy_is_a_critic_that_another_run_can_name(tmp_path):
     )
     assert done.exit_code == Exit.DONE, done.output
     critiques = rows(tmp_path, "critiques", name="b")
-    assert critiques.height == 12
+    assert critiques.height == 12 + 12
     first = rows(tmp_path, "critiques", 0)["critic"].unique().item()
     assert critiques["critic"].unique().item() != first
     assert (critiques["status"] == "scored").mean() > 0.8

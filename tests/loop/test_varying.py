@@ -31,6 +31,7 @@ SETTINGS = (
     "reward.model=tiny",
     "prompts.chunk=3",
     "prompts.variance.k=6",
+    "prompts.dev_share=0",
     "iterations=1",
     "recipe.n=2",
     "training.min_pairs=1000000",

@@ -6,7 +6,7 @@ and `preference`, or model outputs. PandaLM: votes of three people and two judge
 module each.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -52,7 +52,13 @@ BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "re
 """The lists that may stand beside a list of texts, by the field that each holds for one text."""
 LABELS = ("label", "correct", "is_correct")
 """The fields that may say, by true or false, whether an answer is right."""
-CATEGORIES = ("category", "subject")
+FILED = {
+    "family": ("family", "category", "subject", "motivation_app"),
+    "source": ("source", "dataset"),
+}
+"""The fields that may hold a prompt's family and its source, in their order."""
+ASKED = {"instruction", "input", "prompt_id", "task", "family", "source"}
+"""The fields of the prompt of a row with two answers."""
 JUDGES = "_result"
 """What the names of the fields with judges' verdicts end with in PandaLM's rows."""
 
@@ -74,12 +80,12 @@ class ImportFormat:
 
 def prompts(row: Row, make: Maker) -> Rows:
     """Read a prompt without answers."""
-    yield make.prompt(_with_family(row))
+    yield make.prompt(_filed(row))
 
 
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
-    asked = _with_family(row)
+    asked = _filed(row)
     several = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.get(name), list)]
     texts = [name for name in several if _all_texts(list_of(row, name))]
     if texts:
@@ -117,12 +123,15 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
         yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
 
 
-def _with_family(row: Row) -> Row:
-    """Return a row with its category as the family."""
-    if row.get("family") is not None:
-        return row
-    named = (row.get(name) for name in CATEGORIES)
-    return {**row, "family": next((name for name in named if isinstance(name, str) and name), None)}
+def _filed(row: Row) -> Row:
+    """Return a row with its category as the family, and its data set as the source."""
+    named = {name: _first_text(row, given) for name, given in FILED.items()}
+    return {**row, **{name: text for name, text in named.items() if text is not None}}
+
+
+def _first_text(row: Row, names: Sequence[str]) -> str | None:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
 def alpaca(row: Row, make: Maker) -> Rows:
@@ -276,8 +285,9 @@ def verdicts_of(row: Row) -> list[ImportedVerdict]:
 
 def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    asked = row if row.get("instruction") else {**row, "instruction": row.get("input"), "input": ""}
-    prompt = make.prompt({k: asked.get(k) for k in ("instruction", "input", "prompt_id", "task")})
+    instruction = str(row.get("instruction") or "").strip()
+    asked = row if instruction else {**row, "instruction": row.get("input"), "input": ""}
+    prompt = make.prompt(Row({k: v for k, v in _filed(asked).items() if k in ASKED}))
     first, second = (
         make.candidate(
             prompt, published_text(row.get(field), field), optional_text(row, f"generator_{place}")

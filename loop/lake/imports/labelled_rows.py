@@ -86,9 +86,8 @@ def samples(row: Row, make: Maker) -> Rows:
 
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
-    if isinstance(score, list) and len(cast("list[object]", score)) == 1:
-        return cast("list[object]", score)[0]
-    return score
+    entries = cast("list[object]", score) if isinstance(score, list) else []
+    return entries[0] if len(entries) == 1 else score
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

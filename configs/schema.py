@@ -14,6 +14,7 @@ from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
 from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
+from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .recipes import RLRF, Recipe
@@ -242,6 +243,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
+    facts: FactsConfig = FactsConfig()
     verdict: VerdictConfig = VerdictConfig()
     alarms: AlarmsConfig = AlarmsConfig()
     overlap: bool = cosmetic(

@@ -101,8 +101,8 @@ class PromptsConfig(Section):
     )
     turns: Literal["all", "first", "last"] = neutral(
         "all",
-        "first: of a conversation only the user's first turn, and the system's before it; last: all "
-        "to the user's last turn, without the answer that follows",
+        "first: of a conversation only the user's first turn, and the system's before it; "
+        "last: all to the user's last turn, without the answer that follows",
     )
     input: Literal["joined", "headed"] = neutral(
         "joined",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...stores.keys import derive_seed
 from ..lake.statistics.bootstrap import Estimate, OfSums, Ratio, estimates
 from . import judge_statistics as statistics
-from .judge_statistics import TIE, Counts, AgreementStandard
+from .judge_statistics import TIE, AgreementStandard, Counts
 from .judgments import ORDERS, Judgments, Votes, together
 from .kappas import cohen, fleiss
 

@@ -8,7 +8,7 @@ them in both orders.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -216,8 +216,15 @@ def read_row(form: JudgmentFormat, row: Row, source: JudgmentSource) -> Items:
     missing = sorted(form.fields - set(row))
     if missing:
         raise RowError(f"has no field {missing[0]!r}, unlike the first row")
+    told = row.get(source.by) if source.by is not None else None
     for item in form.read(row, source):
-        yield item
-        if source.by in row and not isinstance(item, Topic):
-            pair = item if isinstance(item, OutputPair) else item.pair
-            yield Topic(instruction=pair.instruction, task=str(row[source.by]))
+        yield item if told is None else _filed(item, str(told))
+
+
+def _filed(item: OutputPair | Judgment | Topic, task: str) -> OutputPair | Judgment | Topic:
+    """Return a pair, or a verdict on it, with the task type of its row."""
+    if isinstance(item, OutputPair):
+        return replace(item, task=task)
+    if isinstance(item, Judgment):
+        return replace(item, pair=replace(item.pair, task=task))
+    return item

@@ -159,7 +159,10 @@ def to_prompt(
 
 def known_fields(row: Row) -> Row:
     """Return a row whose prompt is under a name in lower case, as a prompt's fields are here."""
-    return row if any(name in row for name in TEXT_FIELDS) else in_lower_case(row)
+    if any(name in row for name in TEXT_FIELDS):
+        return row
+    lower = in_lower_case(row)
+    return lower if any(name in lower for name in TEXT_FIELDS) else row
 
 
 def _worked(row: Row, name: str) -> str | None:

@@ -34,6 +34,8 @@ from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
+ASKED = frozenset({"instruction", "input", "prompt_id", "task"})
+"""The fields of the prompt of a row with two answers."""
 
 Rows = Iterator[StoredRow]
 
@@ -91,7 +93,7 @@ def alpaca(row: Row, make: Maker) -> Rows:
 def pandalm(row: Row, make: Maker) -> Rows:
     """Read PandaLM's rows: two responses and three annotators' votes (0 is a tie)."""
     models = str(row.get("cmp_key") or "").split("_")
-    named = {**row, **dict(zip(("generator_1", "generator_2"), models, strict=False))}
+    named = row.having(dict(zip(("generator_1", "generator_2"), models, strict=False)))
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
     for name in sorted(n for n in row if n.startswith("annotator") and first != second):
@@ -156,7 +158,7 @@ def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
         if isinstance(turns, list):
             messages = conversation(cast("list[object]", turns), field)
             if messages[-1].role == "assistant":
-                return make.prompt({**row, field: _turns(messages[:-1])}), messages[-1].content
+                return make.prompt(row.having({field: _turns(messages[:-1])})), messages[-1].content
     return make.prompt(row), answer_of(row)
 
 
@@ -197,8 +199,10 @@ def verdicts_of(row: Row) -> list[ImportedVerdict]:
 
 def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    asked = row if row.get("instruction") else {**row, "instruction": row.get("input"), "input": ""}
-    prompt = make.prompt({k: asked.get(k) for k in ("instruction", "input", "prompt_id", "task")})
+    asked = row
+    if not row.get("instruction"):
+        asked = row.having({"instruction": row.get("input"), "input": ""})
+    prompt = make.prompt(asked.without(asked.keys() - ASKED))
     first, second = (
         make.candidate(
             prompt, text_or_empty(row.get(field), field), optional_text(row, f"generator_{place}")

@@ -15,7 +15,8 @@ from typing import Literal, cast
 
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
-from .text_lines import Row, RowError
+from .file_row import Row
+from .text_lines import RowError
 from .word_problems import in_lower_case, number_text, whole_problem
 
 ROLES = ("system", "user", "assistant")
@@ -85,8 +86,7 @@ class RowShape:
                 has = ", ".join(map(repr, row))[:200]
                 raise RowError(f"no field {own!r} for prompts.fields.{name} (the row has {has})")
         taken = {*self.fields.values(), *(TEXT_FIELDS if "prompt" in self.fields else ())}
-        rest = {name: value for name, value in row.items() if name not in taken}
-        return rest | {name: row[own] for name, own in self.fields.items()}
+        return row.without(taken).having({name: row[own] for name, own in self.fields.items()})
 
 
 AS_IT_IS = RowShape()

@@ -57,7 +57,7 @@ FILED = {
     "source": ("source", "dataset"),
 }
 """The fields that may hold a prompt's family and its source, in their order."""
-ASKED = {"instruction", "input", "prompt_id", "task", "family", "source"}
+ASKED = frozenset({"instruction", "input", "prompt_id", "task", "family", "source"})
 """The fields of the prompt of a row with two answers."""
 JUDGES = "_result"
 """What the names of the fields with judges' verdicts end with in PandaLM's rows."""
@@ -86,7 +86,9 @@ def prompts(row: Row, make: Maker) -> Rows:
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
     asked = _filed(row)
-    several = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.get(name), list)]
+    several = [
+        name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.glance(name), list)
+    ]
     texts = [name for name in several if _all_texts(list_of(row, name))]
     if texts:
         prompt, answer = make.prompt(asked), None
@@ -126,7 +128,7 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
 def _filed(row: Row) -> Row:
     """Return a row with its category as the family, and its data set as the source."""
     named = {name: _first_text(row, given) for name, given in FILED.items()}
-    return {**row, **{name: text for name, text in named.items() if text is not None}}
+    return row.having({name: text for name, text in named.items() if text is not None})
 
 
 def _first_text(row: Row, names: Sequence[str]) -> str | None:
@@ -154,7 +156,7 @@ def alpaca(row: Row, make: Maker) -> Rows:
 def pandalm(row: Row, make: Maker) -> Rows:
     """Read PandaLM's rows: two responses, people's votes and judges' (0 is a tie)."""
     models = str(row.get("cmp_key") or "").split("_")
-    named = {**row, **dict(zip(("generator_1", "generator_2"), models, strict=False))}
+    named = row.having(dict(zip(("generator_1", "generator_2"), models, strict=False)))
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
     if first == second:
@@ -237,7 +239,7 @@ def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
         if isinstance(turns, list):
             messages = conversation(cast("list[object]", turns), field)
             if messages[-1].role == "assistant":
-                return make.prompt({**row, field: _turns(messages[:-1])}), messages[-1].content
+                return make.prompt(row.having({field: _turns(messages[:-1])})), messages[-1].content
     return make.prompt(row), answer_of(row)
 
 
@@ -262,9 +264,8 @@ def _answered(
     candidate = make.candidate(prompt, text, model_of(row), principle, sample=sample)
     yield candidate
     for name in LABELS:
-        right = row.get(name)
-        if isinstance(right, bool):
-            yield label(make, candidate, name, right=right)
+        if isinstance(row.glance(name), bool):
+            yield label(make, candidate, name, right=row.get(name) is True)
     verdicts = verdicts_of(row)
     said = remark_of(row, "critique") or ""
     critic = critic_of(row)
@@ -285,9 +286,10 @@ def verdicts_of(row: Row) -> list[ImportedVerdict]:
 
 def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    instruction = str(row.get("instruction") or "").strip()
-    asked = row if instruction else {**row, "instruction": row.get("input"), "input": ""}
-    prompt = make.prompt(Row({k: v for k, v in _filed(asked).items() if k in ASKED}))
+    asked = _filed(row)
+    if not str(row.get("instruction") or "").strip():
+        asked = asked.having({"instruction": row.get("input"), "input": ""})
+    prompt = make.prompt(asked.without(asked.keys() - ASKED))
     first, second = (
         make.candidate(
             prompt, published_text(row.get(field), field), optional_text(row, f"generator_{place}")

@@ -2,18 +2,21 @@
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
-`problem` and `solution`) are read as math with a reference. Unknown fields are
-ignored. `RowShape` is what a user says of rows that are in none of these forms.
+`problem` and `solution`) are read as math with a reference, IFEval's with checks. Unknown fields
+are ignored. `RowShape` is what a user says of rows that are in none of these forms.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
+from ...configs.schema import ConfigError
+from ...critics.checks import valid_check
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
+from .ifeval_fields import listed_checks
 from .text_lines import Row, RowError
 
 ROLES = ("system", "user", "assistant")
@@ -130,7 +133,7 @@ def to_prompt(
     own = REFERENCE_FIELDS.get(name_of_text)
     worked = optional_text(row, own) if own else None
     reference = optional_text(row, "reference") or worked
-    checks = _checks(row.get("checks"))
+    checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
     name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
@@ -286,15 +289,21 @@ def _checks(value: object) -> tuple[Check, ...]:
         return ()
     if not isinstance(value, list):
         raise RowError(f"'checks' must be a list, but is {kind_of(value)}")
-    checks = list[Check]()
-    for item in cast("list[object]", value):
-        if not isinstance(item, dict):
-            raise RowError("each of 'checks' must be an object with kind and argument")
-        check = cast("Row", item)
-        argument = check.get("argument", "")
-        if not isinstance(argument, str):
-            raise RowError(f"'checks.argument' must be a text, but is {kind_of(argument)}")
-        if argument:
-            argument = text_of(argument, "checks.argument")
-        checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))
-    return tuple(checks)
+    return tuple(map(_check, cast("list[object]", value)))
+
+
+def _check(item: object) -> Check:
+    """Return a check; its argument is a text, or an object with the parameters of the kind."""
+    if not isinstance(item, dict):
+        raise RowError("each of 'checks' must be an object with kind and argument")
+    told = cast("Row", item)
+    kind, argument = text_of(told.get("kind"), "checks.kind"), told.get("argument", "")
+    if isinstance(argument, dict):
+        argument = json.dumps(argument)
+    if not isinstance(argument, str):
+        raise RowError(f"'checks.argument' must be a text or an object, not {kind_of(argument)}")
+    try:
+        check = valid_check(kind, argument)
+    except ConfigError as error:
+        raise RowError(str(error)) from error
+    return replace(check, argument=check.argument and text_of(check.argument, "checks.argument"))

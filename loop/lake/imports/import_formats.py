@@ -3,6 +3,7 @@
 UltraFeedback: openbmb/UltraFeedback's `completions` with four annotated aspects, and the binarised
 form (`chosen`, `rejected`) that TRL takes, too. AlpacaFarm and AlpacaEval: `output_1`, `output_2`
 and `preference`, or model outputs. PandaLM: three annotators' votes. Just-Eval: scored aspects.
+IFEval: verifiable instructions, which become checks, with responses and verdicts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import cast
 from ....stores.records import Candidate, Message, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
+from ...data.ifeval_fields import INSTRUCTIONS
 from ...data.prompt_rows import TEXT_FIELDS, conversation, optional_text
 from ...data.rating_scale import THREE_LEVEL, number
 from ...data.row_fields import (
@@ -29,6 +31,7 @@ from ...data.row_fields import (
     text_or_empty,
     vote_of,
 )
+from .ifeval_rows import ifeval
 from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
@@ -120,6 +123,7 @@ FORMATS: Mapping[str, ImportFormat] = {
         scale="1-5",
         semantics=2,
     ),
+    "ifeval": ImportFormat(detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval),
     "pairs": ImportFormat(detect=lambda row: {"chosen", "rejected"} <= set(row), read=pairs),
     "alpacafarm": ImportFormat(
         detect=lambda row: {"output_1", "output_2"} <= set(row), read=alpaca

@@ -17,8 +17,7 @@ from ..stores.records import AspectRating, Prompt, Rating
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
 from .claims import check_claims
 from .judge import Reading, Status
-from .math_answers import Final, final_answer, quick_equal
-from .math_limits import too_large
+from .math_check import MathOutcome, check_answers
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
@@ -27,8 +26,10 @@ MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 2
+SEMANTICS = 3
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
+LIMIT_S = 1.0
+"""The processor time that a comparison of two formulas may take."""
 
 REMARKS = {
     "right": "The final answer is right.",
@@ -47,10 +48,11 @@ REMARKS = {
 class Verdict:
     """The verdict on one answer.
 
-    `metrics` holds `math_accuracy` (0 or 1), `fact_score` (share of claims that are right) with
-    `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
-    `self_identified`: those that apply to the prompt. An answer whose math cannot be verified, or
-    that makes no claim, counts 0 there, as it does not show what was asked for. `rating` is None,
+    `metrics` holds `math_accuracy` (0 or 1, if the comparison was decided), `math_undecided` (1 if
+    it was not), `math_unmarked` (1 if nothing announced the final answer), `fact_score` (share of
+    claims that are right) with `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every
+    check is met), `json_valid` and `self_identified`: those that apply to the prompt. An answer
+    that makes no claim counts 0 there, as it does not show what was asked for. `rating` is None,
     with `reason` saying why, if nothing was decided. The user's own verifier adds `verified` (1 if
     it rates 1), and `remark` is its comment.
     """
@@ -73,16 +75,17 @@ class Verifier:
         own: OwnFunction | None = None,
         *,
         workers: int = 2,
-        limit_s: int = 10,
+        limit_s: float = LIMIT_S,
         on_timeout: Callable[[int, int], None] = lambda _timeouts, _verified: None,
     ) -> None:
-        """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison.
+        """Prepare a verifier whose comparisons have `limit_s` of a worker's processor time each.
 
         Ratings are those of `own`, if it is given. At each comparison that takes too long,
         `on_timeout` is told how many did and how many answers to math were verified in all; what
         it raises ends the verification.
         """
         self.own = own
+        self.limit_s = limit_s
         self._mutex = threading.Lock()
         self._pool = MathPool(workers, limit_s, on_outcome=self._count)
         self._on_timeout = on_timeout
@@ -111,8 +114,8 @@ class Verifier:
         return self._pool.started
 
     def params(self, others: Json) -> Json:
-        """Return what the keys of a stage hold that verifies: `others`, and the user's verifier."""
-        return others if self.own is None else [others, self.own.identity]
+        """Return what the keys of a stage hold that verifies: `others`, and what decides here."""
+        return [others, SEMANTICS, *_deciding(self.own, self.limit_s)]
 
     def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return the verdict on each (prompt, answer).
@@ -142,27 +145,19 @@ class Verifier:
             for (prompt, answer), outcome in zip(items, outcomes, strict=True)
         ]
 
-    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[str | None]:
+    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[MathOutcome | None]:
         """Return the outcome of each item's math; None for items without math."""
-        outcomes: list[str | None] = []
-        jobs: dict[int, tuple[Final, Final]] = {}
-        for number, (prompt, answer) in enumerate(items):
-            if prompt.task != MATH or prompt.reference is None:
-                outcomes.append(None)
-                continue
-            gold, given = final_answer(prompt.reference), final_answer(answer)
-            equal = quick_equal(gold, given)
-            outcomes.append("equal" if equal else "different")
-            if equal is not None:
-                self._verified += 1
-            elif too_large(given) and not too_large(gold):
-                outcomes[-1] = Status.TOO_LARGE.value
-                self._verified += 1
-            else:
-                jobs[number] = (gold, given)
-        for number, outcome in zip(jobs, self._pool.compare(tuple(jobs.values())), strict=True):
-            outcomes[number] = outcome
-        return outcomes
+        pairs = {
+            number: (prompt.reference, answer)
+            for number, (prompt, answer) in enumerate(items)
+            if prompt.task == MATH and prompt.reference is not None
+        }
+        found = check_answers(tuple(pairs.values()), self._pool, self._decided)
+        by_number = dict(zip(pairs, found, strict=True))
+        return [by_number.get(number) for number in range(len(items))]
+
+    def _decided(self) -> None:
+        self._verified += 1
 
     def _count(self, outcome: str) -> None:
         self._verified += 1
@@ -171,11 +166,17 @@ class Verifier:
             self._on_timeout(self._timeouts, self._verified)
 
 
-def _verdict(prompt: Prompt, answer: str, math: str | None) -> Verdict:
+def _deciding(own: OwnFunction | None, limit_s: float) -> list[Json]:
+    """Return what the user has set of what decides on answers."""
+    limit: list[Json] = [] if limit_s == LIMIT_S else [{"limit_s": limit_s}]
+    return [*limit, *([] if own is None else [own.identity])]
+
+
+def _verdict(prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
     """Combine what applies to the prompt; the rating is that of the task's own aspect."""
     parts: list[Verdict] = []
     if math is not None:
-        parts.append(_math(math))
+        parts.append(Verdict(math.metrics, math.rating, math.reason))
     if prompt.task == FACTS and prompt.reference is not None:
         parts.append(_facts(answer, prompt.reference))
     if prompt.checks:
@@ -192,14 +193,6 @@ def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
         return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
     rating, comment = said
     return Verdict((*verdict.metrics, (OWN, float(rating == 1))), rating, OWN, comment)
-
-
-def _math(outcome: str) -> Verdict:
-    accuracy = ("math_accuracy", float(outcome == "equal"))
-    if outcome in ("equal", "different"):
-        right = outcome == "equal"
-        return Verdict((accuracy,), 1 if right else -1, "right" if right else "wrong")
-    return Verdict((accuracy,), None, outcome)
 
 
 def _facts(answer: str, reference: str) -> Verdict:
@@ -240,12 +233,13 @@ class VerifierCritic:
 
     task_aspects: Mapping[str, str]
     own: OwnFunction | None = None
+    limit_s: float = LIMIT_S
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
-        own = [] if self.own is None else [self.own.identity]
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *own])
+        deciding = _deciding(self.own, self.limit_s)
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *deciding])
 
     def aspect(self, prompt: Prompt) -> str:
         """Return the aspect that is rated for a prompt."""

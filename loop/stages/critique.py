@@ -146,7 +146,11 @@ class Judging:
     @property
     def _verifier(self) -> VerifierCritic:
         aspects = self.run.config.critic.task_aspects
-        return VerifierCritic(task_aspects=aspects, own=self.run.verifier.own)
+        return VerifierCritic(
+            task_aspects=aspects,
+            own=self.run.verifier.own,
+            limit_s=self.run.verifier.limit_s,
+        )
 
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])

@@ -28,4 +28,9 @@ def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:
                 "then resume, or resume with a higher share"
             )
 
-    return Verifier(own, limit_s=config.critic.math_seconds, on_timeout=require_few)
+    return Verifier(
+        own,
+        sentence_match=config.facts.judge == "sentence_match",
+        limit_s=config.critic.math_seconds,
+        on_timeout=require_few,
+    )

@@ -146,10 +146,12 @@ class Judging:
     @property
     def _verifier(self) -> VerifierCritic:
         aspects = self.run.config.critic.task_aspects
+        verifier = self.run.verifier
         return VerifierCritic(
             task_aspects=aspects,
-            own=self.run.verifier.own,
-            limit_s=self.run.verifier.limit_s,
+            own=verifier.own,
+            sentence_match=verifier.sentence_match,
+            limit_s=verifier.limit_s,
         )
 
     def _critique_id(self, candidate: Candidate) -> str:

@@ -50,6 +50,8 @@ QUANTITY = re.compile(
 )
 FORMULA = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(?P<rest>\s[^$\\%\d]*)")
 DOLLARS = re.compile(r"\$[^$\n]+\$")
+EQUATION = re.compile(r"\d\s*=\s*[$]?-?\d")
+SHORT_UNIT = re.compile(r"[$]?-?[\d.,/ ]*\d(?: ?%)?(?:\s[a-z]+){0,2}")
 REASON = re.compile(r"\b(?:because|since|as|which|that)\b")
 RELATION = re.compile(r"\b(?:for|from|per|at|with|by|after|on|when|if)\b")
 CLAUSE = re.compile(r"(?:[,;:\u2013\u2014]|\s-)\s*[^\W\d_]{2,}")
@@ -212,6 +214,20 @@ def reference_answer(text: str) -> Final:
     if found.marked or not words or "\n" in words or any(c.isdigit() for c in words):
         return found
     return Final(f"\\text{{{words.removesuffix('.')}}}", marked=True, formula=True)
+
+
+def is_mathematical(reference: str) -> bool:
+    """Whether a reference without a task says a number, a formula or a choice, and not a text."""
+    found = final_answer(reference)
+    if not found.marked:
+        return EQUATION.search(reference) is not None
+    short = SHORT_UNIT.fullmatch(found.text) is not None
+    stated = found.text != reference.strip() or found.formula
+    return (stated or short) and any(c.isalnum() for c in found.text) and not _says_words(found)
+
+
+def _says_words(found: Final) -> bool:
+    return not found.formula and not any(c.isdigit() or c == "\\" for c in found.text)
 
 
 def answer_to(reference: Final, answer: Final) -> Final:

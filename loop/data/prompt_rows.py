@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
+from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
 from .text_lines import Row, RowError
@@ -143,7 +144,7 @@ def to_prompt(
     worked = _worked(row, own) if own else None
     reference = _reference(row, name_of_text) or worked
     checks = _checks(row.get("checks"))
-    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
+    name = optional_text(row, "task") or task or _guessed_task(worked)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
@@ -160,6 +161,11 @@ def to_prompt(
 def known_fields(row: Row) -> Row:
     """Return a row whose prompt is under a name in lower case, as a prompt's fields are here."""
     return row if any(name in row for name in TEXT_FIELDS) else in_lower_case(row)
+
+
+def _guessed_task(worked: str | None) -> str:
+    """Return the task by the answer that is there: an answer in words is not compared as math."""
+    return MATH if worked is not None and is_mathematical(worked) else GENERAL
 
 
 def _worked(row: Row, name: str) -> str | None:

@@ -10,7 +10,6 @@ from functools import partial
 
 from ...configs.engines import WHOLE
 from ...configs.load import semantic
-from ...critics.judge import Status
 from ...critics.verify import Verdict
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -97,7 +96,7 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
         verdicts = it.run.verifier.check([(prompts[c.prompt_id], c.text) for c in drawn])
         for candidate, verdict in zip(drawn, verdicts, strict=True):
-            if verdict.reason == Status.NO_JUDGE:
+            if verdict.rating is None:
                 continue
             yield Score(
                 iteration=it.number,

@@ -11,13 +11,14 @@ from statistics import fmean, stdev
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from .figures import COUNTS
 from .policy_figures import USUAL, Figure, Values, metrics_of, values_of
 
-NOT_BETTER = ("mean_length", "kl", *COUNTS)
+NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 """Metrics of which more is not better."""
 
 

@@ -99,8 +99,10 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = neutral(
-        "all", "first: of a conversation only the user's first turn, and the system's before it"
+    turns: Literal["all", "first", "last"] = neutral(
+        "all",
+        "first: of a conversation only the user's first turn, and the system's before it; "
+        "last: all to the user's last turn, without the answer that follows",
     )
     input: Literal["joined", "headed"] = neutral(
         "joined",

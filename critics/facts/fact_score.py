@@ -11,15 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...stores.records import SCORED, Breakdown, Claim
+from ...stores.records import SCORED
 
 FACT_SCORE, ABSTAINED, UNREAD = "fact_score", "abstained", "facts_unread"
 BEYOND = "beyond_most"
 """The status of statements that were not judged, as the answer has more than `facts.most`."""
 Metrics = tuple[tuple[str, float], ...]
+Said = tuple[str | None, str]
+"""The verdict on a statement, and its status."""
+BrokenUp = tuple[str, int]
+"""The status of a passage, and how many statements it has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SupportCount:
     """How many statements of an answer have each verdict, and how many have none."""
 
@@ -39,33 +43,27 @@ class SupportCount:
         return self.supported / self.judged if self.judged else None
 
 
-def counted(claims: Iterable[Claim]) -> SupportCount:
-    """Count the verdicts on an answer's statements; those beyond the most are not counted."""
-    verdicts = Counter(claim.verdict or _missing(claim) for claim in claims)
-    return SupportCount(
-        supported=verdicts["supported"],
-        not_supported=verdicts["not_supported"],
-        irrelevant=verdicts["irrelevant"],
-        unread=verdicts[UNREAD],
-    )
+def counted(said: Iterable[Said]) -> SupportCount:
+    """Count what is said of an answer's statements; those beyond the most are not counted."""
+    verdicts = Counter(verdict or status for verdict, status in said if status != BEYOND)
+    judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
+    return SupportCount(*judged, unread=verdicts.total() - sum(judged))
 
 
-def _missing(claim: Claim) -> str:
-    return BEYOND if claim.status == BEYOND else UNREAD
-
-
-def fact_metrics(broken: Sequence[Breakdown], claims: Sequence[Claim]) -> Metrics:
+def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
     """Return the metrics of one answer: its score, the counts behind it, and if it abstains.
 
     There are none if it could not be broken up at all.
     """
-    read = [row for row in broken if row.status == SCORED]
+    read = [statements for status, statements in passages if status == SCORED]
     if not read:
         return ()
-    abstained = len(read) == len(broken) and not any(row.statements for row in read)
-    count = counted(claims)
-    unread = count.unread + len(broken) - len(read)
-    metrics: Metrics = ((ABSTAINED, float(abstained)), (UNREAD, float(unread)))
+    missing = len(passages) - len(read)
+    count = counted(said)
+    metrics: Metrics = (
+        (ABSTAINED, float(not missing and not any(read))),
+        (UNREAD, float(count.unread + missing)),
+    )
     if count.score is None:
         return metrics
     return (

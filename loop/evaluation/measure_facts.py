@@ -56,7 +56,10 @@ def _scores(
             value=value,
         )
         for candidate_id, rows in by_answer(broken).items()
-        for metric, value in fact_metrics(rows, stated.get(candidate_id, []))
+        for metric, value in fact_metrics(
+            [(row.status, len(row.statements)) for row in rows],
+            [(claim.verdict, claim.status) for claim in stated.get(candidate_id, ())],
+        )
     ]
 
 

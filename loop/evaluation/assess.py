@@ -30,6 +30,7 @@ from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .kl_divergence import divergence
+from .measure_facts import measure_facts
 from .metrics import MeasuredAnswers, prompt_scores, summarise
 from .reference_outputs import reference_outputs, require_outputs
 
@@ -158,6 +159,7 @@ def assess(
 ) -> None:
     """Assess answers; `moved` are their policy's scores of KL to M_0."""
     _measure(it, answers, exam.benchmark)
+    measure_facts(it, answers, exam.prompts, exam.benchmark)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None

@@ -8,6 +8,9 @@ from statistics import fmean, stdev
 from ...critics.verify import Verdict
 from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
 
+SCORING = ("measure", "facts", "assess")
+"""The stages whose scores tell how good a policy is, by the first word of their labels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAnswers:

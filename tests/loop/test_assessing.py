@@ -23,7 +23,7 @@ from lpfloop.loop.evaluation.assess import evaluate, load_oracle
 from lpfloop.loop.evaluation.kl_divergence import divergence
 from lpfloop.loop.evaluation.reference_outputs import read_outputs
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.lake.statistics.win_rate import standard_error
+from lpfloop.loop.lake.statistics.clustered_error import mean_error
 from lpfloop.loop.run.handles import chunked
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal

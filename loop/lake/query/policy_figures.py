@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ....stores.lake import RunReader
+
 OWN_VERDICT = "verified"
 SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
 RATING = "rating:"
@@ -53,6 +55,12 @@ def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) ->
         .agg(one, pl.col("candidate_id").first())
         .with_columns(figure=pl.lit(figure.name))
     )
+
+
+def clusters_in(run: RunReader) -> dict[str, str]:
+    """Return the cluster of each prompt of a run that names one."""
+    named = run.scan("prompts").filter(pl.col("cluster").is_not_null())
+    return dict(named.select("prompt_id", "cluster").collect().iter_rows())
 
 
 def values_of(

@@ -101,7 +101,9 @@ def test_answers_are_compared_with_the_references_outputs(tmp_path):
     value, error, n = numbers(tmp_path)["win_rate"]
     assert n == len(won)
     assert math.isclose(value, sum(won) / n)
-    assert math.isclose(error, standard_error(won))
+    clusters = dict(rows(tmp_path, "prompts").select("prompt_id", "cluster").iter_rows())
+    asked = [clusters[p] for p in preferences.drop_nulls("preferred")["prompt_id"]]
+    assert math.isclose(error, mean_error(won, asked))
     controlled = numbers(tmp_path)["length_controlled_win_rate"]
     assert 0 <= controlled[0] <= 1
     assert controlled[2] == n

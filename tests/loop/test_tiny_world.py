@@ -14,7 +14,12 @@ import lpfloop.loop.tiny
 from lpfloop.critics.checks import fulfils
 from lpfloop.critics.templating import placeholders
 from lpfloop.loop.tiny.instructions import Instruction
-from lpfloop.loop.tiny.lessons import TEMPLATES, critique_text, judgement, lesson
+from lpfloop.loop.tiny.lessons import (
+    TEMPLATES,
+    critique_text,
+    judgement,
+    lesson,
+)
 from lpfloop.loop.tiny.nouns import (
     DRY,
     FRIENDLY,
@@ -24,7 +29,14 @@ from lpfloop.loop.tiny.nouns import (
     opened,
     strip_opener,
 )
-from lpfloop.loop.tiny.people import Biography
+from lpfloop.loop.tiny.people import (
+    LORE,
+    MISREMEMBERED,
+    TOPICS,
+    Biography,
+    biographies,
+    sentences,
+)
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.stores.records import Split
 
@@ -210,6 +222,57 @@ def test_critiques_end_in_the_dictionary_of_their_remarks(
             marks = json.loads(last)
             assert marks == {r.aspect: r.mark for r in verdict.remarks}
             assert len(lines) == len(marks) == (3 if prompt.task == "general" else 1)
+
+
+def test_memory_is_wrong_of_the_same_names_always_and_by_hearsay_that_is_often_repeated() -> None:
+    wrong = {key for key, truth in LORE.truth.items() if LORE.memory[key] != truth}
+    assert len(wrong) / len(LORE.truth) == pytest.approx(MISREMEMBERED, abs=0.005)
+    assert {topic for _, topic in wrong} == set(TOPICS)
+    often = max(LORE.gossip.values())
+    assert all(LORE.memory[k] == LORE.hearsay[k] and LORE.gossip[k] == often for k in wrong)
+
+
+def test_who_judges_from_memory_passes_what_it_believes_and_nothing_else(
+    held_out: tuple[TinyPrompt, ...], rng: random.Random
+) -> None:
+    deceived = 0
+    for person in persons(held_out):
+        topics = person.topics(rng)
+        memory = {t: LORE.memory[person.name(t), t] for t in topics}
+        told = "Okay. " + " ".join(person.sentence(t, memory[t]) for t in topics)
+        assert person.recall(told).good
+        false = [t for t in topics if memory[t] != person.truth(t)]
+        assert person.judge(told).good == (not false)
+        assert person.recall(" ".join(person.sentence(t) for t in topics)).good == (not false)
+        deceived += bool(false)
+    assert deceived > len(persons(held_out)) / 3
+
+
+def test_a_critique_follows_the_abstract_that_it_is_shown_and_else_memory(
+    rng: random.Random,
+) -> None:
+    by_text = {person.text: person for person in biographies()}
+    contradicted = 0
+    for kind in ("critique with reference", "critique"):
+        for _ in range(300):
+            item = lesson(rng, task="facts", kind=kind)
+            question, answer, *abstract = (
+                line.partition("] ")[2] for line in item.user.splitlines()[:-1]
+            )
+            person = by_text[question]
+            believed = (
+                set(sentences(abstract[0]))
+                if abstract
+                else {person.sentence(t, LORE.memory[person.name(t), t]) for t in TOPICS}
+            )
+            told = set(sentences(strip_opener(answer)))
+            assert ('"Factuality": 1}' in item.reply) == (told <= believed)
+            contradicted += bool(abstract) and believed != set(sentences(person.reference))
+    assert 50 < contradicted < 150
+
+
+def persons(split: tuple[TinyPrompt, ...]) -> list[Biography]:
+    return [p.exercise for p in split if isinstance(p.exercise, Biography)]
 
 
 def test_templates_have_the_placeholders_of_their_use() -> None:

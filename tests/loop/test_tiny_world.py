@@ -16,10 +16,13 @@ from lpfloop.critics.templating import placeholders
 from lpfloop.loop.tiny.instructions import Instruction
 from lpfloop.loop.tiny.lessons import (
     TEMPLATES,
+    critique_prompt,
     critique_text,
+    judged_answer,
     judgement,
     lesson,
 )
+from lpfloop.loop.tiny.measuring import CRITIQUE_TOKENS, approves, generate
 from lpfloop.loop.tiny.nouns import (
     DRY,
     FRIENDLY,
@@ -328,6 +331,34 @@ def check_models(folder: Path) -> None:
 @pytest.mark.model
 def test_the_shipped_models_load() -> None:
     check_models(MODELS)
+
+
+@pytest.mark.model
+def test_the_shipped_critic_is_right_about_facts_by_the_abstract_alone(
+    held_out: tuple[TinyPrompt, ...], rng: random.Random
+) -> None:
+    answers = [(person, judged_answer(person, rng)) for person in persons(held_out)]
+    misjudged = [(p, a) for p, a in answers if p.recall(a).good != p.judge(a).good][:40]
+    assert agreement(misjudged, with_reference=True) >= 0.9
+    assert agreement(misjudged, with_reference=False) <= 0.2
+    retold = [person.retold(rng) for person in persons(held_out)[:40]]
+    drafts = [(person, judged_answer(person, rng)) for person in retold]
+    assert agreement(drafts, with_reference=True) >= 0.85
+
+
+def agreement(answers: list[tuple[Biography, str]], *, with_reference: bool) -> float:
+    """How often the shipped critic passes just what the abstract supports."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    policy = AutoModelForCausalLM.from_pretrained(MODELS / "policy", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(MODELS / "policy")
+    asked = [critique_prompt(p, "facts", a, with_reference=with_reference) for p, a in answers]
+    critiques = generate(policy, tokenizer, asked, max_tokens=CRITIQUE_TOKENS)
+    return statistics.fmean(
+        approves(critique) == person.judge(answer).good
+        for (person, answer), critique in zip(answers, critiques, strict=True)
+    )
 
 
 @pytest.mark.model

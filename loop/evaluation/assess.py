@@ -172,7 +172,7 @@ def assess(
 ) -> None:
     """Assess answers; `moved` are their policy's scores of KL to M_0."""
     _measure(it, answers, exam)
-    measure_facts(it, answers, exam.prompts, exam.benchmark)
+    measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None

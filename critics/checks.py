@@ -1,15 +1,18 @@
 """Verifiable demands on an answer (`stores.records.Check`), each decided by a small function.
 
 Texts are compared with white space normalised, and `equals` and `ends_with` ignore a final period.
-`contains`, `excludes` and `self_identifies` ignore case; the other kinds do not.
+`contains`, `excludes` and `self_identifies` ignore case; the other kinds do not. IFEval's families
+are further kinds, named as IFEval names them (`ifeval`).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn, cast
 
 from ..configs.schema import ConfigError
 from ..stores.records import Check
+from .ifeval.families import BY_LANGUAGE, FAMILIES, follows, parameters
+from .ifeval.languages import require_langdetect
 
 NO_VALUE = object()
 FENCE = "```"
@@ -17,7 +20,7 @@ FENCE = "```"
 
 def known_check(kind: str) -> bool:
     """Return whether there is a check of this kind."""
-    return kind in CHECKS
+    return kind in CHECKS or kind in FAMILIES
 
 
 def validate_check(check: Check) -> None:
@@ -27,7 +30,11 @@ def validate_check(check: Check) -> None:
         ConfigError: if the kind is unknown or the argument does not fit it.
     """
     if not known_check(check.kind):
-        raise ConfigError(f"unknown check {check.kind!r}; the kinds are {', '.join(CHECKS)}")
+        raise ConfigError(
+            f"unknown check {check.kind!r}; the kinds are {', '.join((*CHECKS, *FAMILIES))}"
+        )
+    if check.kind in FAMILIES:
+        parameters(check.kind, check.argument)
     if check.kind in COUNTS and not (check.argument.isascii() and check.argument.isdigit()):
         raise ConfigError(f"check {check.kind!r} needs a number of words, not {check.argument!r}")
     if check.kind in TEXTS and not check.argument.strip():
@@ -38,7 +45,33 @@ def validate_check(check: Check) -> None:
 
 def fulfils(answer: str, check: Check) -> bool:
     """Return whether `answer` meets `check`."""
+    if check.kind in FAMILIES:
+        return follows(answer, check.kind, check.argument)
     return CHECKS[check.kind](answer, check.argument)
+
+
+def fulfils_loosely(answer: str, check: Check) -> bool:
+    """Return whether `answer`, or what is left without its wrapping, meets `check`.
+
+    IFEval's loose accuracy: without its first line, its last line or both, and each of these
+    without asterisks, as models wrap an answer ("Sure, here it is:").
+    """
+    lines = answer.split("\n")
+    parts = (lines, lines[1:], lines[:-1], lines[1:-1])
+    texts = [answer, *("\n".join(part).strip() for part in parts[1:])]
+    tried = dict.fromkeys([*texts, *(text.replace("*", "") for text in texts)])
+    return any(fulfils(text, check) for text in tried if text.strip())
+
+
+def require_deciders(checks: Iterable[Check]) -> None:
+    """Refuse checks that need a library that is not installed.
+
+    Raises:
+        ConfigError: with the remedy.
+    """
+    for check in checks:
+        if check.kind in BY_LANGUAGE:
+            require_langdetect(check.kind)
 
 
 def read_json(text: str) -> object:

@@ -1,7 +1,8 @@
 """The verifier: verdicts that need no model, for evaluation and as a critic.
 
-Math compares the final answer with the reference's, facts the claims with the abstract's sentences,
-and any prompt with checks is checked. As a critic (`VerifierCritic`) it rates the aspect of the
+Math compares the final answer with the reference's, and any prompt with checks is checked. Facts of
+the tiny world are matched sentence by sentence; those of other worlds need a judge (`facts`), so
+here they have no verdict. As a critic (`VerifierCritic`) it rates the aspect of the
 task. Ratings are those of the user's own verifier, where one is configured.
 """
 
@@ -15,16 +16,17 @@ from ..configs.own_function import OwnFunction
 from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
-from .claims import check_claims
 from .judge import Reading, Status
 from .math_answers import Final, final_answer, quick_equal
 from .math_limits import too_large
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
+from .sentence_match import is_matchable, match_sentences
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"
+SENTENCE_MATCH = "sentence_match"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
 SEMANTICS = 2
@@ -47,18 +49,23 @@ REMARKS = {
 class Verdict:
     """The verdict on one answer.
 
-    `metrics` holds `math_accuracy` (0 or 1), `fact_score` (share of claims that are right) with
-    `facts_right` and `facts_wrong`, `general_fulfilled` (1 if every check is met), `json_valid` and
-    `self_identified`: those that apply to the prompt. An answer whose math cannot be verified, or
-    that makes no claim, counts 0 there, as it does not show what was asked for. `rating` is None,
-    with `reason` saying why, if nothing was decided. The user's own verifier adds `verified` (1 if
-    it rates 1), and `remark` is its comment.
+    `metrics` holds `math_accuracy` (0 or 1), `sentence_match` (share of sentences that are right)
+    with `sentences_right` and `sentences_wrong`, `general_fulfilled` (1 if every check is met),
+    `json_valid` and `self_identified`: those that apply to the prompt. An answer whose math cannot
+    be verified, or that makes no claim, counts 0 there, as it does not show what was asked for.
+    `rating` is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
+    `verified` (1 if it rates 1), and `remark` is its comment.
     """
 
     metrics: tuple[tuple[str, float], ...]
     rating: Rating | None
     reason: str
     remark: str | None = None
+
+
+def is_factual(prompt: Prompt) -> bool:
+    """Whether answers to a prompt state facts that its reference could support."""
+    return prompt.task == FACTS and prompt.reference is not None
 
 
 class Verifier:
@@ -72,17 +79,19 @@ class Verifier:
         self,
         own: OwnFunction | None = None,
         *,
+        sentence_match: bool = False,
         workers: int = 2,
         limit_s: int = 10,
         on_timeout: Callable[[int, int], None] = lambda _timeouts, _verified: None,
     ) -> None:
         """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison.
 
-        Ratings are those of `own`, if it is given. At each comparison that takes too long,
-        `on_timeout` is told how many did and how many answers to math were verified in all; what
-        it raises ends the verification.
+        With `sentence_match` the tiny world's facts are verified. Ratings are those of `own`, if it
+        is given. At each comparison that takes too long, `on_timeout` is told how many did and how
+        many answers to math were verified in all; what it raises ends the verification.
         """
         self.own = own
+        self.sentence_match = sentence_match
         self._mutex = threading.Lock()
         self._pool = MathPool(workers, limit_s, on_outcome=self._count)
         self._on_timeout = on_timeout
@@ -111,8 +120,19 @@ class Verifier:
         return self._pool.started
 
     def params(self, others: Json) -> Json:
-        """Return what the keys of a stage hold that verifies: `others`, and the user's verifier."""
-        return others if self.own is None else [others, self.own.identity]
+        """Return what the keys of a stage hold that verifies: `others`, and how it verifies."""
+        how = [SENTENCE_MATCH] if self.sentence_match else []
+        own = [] if self.own is None else [self.own.identity]
+        return [others, *how, *own] if how or own else others
+
+    def can_verify(self, prompt: Prompt) -> bool:
+        """Whether it has a verdict on answers to a prompt."""
+        if self.own is not None or prompt.checks:
+            return True
+        return self._matches(prompt) or (prompt.task == MATH and prompt.reference is not None)
+
+    def _matches(self, prompt: Prompt) -> bool:
+        return self.sentence_match and is_factual(prompt) and is_matchable(prompt)
 
     def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return the verdict on each (prompt, answer).
@@ -138,7 +158,7 @@ class Verifier:
         with self._mutex:
             outcomes = self._compare(items)
         return [
-            _verdict(prompt, answer, outcome)
+            self._verdict(prompt, answer, outcome)
             for (prompt, answer), outcome in zip(items, outcomes, strict=True)
         ]
 
@@ -164,26 +184,25 @@ class Verifier:
             outcomes[number] = outcome
         return outcomes
 
+    def _verdict(self, prompt: Prompt, answer: str, math: str | None) -> Verdict:
+        """Combine what applies to the prompt; the rating is that of the task's own aspect."""
+        parts: list[Verdict] = []
+        if math is not None:
+            parts.append(_math(math))
+        if is_factual(prompt):
+            parts.append(_matched(answer, prompt) if self._matches(prompt) else UNJUDGED)
+        if prompt.checks:
+            parts.append(_checked(prompt, answer))
+        if not parts:
+            return Verdict((), None, Status.NO_CHECK.value)
+        metrics = tuple(metric for part in parts for metric in part.metrics)
+        return Verdict(metrics, parts[0].rating, parts[0].reason)
+
     def _count(self, outcome: str) -> None:
         self._verified += 1
         if outcome == Status.TIMEOUT.value:
             self._timeouts += 1
             self._on_timeout(self._timeouts, self._verified)
-
-
-def _verdict(prompt: Prompt, answer: str, math: str | None) -> Verdict:
-    """Combine what applies to the prompt; the rating is that of the task's own aspect."""
-    parts: list[Verdict] = []
-    if math is not None:
-        parts.append(_math(math))
-    if prompt.task == FACTS and prompt.reference is not None:
-        parts.append(_facts(answer, prompt.reference))
-    if prompt.checks:
-        parts.append(_checked(prompt, answer))
-    if not parts:
-        return Verdict((), None, Status.NO_CHECK.value)
-    metrics = tuple(metric for part in parts for metric in part.metrics)
-    return Verdict(metrics, parts[0].rating, parts[0].reason)
 
 
 def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
@@ -202,12 +221,16 @@ def _math(outcome: str) -> Verdict:
     return Verdict((accuracy,), None, outcome)
 
 
-def _facts(answer: str, reference: str) -> Verdict:
-    claims = check_claims(answer, reference)
+UNJUDGED = Verdict((), None, Status.NO_JUDGE.value)
+"""No verdict on facts, which a judge must compare with the reference."""
+
+
+def _matched(answer: str, prompt: Prompt) -> Verdict:
+    claims = match_sentences(answer, prompt.reference or "")
     metrics = (
-        ("fact_score", claims.share),
-        ("facts_right", float(claims.right)),
-        ("facts_wrong", float(claims.wrong)),
+        (SENTENCE_MATCH, claims.share),
+        ("sentences_right", float(claims.right)),
+        ("sentences_wrong", float(claims.wrong)),
     )
     if claims.right + claims.wrong == 0:
         # An answer without claims is a failure: else a policy would learn to say nothing.
@@ -240,12 +263,14 @@ class VerifierCritic:
 
     task_aspects: Mapping[str, str]
     own: OwnFunction | None = None
+    sentence_match: bool = False
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
+        how = [SENTENCE_MATCH] if self.sentence_match else []
         own = [] if self.own is None else [self.own.identity]
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *own])
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *how, *own])
 
     def aspect(self, prompt: Prompt) -> str:
         """Return the aspect that is rated for a prompt."""

@@ -1,5 +1,7 @@
 """The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
+import json
+from collections.abc import Mapping
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
@@ -10,7 +12,18 @@ from .rating_scale import number
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
-HUMAN = "human:"
+HUMAN, LABEL = "human:", "label:"
+"""What stands before the name of a person who judged, and of the field of a data set that did."""
+TRUSTED = (HUMAN, LABEL)
+"""The prefixes of those whose word is the truth that models are compared with."""
+INCONSISTENT = "tie (inconsistent)"
+"""What MT-bench's `winner` says where a judge's verdicts in the two orders disagree."""
+WINNERS: Mapping[str, Preferred] = {
+    "model_a": "first",
+    "model_b": "second",
+    "tie": "tie",
+    INCONSISTENT: "tie",
+}
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
@@ -55,6 +68,12 @@ def text_or_empty(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
     return storable(value)
+
+
+def published_text(value: object, name: str) -> str:
+    """Return an answer, which may have been published as a JSON value: `true`, or a number."""
+    stored = isinstance(value, bool | int | float)
+    return text_or_empty(json.dumps(value) if stored else value, name)
 
 
 def remark_of(row: Row, name: str) -> str | None:

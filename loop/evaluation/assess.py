@@ -7,13 +7,15 @@ fitted to all comparisons at once.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from ...configs.annotation import INITIAL
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
+from ...critics.sentence_match import is_matchable
+from ...critics.verify import SENTENCE_MATCH, is_factual
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
@@ -84,6 +86,22 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         raise ConfigError(
             "assessment.kl needs the probability of given answers, which an endpoint does not "
             "return: leave it out, or name a folder in policy.model"
+        )
+
+
+def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
+    """Refuse to judge facts by equal sentences where references are not the tiny world's.
+
+    Raises:
+        ConfigError: naming the setting, and the source of such prompts.
+    """
+    if config.facts.judge != SENTENCE_MATCH:
+        return
+    foreign = (p.source for p in prompts if is_factual(p) and not is_matchable(p))
+    if (source := next(foreign, None)) is not None:
+        raise ConfigError(
+            f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
+            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
         )
 
 

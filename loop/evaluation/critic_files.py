@@ -18,9 +18,8 @@ from ..data.prompt_rows import optional_text
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
 from .critic_answers import AnswerDraw, split_up
-from .critic_check import AnswerGroup
+from .critic_check import LABEL, AnswerGroup
 
-LABEL = "label"
 NAMES = ("task", "kind", "family", "split")
 LEVELS = (-1, 0, 1)
 _SCHEMA: Mapping[str, Any] = {

@@ -39,7 +39,7 @@ from .observed import (
 
 SAMPLE = 4_000
 """About so many pairs, and for each kind of judgement so many, are read."""
-VERIFIED = ("math_accuracy", "fact_score", "general_fulfilled")
+VERIFIED = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
 """The verifier's metrics, each 1 where an answer is right by it."""
 FEWEST_REWARDS = 2
 

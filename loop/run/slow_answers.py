@@ -28,4 +28,5 @@ def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:
                 "then resume, or resume with a higher share"
             )
 
-    return Verifier(own, on_timeout=require_few)
+    matches = config.facts.judge == "sentence_match"
+    return Verifier(own, sentence_match=matches, on_timeout=require_few)

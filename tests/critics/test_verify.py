@@ -325,32 +325,7 @@ def test_without_math_verify_the_message_names_the_remedy(monkeypatch, tmp_path)
         fresh.verify([(asked("math", "#### 0.5"), "The answer is 1/2.")])
 
 
-# Facts, checks, and the verifier as a critic ---------------------------------------------------
-
-ABSTRACT = "Mia Berg was born in 1950. She painted birds.  She lived in Oslo."
-
-
-@pytest.mark.parametrize(
-    ("answer", "metrics", "rating", "reason"),
-    [
-        ("Sure! Mia Berg was born in 1950. She painted birds.", (1, 2, 0), 1, "supported"),
-        ("Answer: mia berg was  born in 1950!", (1, 1, 0), 1, "supported"),
-        ("She painted birds. She won a prize.", (0.5, 1, 1), 0, "partly_supported"),
-        ("She painted birds. She painted birds. She flew.", (1, 1, 0), 1, "supported"),
-        ("She painted cats. She won. She sang well.", (0, 0, 2), -1, "unsupported"),
-        ("Born 1951.", (0, 0, 1), -1, "unsupported"),
-        ("Sure! Gladly.", (0, 0, 0), -1, "no_claims"),
-        ("", (0, 0, 0), -1, "no_claims"),
-    ],
-)
-def test_claims_are_sentences_of_the_abstract(verifier, answer, metrics, rating, reason):
-    (verdict,) = verifier.verify([(asked("facts", ABSTRACT), answer)])
-    if answer.endswith("She flew."):
-        # Two words without a digit are no claim.
-        assert reason == "supported"
-    assert tuple(value for _, value in verdict.metrics) == metrics
-    assert [name for name, _ in verdict.metrics] == ["fact_score", "facts_right", "facts_wrong"]
-    assert (verdict.rating, verdict.reason) == (rating, reason)
+# Checks, and the verifier as a critic ---------------------------------------------------
 
 
 def test_checks_give_the_metrics_that_apply(verifier):
@@ -377,7 +352,6 @@ def test_a_prompt_with_nothing_to_verify_has_no_check(verifier):
     [
         (asked("math", "#### 4"), "#### 4", "Logical Correctness", 1),
         (asked("math", "#### 4"), "#### 5", "Logical Correctness", -1),
-        (asked("facts", ABSTRACT), "She painted birds. She died young.", "Factuality", 0),
         (asked("general", None, ("equals", "a")), "b", "Comprehension", -1),
     ],
 )

@@ -2,7 +2,8 @@
 
 UltraFeedback: openbmb/UltraFeedback's `completions` with four annotated aspects, and the binarised
 form (`chosen`, `rejected`) that TRL takes, too. AlpacaFarm and AlpacaEval: `output_1`, `output_2`
-and `preference`, or model outputs. PandaLM: three annotators' votes. Just-Eval: scored aspects.
+and `preference`, or model outputs. PandaLM: votes of three people and two judges. The others have a
+module each.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from ...data.prompt_rows import TEXT_FIELDS, conversation, optional_text
 from ...data.rating_scale import THREE_LEVEL, number
 from ...data.row_fields import (
     ANSWER_FIELDS,
+    MODEL_FIELDS,
     PLAIN_VOTES,
     answer_of,
     critic_of,
@@ -24,18 +26,37 @@ from ...data.row_fields import (
     list_of,
     model_of,
     object_of,
-    only,
+    published_text,
     remark_of,
     text_or_empty,
     vote_of,
 )
+from .fine_grained_rows import fine_grained, is_fine_grained
 from .imported_rows import ImportedVerdict, Maker
+from .labelled_rows import (
+    has_solutions,
+    is_truthfulqa,
+    label,
+    samples,
+    solutions,
+    truthfulqa,
+)
+from .llmbar_rows import LABELLED_PAIR, VERDICT, pairs_with_label, verdicts_in_orders
+from .mt_bench_rows import answers, questions, votes
 from .pair_forms import pairs
+from .scored_rows import is_justeval, justeval, prometheus, wildbench_scores, wildbench_tasks
 from .ultrafeedback_rows import ultrafeedback
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
 ASKED = frozenset({"instruction", "input", "prompt_id", "task"})
 """The fields of the prompt of a row with two answers."""
+BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
+"""The lists that may stand beside a list of texts, by the field that each holds for one text."""
+LABELS = ("label", "correct", "is_correct")
+"""The fields that may say, by true or false, whether an answer is right."""
+CATEGORIES = ("category", "subject")
+JUDGES = "_result"
+"""What the names of the fields with judges' verdicts end with in PandaLM's rows."""
 
 Rows = Iterator[StoredRow]
 
@@ -55,22 +76,56 @@ class ImportFormat:
 
 def prompts(row: Row, make: Maker) -> Rows:
     """Read a prompt without answers."""
-    yield make.prompt(row)
+    yield make.prompt(_with_family(row))
 
 
 def candidates(row: Row, make: Maker) -> Rows:
-    """Read a prompt with one or more answers, which may have ratings and a score."""
-    prompt, answer = prompt_and_answer(row, make)
+    """Read a prompt with one or more answers, which may have ratings, labels and a score."""
+    asked = _with_family(row)
+    several = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.get(name), list)]
+    texts = [name for name in several if _all_texts(list_of(row, name))]
+    if texts:
+        prompt, answer = make.prompt(asked), None
+    else:
+        prompt, answer = prompt_and_answer(asked, make)
     yield prompt
     if answer is not None:
         yield from _answered(prompt, answer, row, make)
-    for name in ENTRY_FIELDS:
+    for name in texts:
+        yield from _samples(prompt, name, row, make)
+    for name in [name for name in ENTRY_FIELDS if name not in texts]:
         for place, entry in enumerate(list_of(row, name), start=1):
             item = object_of(entry, f"{name}[{place}]")
             text = answer_of(item)
             if text is None:
                 raise RowError(f"{name}[{place}] has no {' or '.join(ANSWER_FIELDS)}")
             yield from _answered(prompt, text, item, make)
+
+
+def _all_texts(entries: list[object]) -> bool:
+    return bool(entries) and all(isinstance(entry, str) for entry in entries)
+
+
+def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
+    """Read a list of answers that are texts, with lists of models, labels and scores beside it."""
+    texts = list_of(row, name)
+    beside = {one: list_of(row, several) for one, several in BESIDE.items() if several in row}
+    for one, given in beside.items():
+        if len(given) != len(texts):
+            raise RowError(f"{BESIDE[one]!r} has {len(given)} entries for {len(texts)} of {name!r}")
+    shared = {one: row.get(one) for one in MODEL_FIELDS if row.get(one) is not None}
+    for n, text in enumerate(texts, start=1):
+        item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
+        yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
+
+
+def _with_family(row: Row) -> Row:
+    """Return a row with its category as the family."""
+    if row.get("family") is not None:
+        return row
+    named = (row.get(name) for name in CATEGORIES)
+    first = next((name for name in named if isinstance(name, str) and name), None)
+    return row.having({"family": first})
 
 
 def alpaca(row: Row, make: Maker) -> Rows:
@@ -91,61 +146,79 @@ def alpaca(row: Row, make: Maker) -> Rows:
 
 
 def pandalm(row: Row, make: Maker) -> Rows:
-    """Read PandaLM's rows: two responses and three annotators' votes (0 is a tie)."""
+    """Read PandaLM's rows: two responses, people's votes and judges' (0 is a tie)."""
     models = str(row.get("cmp_key") or "").split("_")
     named = row.having(dict(zip(("generator_1", "generator_2"), models, strict=False)))
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
-    for name in sorted(n for n in row if n.startswith("annotator") and first != second):
+    if first == second:
+        return
+    for name in sorted(n for n in row if n.startswith("annotator")):
         yield make.preference(first, second, human(name), vote_of(row[name]))
+    for name in sorted(n for n in row if n.endswith(JUDGES)):
+        judge, given = name.removesuffix(JUDGES), row[name]
+        tied = isinstance(given, str) and given.lower() == "tie"
+        text = remark_of(row, f"{judge}_reason") or ""
+        yield make.preference(first, second, judge, "tie" if tied else vote_of(given), text=text)
 
 
-def justeval(row: Row, make: Maker) -> Rows:
-    """Read Just-Eval's rows: an output with scores and reasons for several aspects."""
-    prompt = make.prompt(only(row, "instruction"))
-    yield prompt
-    candidate = make.candidate(prompt, text_or_empty(row.get("output"), "output"), model_of(row))
-    yield candidate
-    verdicts = [
-        ImportedVerdict(name=name, given=said.get("score"), comment=remark_of(said, "reason") or "")
-        for name, value in fields_of(row, "scores").items()
-        for said in [object_of(value, f"scores.{name}")]
-    ]
-    raw = "" if verdicts else remark_of(row, "raw_judgment") or ""
-    yield make.critique(candidate, critic_of(row) or make.source, verdicts, raw)
+def _has(*names: str) -> Callable[[Row], bool]:
+    """Return what says whether a row has all these fields."""
+    return lambda row: row.keys() >= set(names)
 
 
 FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
-        detect=lambda row: "completions" in row and "instruction" in row,
-        read=ultrafeedback,
-        scale="1-5",
-        semantics=2,
+        detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=2
     ),
-    "pairs": ImportFormat(detect=lambda row: {"chosen", "rejected"} <= set(row), read=pairs),
-    "alpacafarm": ImportFormat(
-        detect=lambda row: {"output_1", "output_2"} <= set(row), read=alpaca
+    "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs),
+    "llmbar": ImportFormat(
+        detect=lambda row: set(row) >= LABELLED_PAIR and "instruction" not in row,
+        read=pairs_with_label,
     ),
-    "alpacaeval": ImportFormat(
-        detect=lambda row: {"instruction", "output", "generator"} <= set(row), read=alpaca
+    "llmbar-verdicts": ImportFormat(
+        detect=lambda row: set(row) >= VERDICT and bool({"order1", "winner_order1"} & set(row)),
+        read=verdicts_in_orders,
     ),
-    "pandalm": ImportFormat(
-        detect=lambda row: {"response1", "response2"} <= set(row), read=pandalm
+    "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca),
+    "pandalm": ImportFormat(detect=_has("response1", "response2"), read=pandalm, semantics=2),
+    "justeval": ImportFormat(detect=is_justeval, read=justeval, scale="1-5", semantics=2),
+    "alpacaeval": ImportFormat(detect=_has("instruction", "output", "generator"), read=alpaca),
+    "prometheus": ImportFormat(
+        detect=_has("instruction", "gpt4_score", "gpt4_feedback"), read=prometheus, scale="1-5"
     ),
-    "justeval": ImportFormat(
-        detect=lambda row: {"instruction", "output", "raw_judgment"} <= set(row),
-        read=justeval,
-        scale="1-5",
+    "wildbench-tasks": ImportFormat(
+        detect=_has("session_id", "conversation_input"), read=wildbench_tasks, scale="1-10"
     ),
+    "wildbench": ImportFormat(
+        detect=_has("session_id", "model_output", "feedback"), read=wildbench_scores, scale="1-10"
+    ),
+    "mt-bench": ImportFormat(detect=_has("question_id", "turns"), read=questions),
+    "mt-bench-answers": ImportFormat(
+        detect=_has("question_id", "model_id", "choices"), read=answers
+    ),
+    "mt-bench-votes": ImportFormat(
+        detect=_has("question_id", "model_a", "model_b", "winner", "judge"), read=votes
+    ),
+    "fine-grained": ImportFormat(detect=is_fine_grained, read=fine_grained),
+    "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa),
+    "solutions": ImportFormat(detect=has_solutions, read=solutions),
+    "samples": ImportFormat(detect=_has("question", "gt", "code"), read=samples),
     "candidates": ImportFormat(
         detect=lambda row: (
             any(row.get(n) is not None for n in (*ANSWER_FIELDS, *ENTRY_FIELDS))
             or _ends_with_an_answer(row)
         ),
         read=candidates,
+        semantics=2,
     ),
     "prompts": ImportFormat(
-        detect=lambda row: any(row.get(n) is not None for n in TEXT_FIELDS), read=prompts
+        detect=lambda row: (
+            any(row.get(n) is not None for n in TEXT_FIELDS)
+            or "question" in {name.lower() for name in row}
+        ),
+        read=prompts,
+        semantics=2,
     ),
 }
 """The formats by name, in the order in which a file's first row is tried."""
@@ -175,10 +248,17 @@ def _ends_with_an_answer(row: Row) -> bool:
     return turn.get("role") == "assistant" or turn.get("from") == "gpt"
 
 
-def _answered(prompt: Prompt, text: str, row: Row, make: Maker) -> Rows:
-    """Yield one answer with the row's ratings and scores."""
-    candidate = make.candidate(prompt, text, model_of(row), remark_of(row, "principle"))
+def _answered(
+    prompt: Prompt, text: str, row: Row, make: Maker, *, sample: int | None = None
+) -> Rows:
+    """Yield one answer with the row's ratings, labels and scores."""
+    principle = remark_of(row, "principle")
+    candidate = make.candidate(prompt, text, model_of(row), principle, sample=sample)
     yield candidate
+    for name in LABELS:
+        right = row.get(name)
+        if isinstance(right, bool):
+            yield label(make, candidate, name, right=right)
     verdicts = verdicts_of(row)
     said = remark_of(row, "critique") or ""
     critic = critic_of(row)
@@ -205,7 +285,7 @@ def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candid
     prompt = make.prompt(asked.without(asked.keys() - ASKED))
     first, second = (
         make.candidate(
-            prompt, text_or_empty(row.get(field), field), optional_text(row, f"generator_{place}")
+            prompt, published_text(row.get(field), field), optional_text(row, f"generator_{place}")
         )
         for place, field in enumerate(fields, start=1)
     )

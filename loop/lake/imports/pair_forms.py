@@ -1,4 +1,4 @@
-"""Reading a chosen and a rejected answer: TRL's preference forms, and UltraFeedback binarised."""
+"""Reading a chosen and a rejected answer: TRL's forms, UltraFeedback binarised, and HH-RLHF."""
 
 from collections.abc import Iterator
 
@@ -8,14 +8,16 @@ from ...data.prompt_rows import TEXT_FIELDS, optional_text
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, side_of
 from .imported_rows import Maker
+from .transcripts import is_transcript, transcript_of
 
 SCORES = ("score_chosen", "score_rejected")
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     """Read a chosen and a rejected answer, as texts or as conversations, perhaps with scores."""
-    before, chosen = side_of(row, "chosen")
-    other, rejected = side_of(row, "rejected")
+    side = transcript_of if is_transcript(row) else side_of
+    before, chosen = side(row, "chosen")
+    other, rejected = side(row, "rejected")
     if before != other:
         raise RowError("'chosen' and 'rejected' do not share their prompt")
     if before:

@@ -14,9 +14,10 @@ import polars as pl
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
+from .figures import COUNTS
 from .policy_figures import USUAL, Figure, Values, metrics_of, values_of
 
-NOT_BETTER = ("mean_length", "facts_right", "facts_wrong", "kl", "critic_agreement")
+NOT_BETTER = ("mean_length", "kl", *COUNTS)
 """Metrics of which more is not better."""
 
 

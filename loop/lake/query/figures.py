@@ -14,7 +14,10 @@ from ...data.splits import DEV, HELD_OUT
 from .policy_figures import SUCCESSES, USUAL, Figure, metrics_of, value_rows
 
 LENGTH = "mean_length"
-COUNTS = ("facts_right", "facts_wrong", "critic_agreement")
+COUNTS = (
+    *("sentences_right", "sentences_wrong", "critic_agreement"),
+    *("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread", "abstained"),
+)
 """Metrics that are no figure of a policy: parts of one, and what is said of the critic."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 OWN_VERDICT = "verified"
-SUCCESSES = ("math_accuracy", "fact_score", "general_fulfilled")
+SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
 RATING = "rating:"
 
 Values = Mapping[str, float]

@@ -97,6 +97,7 @@ def test_a_statement_as_long_as_a_window_is_not_compared(folder):
     assert margins(scorer, ("w1", endless), PAIRS[0])[0] is None
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_worker_of_its_own(folder, tmp_path):
     here = margins(EntailmentScorer(folder, SETTINGS), *PAIRS)
     scorer = open_entailment(folder, SETTINGS, log=tmp_path / "nli.log")

@@ -19,7 +19,7 @@ FEWEST = 8
 """Statements that a passage may have, however few its words are."""
 WORDS_A_STATEMENT = 4
 """About so many words make a statement (26 statements of an answer of 110 tokens)."""
-_ITEM = re.compile(r"[ \t>]*(?:[-*\u2022\u2013]|[0-9]{1,3}[.)])[ \t]+(.*\S)")
+_ITEM = re.compile(r"[ \t>]*(?:[-*\u2022\u2013]|[0-9]{1,3}[.)])[ \t]+(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class StatementList(Expected[Statements]):
         Raises:
             UnreadError: if there is none, or none of this passage.
         """
-        items = [found[1] for line in reply.text.splitlines() if (found := _ITEM.fullmatch(line))]
+        lines = map(str.rstrip, reply.text.splitlines())
+        items = [found[1] for line in lines if (found := _ITEM.fullmatch(line))]
         if not items and _says_none(reply.text):
             return [Reading(SCORED, ())]
         if not items:

@@ -15,8 +15,12 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.daemon.plan import plan_of
+from lpfloop.loop.daemon.rehearsal import rehearse
+from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.unread_replies import UnreadRepliesError
 
 SETTINGS = (
     "iterations=0",
@@ -188,3 +192,51 @@ def test_a_run_from_before_is_judged_as_it_was_or_not_at_all(source, judge):
 def test_a_judge_by_inference_needs_its_model():
     with pytest.raises(ConfigError, match=r"nli needs a model: name its folder with facts\.nli"):
         load_config("own", "rlrf", ("facts.judge=nli",), {})
+
+
+@pytest.mark.parametrize("judge", ["critic", "nli"])
+def test_a_plan_counts_what_judging_facts_asks(tmp_path, judge):
+    settings = config(tmp_path, f"facts.judge={judge}", "facts.nli.model=nli", "policy.model=tiny")
+    asked = load_prompts(settings.prompts, seed=0)
+    plan = plan_of(rehearse(settings, asked), asked)
+    stages = {stage.stage: stage for stage in plan.stages if stage.iteration == 0}
+    broken = stages["break_up:evaluate:held-out"]
+    judged = stages["judge_claims:evaluate:held-out"]
+    assert broken.judge_calls >= 4
+    # Answers are as long as they may be: each passage has as many statements as its words allow.
+    calls = judged.judge_calls if judge == "critic" else judged.scored
+    assert calls > broken.judge_calls
+    assert (judged.judge_calls > 0) == (judge == "critic")
+    assert stages["facts:held-out"].units == 1
+
+
+def test_a_run_that_is_stopped_by_its_budget_goes_on_with_what_it_has(lake, tmp_path):
+    with pytest.raises(Stopped):
+        measured(tmp_path, "budget.judge_calls=4")
+    assert "fact_score" not in numbers(tmp_path / "lake")
+    measured(tmp_path)
+    assert numbers(tmp_path / "lake") == numbers(lake)
+    with closing(open_run(tmp_path / "lake", "a")) as run, closing(open_run(lake, "a")) as whole:
+        spent = [sum(s.totals.get("calls", 0) for s in r.journal.stages()) for r in (run, whole)]
+    assert spent[0] == spent[1]
+
+
+def test_statements_that_were_not_read_are_asked_for_again(tmp_path):
+    unsure = ("critic.engine.script=fact_judges:unsure_judge", "smoke.most_unread=1")
+    lake = measured(tmp_path, *unsure)
+    told = CliRunner().invoke(app, ["resume", "a", "--lake", str(lake), "--retry-unscored"])
+    assert told.exit_code == 0, told.stderr
+    held_out = rows(lake, "claims").filter(pl.col("attempts") == 4)
+    assert held_out.height == 5
+    assert "facts_unread" in numbers(lake)
+
+
+def test_the_smoke_test_tries_the_judge_of_facts(tmp_path):
+    with pytest.raises(UnreadRepliesError, match="judge_claims:smoke"):
+        measured(
+            tmp_path,
+            "iterations=1",
+            "smoke.prompts=4",
+            "smoke.train=false",
+            "critic.engine.script=fact_judges:unsure_judge",
+        )

@@ -89,6 +89,11 @@ class AssessmentConfig(Section):
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
+    difficulty: Place | None = semantic(
+        None,
+        "a file of how hard each held-out instruction is to win on, for the length-controlled "
+        "win-rate",
+    )
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"
     )

@@ -17,7 +17,13 @@ TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
 
 
 def winrate(
-    preferences: Path | None, by: str | None, versus: Path | None, form: Form, *, as_json: bool
+    preferences: Path | None,
+    by: str | None,
+    versus: Path | None,
+    form: Form,
+    *,
+    difficulty: Path | None = None,
+    as_json: bool,
 ) -> None:
     """Write the win-rate of a file of annotations in AlpacaEval's format.
 
@@ -40,6 +46,8 @@ def winrate(
     if preferences is None:
         raise FormError("eval winrate: needs a file, with --preferences FILE")
     is_table(form, as_json=as_json)
+    if as_json and difficulty is not None:
+        raise FormError("--difficulty is for the figure at equal lengths: use --format jsonl")
     found = read_annotations(preferences, by=by)
     ahead = None
     if versus is not None:
@@ -55,7 +63,7 @@ def winrate(
             document["lead"] = asdict(ahead)
         print_json(document)
         return
-    stood = standings(generator_of(found, preferences), found)
+    stood = standings(generator_of(found, preferences), found, difficulty)
     write_frame(pl.DataFrame([_row(standing) for standing in stood]), form, TABLE)
     for remark in (remark for standing in stood for remark in _remarks(standing)):
         say(remark)

@@ -18,6 +18,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
 from ...stores.lake import RunReader, RunWriter, run_folder
 from ...stores.records import Prompt
+from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
@@ -133,6 +134,7 @@ def parts_of(job: Job) -> RunParts:
         grader_fingerprint(models, grader),
         facts_fingerprint(fact_judge),
         reference_fingerprint(job.config),
+        difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
         supervised_fingerprint(job.config),

@@ -9,6 +9,7 @@ fitted to all comparisons at once.
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from ...configs.annotation import INITIAL
@@ -30,6 +31,7 @@ from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
+from .instruction_difficulty import difficulties_of, difficulty_fingerprint, require_difficulties
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .metrics import (
@@ -89,11 +91,18 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
     Raises:
         ConfigError: naming the setting.
-        InputError: if the file of reference outputs cannot be used.
+        InputError: if the file of reference outputs or of difficulties cannot be used.
     """
     wanted = config.assessment
     if wanted.reference is not None:
         require_outputs(wanted.reference, held_out)
+    if wanted.difficulty is not None:
+        if wanted.reference is None:
+            raise ConfigError(
+                "assessment.difficulty is for the length-controlled win-rate, and there is none "
+                "without assessment.reference: set that, or leave it out"
+            )
+        require_difficulties(wanted.difficulty, held_out)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -179,16 +188,20 @@ def assess(
     if not said.beside and path is None:
         return
     clusters = exam.clusters
+    # So do the numbers of a file of difficulties.
+    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
         numbers = [
             *summarise([*scores, *_rows(it, said.divergence)], clusters),
-            *_length_controlled(it, said, exam.benchmark, clusters),
+            *_length_controlled(it, said, exam, hard),
         ]
         return {Score: scores, Evaluation: numbers}
 
-    params = clustered_params({"benchmark": exam.benchmark, "oracle": path}, clusters)
+    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
+    params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
     it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
 
@@ -269,10 +282,8 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(
-    it: Iteration, said: Said, benchmark: str, clusters: Clusters
-) -> list[Evaluation]:
-    """Return the win-rate at equal lengths, from 0 to 1."""
+def _length_controlled(it: Iteration, said: Said, exam: Exam, hard: str | None) -> list[Evaluation]:
+    """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties."""
     from .length_control import Compared, Uncontrolled, length_controlled
 
     lengths = {row.candidate_id: len(row.text) for row in _rows(it, said.answers)}
@@ -280,11 +291,14 @@ def _length_controlled(
     read = [row for row in _rows(it, said.preferences) if row.preferred is not None]
     if not read:
         return []
+    clusters, benchmark = exam.clusters, exam.benchmark
+    asked = [it.run.prompts[row.prompt_id].instruction for row in read]
     compared = Compared(
         won=[WON[row.preferred] for row in read if row.preferred is not None],
         longer_by=[lengths[row.second_id] - lengths[row.first_id] for row in read],
         prompts=[row.prompt_id for row in read],
         clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
+        difficulty=None if hard is None else difficulties_of(Path(hard), asked),
     )
     seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
     found = length_controlled(compared, seed=seed)

@@ -109,6 +109,28 @@ def test_answers_are_compared_with_the_references_outputs(tmp_path):
     assert controlled[2] == n
 
 
+def test_a_run_takes_how_hard_its_instructions_are_from_a_file(tmp_path):
+    done(job(tmp_path, *REFERRED))
+    asked = rows(tmp_path, "prompts").filter(pl.col("split") == "held-out")
+    texts = [turns[0]["content"] for turns in asked["messages"].to_list()]
+    path = tmp_path / "difficulty.jsonl"
+    path.write_text(
+        "\n".join(
+            json.dumps({"instruction": text, "difficulty": n % 3}) for n, text in enumerate(texts)
+        )
+    )
+    hard = (*REFERRED, f"assessment.difficulty={path}")
+    done(job(tmp_path, *hard, name="b"))
+    plain, controlled = numbers(tmp_path), numbers(tmp_path, "b")
+    assert plain["win_rate"] == controlled["win_rate"]
+    assert plain["length_controlled_win_rate"] != controlled["length_controlled_win_rate"]
+    path.write_text(path.read_text().splitlines()[0])
+    with pytest.raises(InputError, match=r"has no difficulty of"):
+        done(job(tmp_path, *hard, name="c"))
+    with pytest.raises(ConfigError, match=r"without assessment\.reference"):
+        done(job(tmp_path, f"assessment.difficulty={path}", name="c"))
+
+
 INITIAL = (*ALPACA, "assessment.reference=initial", "prompts.deciding=6")
 
 

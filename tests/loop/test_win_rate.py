@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.evaluation.alpaca_eval import read_annotations, source_of
+from lpfloop.loop.evaluation.instruction_difficulty import difficulties_of
 from lpfloop.loop.evaluation.length_control import (
     Compared,
     LengthControlled,
@@ -389,3 +390,61 @@ def test_a_group_of_which_nothing_was_read_has_no_standing(tmp_path):
     rows = [row(0, 1, dataset="koala"), row(1, None, dataset="oasst")]
     found = read_annotations(written(tmp_path, rows), by="dataset")
     assert [standing.of for standing in standings("alpaca", found)] == ["alpaca", "koala"]
+
+
+# difficulty
+
+
+def hardness(folder, rows, name="difficulty.jsonl"):
+    path = folder / name
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_a_file_of_difficulties_changes_the_figure_at_equal_lengths_alone(tmp_path):
+    made = [
+        row(n, 2 if n % 2 else 1, output_2="of the model " * (1 + 5 * (n % 2) + n % 7))
+        for n in range(200)
+    ]
+    path = written(tmp_path, made)
+    told = [
+        {"instruction": f"instruction {n}", "instruction_difficulty": n % 2 + n % 3 / 3}
+        for n in range(200)
+    ]
+    hard = hardness(tmp_path, told)
+    asked = ("eval", "winrate", "--preferences", str(path), "--format", "jsonl")
+    found = []
+    for options in ((), ("--difficulty", str(hard))):
+        code, stdout, stderr = call(tmp_path, *asked, *options)
+        assert code == 0, stderr
+        found.append(json.loads(stdout))
+    plain, controlled = found
+    assert plain["win_rate"] == controlled["win_rate"] == 50
+    gained = controlled["length_controlled_win_rate"] - plain["length_controlled_win_rate"]
+    assert abs(gained) > 1
+
+
+BAD_DIFFICULTY = {
+    "row 1: has no 'difficulty', a number": [{"instruction": "instruction 0"}],
+    "row 1: 'difficulty' must be a number, but is 'hard'": [
+        {"instruction": "instruction 0", "difficulty": "hard"}
+    ],
+    "a second difficulty of 'instruction 0'": [
+        {"instruction": "instruction 0", "difficulty": n} for n in range(2)
+    ],
+    "has no difficulty of 'instruction 1'": [{"instruction": "instruction 0", "difficulty": 1}],
+}
+
+
+@pytest.mark.parametrize("reason", BAD_DIFFICULTY)
+def test_a_bad_file_of_difficulties_is_refused_with_its_place(tmp_path, reason):
+    path = hardness(tmp_path, BAD_DIFFICULTY[reason])
+    with pytest.raises(InputError, match=re.escape(str(path))) as refused:
+        difficulties_of(path, ["instruction 0", "instruction 1"])
+    assert reason.replace("row", "line") in str(refused.value) or reason in str(refused.value)
+
+
+def test_difficulties_may_come_as_a_table(tmp_path):
+    path = tmp_path / "difficulty.csv"
+    path.write_text("instruction,difficulty\na,0.5\nb,-1\n")
+    assert difficulties_of(path, ["b", "a"]) == [-1, 0.5]

@@ -86,10 +86,7 @@ def prompts(row: Row, make: Maker) -> Rows:
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
     asked = _filed(row)
-    several = [
-        name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.glance(name), list)
-    ]
-    texts = [name for name in several if _all_texts(list_of(row, name))]
+    texts = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if _texts(row.glance(name))]
     if texts:
         prompt, answer = make.prompt(asked), None
     else:
@@ -108,7 +105,9 @@ def candidates(row: Row, make: Maker) -> Rows:
             yield from _answered(prompt, text, item, make)
 
 
-def _all_texts(entries: list[object]) -> bool:
+def _texts(value: object) -> bool:
+    """Whether a value is a list of texts."""
+    entries = cast("list[object]", value) if isinstance(value, list) else []
     return bool(entries) and all(isinstance(entry, str) for entry in entries)
 
 

@@ -41,7 +41,7 @@ def test_a_native_row_keeps_all_it_says(file) -> None:
         "task": "facts",
         "messages": messages,
         "reference": "abstract",
-        "checks": [{"kind": "json", "argument": ""}, {"kind": "count", "argument": "3"}],
+        "checks": [{"kind": "json_valid"}, {"kind": "max_words", "argument": "3"}],
         "split": "held-out",
         "note": "let be",
     }
@@ -50,8 +50,8 @@ def test_a_native_row_keeps_all_it_says(file) -> None:
     assert (prompt.task, prompt.split, prompt.reference) == ("facts", "held-out", "abstract")
     assert prompt.messages[1] == Message(role="user", content="Hi?")
     assert prompt.checks == (
-        Check(kind="json", argument=""),
-        Check(kind="count", argument="3"),
+        Check(kind="json_valid", argument=""),
+        Check(kind="max_words", argument="3"),
     )
     assert prompt.source == "p.jsonl"
 
@@ -143,7 +143,7 @@ def test_identical_rows_collapse_and_are_counted(file, caplog) -> None:
         ([{"prompt": "x", "checks": {}}], "'checks' must be a list, but is an object"),
         ([{"prompt": "x", "checks": [1]}], "an object with kind and argument"),
         ([{"prompt": "x", "checks": [{"argument": "1"}]}], "'checks.kind' must be a text"),
-        ([{"prompt": "x", "checks": [{"kind": "k", "argument": 1}]}], "'checks.argument'"),
+        ([{"prompt": "x", "checks": [{"kind": "equals", "argument": 1}]}], "'checks.argument'"),
         (
             [{"prompt": "x", "prompt_id": "1"}, {"prompt": "y"}, {"prompt": "z", "prompt_id": "1"}],
             "line 3: the id '1' is that of another prompt on line 1",

@@ -13,6 +13,7 @@ from typing import cast
 from ....stores.records import Candidate, Message, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
+from ...data.ifeval_fields import INSTRUCTIONS
 from ...data.prompt_rows import TEXT_FIELDS, conversation, optional_text
 from ...data.rating_scale import THREE_LEVEL, number
 from ...data.row_fields import (
@@ -31,7 +32,9 @@ from ...data.row_fields import (
     text_or_empty,
     vote_of,
 )
+from .factscore_rows import factscore, is_factscore
 from .fine_grained_rows import fine_grained, is_fine_grained
+from .ifeval_rows import ifeval
 from .imported_rows import ImportedVerdict, Maker
 from .labelled_rows import (
     has_solutions,
@@ -178,6 +181,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
         detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=2
     ),
+    "ifeval": ImportFormat(detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs),
     "llmbar": ImportFormat(
         detect=lambda row: set(row) >= LABELLED_PAIR and "instruction" not in row,
@@ -207,6 +211,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     "mt-bench-votes": ImportFormat(
         detect=_has("question_id", "model_a", "model_b", "winner", "judge"), read=votes
     ),
+    "factscore": ImportFormat(detect=is_factscore, read=factscore),
     "fine-grained": ImportFormat(detect=is_fine_grained, read=fine_grained),
     "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa),
     "solutions": ImportFormat(detect=has_solutions, read=solutions),

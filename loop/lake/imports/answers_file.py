@@ -22,7 +22,7 @@ from ...data.prompt_rows import content_id, identity_field
 from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, model_of
 from . import ANSWERS
-from .import_formats import prompt_and_answer
+from .answer_rows import prompt_and_answer
 from .imported_rows import UNKNOWN, Maker
 
 ROW_ID = "id"

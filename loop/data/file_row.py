@@ -29,7 +29,7 @@ class Row(dict[str, object]):
         """Make a row of which nothing was taken."""
         dict[str, object].__init__(self, fields)
         self._taken = set[str]()
-        self._made: tuple[tuple[Row, frozenset[str]], ...] = ()
+        self._made: tuple[tuple[Row, Mapping[str, str | None]], ...] = ()
 
     def __getitem__(self, name: str, /) -> object:
         """Take a field.
@@ -63,11 +63,15 @@ class Row(dict[str, object]):
         """Return a row that lacks some fields; what is taken of it is taken of this one."""
         left_out = frozenset(names)
         fields = dict[str, object].items(self)
-        return self._noting(Row((k, v) for k, v in fields if k not in left_out), frozenset())
+        return self._noting(Row((k, v) for k, v in fields if k not in left_out), {})
 
     def having(self, fields: Mapping[str, object]) -> "Row":
         """Return a row with other fields in place of its own; the rest is taken of this one."""
-        return self._noting(Row({**self, **fields}), frozenset(fields))
+        return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
+
+    def renamed(self, own: Mapping[str, str]) -> "Row":
+        """Return a row with fields of this one alone, whose names `own` gives by their new ones."""
+        return self._noting(Row((new, self.glance(name)) for new, name in own.items()), own)
 
     def filled(self) -> "Row":
         """Return the row without the fields that are null."""
@@ -93,10 +97,11 @@ class Row(dict[str, object]):
         """Return the names that were asked for, here and in the rows made of this one."""
         if not self._made:
             return self._taken
-        return self._taken.union(*(row.taken() - other for row, other in self._made))
+        made = (own.get(name, name) for row, own in self._made for name in row.taken())
+        return self._taken.union(name for name in made if name is not None)
 
-    def _noting(self, row: "Row", replaced: frozenset[str]) -> "Row":
-        self._made = (*self._made, (row, replaced))
+    def _noting(self, row: "Row", own: Mapping[str, str | None]) -> "Row":
+        self._made = (*self._made, (row, own))
         return row
 
 

@@ -25,7 +25,7 @@ def listed_checks(row: Row) -> Iterator[Row]:
             f"for {len(parameters)}; give each instruction its own, {{}} for none"
         )
     for kind, given in zip(kinds, parameters, strict=True):
-        yield {"kind": kind, "argument": {} if given is None else given}
+        yield Row({"kind": kind, "argument": {} if given is None else given})
 
 
 def _list(row: Row, name: str) -> list[object]:

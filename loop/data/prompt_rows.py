@@ -15,6 +15,7 @@ from typing import Literal, cast
 
 from ...configs.schema import ConfigError
 from ...critics.checks import valid_check
+from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
 from .file_row import Row
@@ -146,7 +147,7 @@ def to_prompt(
     worked = _worked(row, own) if own else None
     reference = _reference(row, name_of_text) or worked
     checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
-    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
+    name = optional_text(row, "task") or task or _guessed_task(worked)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
@@ -166,6 +167,11 @@ def known_fields(row: Row) -> Row:
         return row
     lower = in_lower_case(row)
     return lower if any(name in lower for name in TEXT_FIELDS) else row
+
+
+def _guessed_task(worked: str | None) -> str:
+    """Return the task by the answer that is there: an answer in words is not compared as math."""
+    return MATH if worked is not None and is_mathematical(worked) else GENERAL
 
 
 def _worked(row: Row, name: str) -> str | None:

@@ -23,7 +23,7 @@ PLACE = re.compile(r"\bnumber(\d+)\b")
 def in_lower_case(row: Row) -> Row:
     """Return a row with the fields of a prompt under their names in lower case."""
     own = {name.lower(): name for name in row}
-    return Row({name: row[own[name]] for name in own if name in NAMES})
+    return row.renamed({name: own[name] for name in own if name in NAMES})
 
 
 def whole_problem(row: Row) -> Row:

@@ -70,7 +70,7 @@ def test_rows_of_every_kind_of_file_note_what_is_taken(tmp_path, ending):
 def test_the_fields_of_most_rows_are_named_first():
     unused = UnusedFields()
     for number in range(30):
-        unused.add(Row(dict.fromkeys("abcdefghijklmnop"[:1 + number % 16], 1)))
+        unused.add(Row(dict.fromkeys("abcdefghijklmnop"[: 1 + number % 16], 1)))
     said = unused.sentence()
     assert said.startswith("16 fields of 30 rows are not used: a (30), b (28), c (26), ")
     assert said.endswith(", l (8), and 4 more")

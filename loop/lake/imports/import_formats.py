@@ -32,6 +32,7 @@ from ...data.row_fields import (
     text_or_empty,
     vote_of,
 )
+from .factscore_rows import factscore, is_factscore
 from .fine_grained_rows import fine_grained, is_fine_grained
 from .ifeval_rows import ifeval
 from .imported_rows import ImportedVerdict, Maker
@@ -211,6 +212,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     "mt-bench-votes": ImportFormat(
         detect=_has("question_id", "model_a", "model_b", "winner", "judge"), read=votes
     ),
+    "factscore": ImportFormat(detect=is_factscore, read=factscore),
     "fine-grained": ImportFormat(detect=is_fine_grained, read=fine_grained),
     "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa),
     "solutions": ImportFormat(detect=has_solutions, read=solutions),

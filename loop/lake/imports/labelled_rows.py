@@ -87,7 +87,7 @@ def samples(row: Row, make: Maker) -> Rows:
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
     entries = cast("list[object]", score) if isinstance(score, list) else []
-    return entries[0] if len(entries) == 1 else score
+    return entries[0] if len(entries) == 1 else cast("object", score)
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

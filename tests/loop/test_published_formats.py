@@ -497,6 +497,9 @@ COUNTS = {
         "candidates": 4 * len(rows),
         "critiques": 4 * len(rows),
     },
+    "ifeval_gpt4.jsonl": lambda rows: dict.fromkeys(
+        ("prompts", "candidates", "critiques"), len(rows)
+    ),
     "justeval_multi_aspect.jsonl": lambda rows: {
         "prompts": distinct(rows, "instruction"),
         "candidates": distinct(rows, "instruction", "output"),
@@ -558,6 +561,7 @@ FORMS = {
     "finegrained_dev_feedback.jsonl": "fine-grained",
     "gsm8k_model_solutions.jsonl": "solutions",
     "gsm8k_train_first4000.jsonl": "prompts",
+    "ifeval_gpt4.jsonl": "ifeval",
     "justeval_multi_aspect.jsonl": "justeval",
     "justeval_safety_vicuna.jsonl": "justeval",
     "llmbar_LLMBar__Adversarial__Neighbor.json": "llmbar",

@@ -49,6 +49,12 @@ class RowNotes:
             refuse(path, place, RowError(f"{error}{self.remedy}"))
         self.skipped.append(f"{path.name}, {place}: {error}")
 
+    def add(self, other: "RowNotes") -> None:
+        """Add what is told of another file."""
+        self.unused.rows += other.unused.rows
+        self.unused.counts.update(other.unused.counts)
+        self.skipped += other.skipped
+
     def require_few(self, share: float, bound: str) -> None:
         """Refuse files of whose rows too many were left out; `bound` names the setting.
 

@@ -102,10 +102,11 @@ def run_loop(
             on_begin(run, prompts)
 
         how = _whole(run.config)
+        left_out = notes.new_receipts(notes.unused.rows)
 
         def work() -> None:
             nonlocal how
-            keep_receipts(run, notes)
+            keep_receipts(run, left_out)
             how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.

@@ -4,6 +4,7 @@ One row that cannot be read refuses its file, or, where the user says so, is lef
 that says where it stands and what is wrong with it.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from .text_lines import InputError, RowError, refuse
 
 BAD_SHARE = 0.5
 """The largest share of a file's rows that may be left out, if nobody says otherwise."""
+log = logging.getLogger(__name__)
+
 FILTER, UNREADABLE = "unreadable-rows", "unreadable"
 FIRST = 3
 """How many of the rows left out a sentence tells of."""
@@ -98,6 +101,13 @@ class RowNotes:
         rows = "row was" if len(self.skipped) == 1 else "rows were"
         rest = f"; and {more:,} more" if more > 0 else ""
         return f"{len(self.skipped):,} {rows} left out as unreadable: {first}{rest}"
+
+
+def tell_unused(path: Path, unused: UnusedFields) -> None:
+    """Log which fields of a file were not used, if there are any."""
+    said = unused.sentence()
+    if said is not None:
+        log.warning("%s: %s", path, said)
 
 
 def _receipt(outcome: str, count: int, examples: tuple[str, ...]) -> Receipt:

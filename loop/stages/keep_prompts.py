@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...stores.keys import Json, digest
 from ...stores.records import Prompt, Receipt
-from ..data.row_notes import FILTER, RowNotes
+from ..data.row_notes import FILTER
 from ..run.handles import content_key
 from ..run.run import Run, Verb, Work
 
@@ -26,9 +26,8 @@ def keep_prompts(
     run.make(0, label, work, lambda unit: {Prompt: chunks[unit.chunk]})
 
 
-def keep_receipts(run: Run, notes: RowNotes) -> None:
-    """Commit a receipt of each row of the prompts' files that was left out, if any may be."""
-    left_out = notes.new_receipts(notes.unused.rows)
+def keep_receipts(run: Run, left_out: Sequence[Receipt]) -> None:
+    """Commit receipts of the rows of the prompts' files, if rows may be left out."""
     if not left_out:
         return
     told = digest([[receipt.count, *receipt.examples] for receipt in left_out])

@@ -211,7 +211,7 @@ def _name(result: "Result", *, together: bool) -> str:
 
 def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
     """Say which figures in the tables must not be compared as they stand, and why."""
-    from ..evaluation.compare_runs import incomparable
+    from ..evaluation.compare_runs import incomparable, undecided_prompts
 
     reasons: dict[str, list[str]] = {}
     for metric, heading, *_ in COLUMNS:
@@ -220,6 +220,12 @@ def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
             reasons.setdefault(reason, []).append(heading)
     for reason, headings in reasons.items():
         yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
+    left_out = undecided_prompts(found)
+    if left_out:
+        yield (
+            f"the math of {left_out} prompts was not decided in one of the results "
+            "(math_undecided): they have no verified score there, and leads are over the others"
+        )
 
 
 def _number(result: "Result", metric: str, _: str, scale: float, decimals: int) -> str:

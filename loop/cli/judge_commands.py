@@ -27,6 +27,9 @@ def judge_check(
     model: Annotated[
         str | None, typer.Option(help="Also how often this model's outputs win, tie and lose.")
     ] = None,
+    kappas: Annotated[
+        bool, typer.Option("--kappas", help="Also Cohen's kappa of every two annotators.")
+    ] = False,
     panel: Annotated[int, typer.Option(min=2, help="Most verdicts used for a majority.")] = 4,
     draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
@@ -41,10 +44,11 @@ def judge_check(
     from ..data.files import InputError
     from ..evaluation.judge_agreement import AgreementQuestion, agreements
     from ..evaluation.judge_check import Settings, check
-    from ..evaluation.judge_report import document, plot_check, print_agreements, print_check
+    from ..evaluation.judge_report import JudgeReport, document, plot_check, print_report
     from ..evaluation.judgment_formats import PEOPLE
     from ..evaluation.judgment_sources import judgments_of
     from ..evaluation.judgments import collect
+    from ..evaluation.kappas import annotator_kappas
     from ..evaluation.plots import check_plot
     from .tables import print_json
 
@@ -54,18 +58,23 @@ def judge_check(
         judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
         if not len(judgments.instructions):
             raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
-        if by is not None and not any(judgments.tasks):
+        if by is not None and not (any(judgments.tasks) or judgments.disputed):
             raise InputError(f"--by {by}: no judgment has a field of this name")
         settings = Settings(panel=panel, draws=draws, seed=seed)
         question = AgreementQuestion(second=second, model=model)
         asked = by is not None or question != AgreementQuestion()
-        agreed = agreements(judgments, question, settings) if asked else []
         checked = check(judgments, settings)
+        report = JudgeReport(
+            judgments=judgments,
+            settings=settings,
+            checked=checked,
+            agreed=agreements(judgments, question, settings) if asked else [],
+            by=by,
+            twos=annotator_kappas(judgments, draws=draws, seed=seed) if kappas else None,
+        )
         if plot is not None:
             plot_check(plot, checked, force=force)
         if as_json:
-            print_json(document(judgments, checked, agreed, settings))
+            print_json(document(report))
         else:
-            print_check(judgments, checked)
-            if agreed:
-                print_agreements(agreed)
+            print_report(report)

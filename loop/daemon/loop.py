@@ -20,7 +20,7 @@ from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import require_assessable
+from ..evaluation.assess import require_assessable, require_matchable
 from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
@@ -131,6 +131,7 @@ def required_prompts(config: RunConfig) -> list[Prompt]:
     """
     prompts = load_prompts(config.prompts, seed=config.seed)
     require_assessable(config, examined(config, prompts))
+    require_matchable(config, prompts)
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)
     require_supervised(config, prompts)

@@ -7,7 +7,7 @@ fitted to all comparisons at once.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -15,6 +15,8 @@ from typing import cast
 from ...configs.annotation import INITIAL
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
+from ...critics.sentence_match import is_matchable
+from ...critics.verify import SENTENCE_MATCH, is_factual
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
@@ -31,6 +33,7 @@ from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .instruction_difficulty import difficulties_of, difficulty_fingerprint, require_difficulties
 from .kl_divergence import divergence
+from .measure_facts import measure_facts
 from .metrics import (
     Clusters,
     MeasuredAnswers,
@@ -109,6 +112,22 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         )
 
 
+def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
+    """Refuse to judge facts by equal sentences where references are not the tiny world's.
+
+    Raises:
+        ConfigError: naming the setting, and the source of such prompts.
+    """
+    if config.facts.judge != SENTENCE_MATCH:
+        return
+    foreign = (p.source for p in prompts if is_factual(p) and not is_matchable(p))
+    if (source := next(foreign, None)) is not None:
+        raise ConfigError(
+            f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
+            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
+        )
+
+
 def _require_knowing(path: str, prompts: Sequence[Prompt]) -> None:
     oracle = load_oracle(path)
     try:
@@ -162,6 +181,7 @@ def assess(
 ) -> None:
     """Assess answers; `moved` are their policy's scores of KL to M_0."""
     _measure(it, answers, exam)
+    measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None

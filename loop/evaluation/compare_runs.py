@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import polars as pl
 
+from ...critics.math_check import UNDECIDED
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.best_model import best_kept
@@ -81,6 +82,12 @@ def incomparable(found: Sequence[Result], metric: str) -> str | None:
         return f"a mean over different judges ({judge_kind(metric)})"
     asked = {frozenset[str]().union(*result.scores.values()) for result in having}
     return "on different prompts" if len(asked) > 1 else None
+
+
+def undecided_prompts(found: Sequence[Result]) -> int:
+    """Return how many prompts are left out of leads: in a result, their math was not decided."""
+    prompts = [p for r in found for p, value in r.scores.get(UNDECIDED, {}).items() if value > 0]
+    return len(set(prompts))
 
 
 def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:

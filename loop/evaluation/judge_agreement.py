@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ...stores.keys import derive_seed
 from ..data.files import InputError
-from ..lake.statistics.bootstrap import Estimate, Numbers, Ratio, estimates
+from ..lake.statistics.bootstrap import Numbers, Ratio, estimates
 from . import judge_statistics as statistics
-from .judge_check import Settings
+from .judge_check import JudgeFigure, JudgeMeasure, Settings, by_standard, figure
 from .judge_statistics import FIRST, SECOND, TIE, Counts
 from .judgments import Judgments, Votes
+from .kappas import cohen, fleiss
 
 ALL = "all"
 NAMED = 10
@@ -28,18 +29,23 @@ class Agreement:
     """An annotator's agreement on one task type, or on all; None without data.
 
     `person` is the agreement with one other person, `majority` with that of people (of the other
-    people, for a person), `second` with the second judge. `win`, `tie` and `lose` are shares of the
-    verdicts on a model's outputs, on pairs that people judged, where any did.
+    people, for a person), `second` with the second judge. `cohen` is a judge's kappa with people's
+    majority, `fleiss` people's among each other, `second_cohen` the kappa with the second judge.
+    `win`, `tie` and `lose` are shares of the verdicts on a model's outputs, on pairs that people
+    judged, where any did.
     """
 
     task: str
     name: str
-    person: Estimate | None = None
-    majority: Estimate | None = None
-    second: Estimate | None = None
-    win: Estimate | None = None
-    tie: Estimate | None = None
-    lose: Estimate | None = None
+    person: JudgeFigure | None = None
+    majority: JudgeFigure | None = None
+    cohen: JudgeFigure | None = None
+    fleiss: JudgeFigure | None = None
+    second: JudgeFigure | None = None
+    second_cohen: JudgeFigure | None = None
+    win: JudgeFigure | None = None
+    tie: JudgeFigure | None = None
+    lose: JudgeFigure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,25 +68,28 @@ def agreements(
     sign = _sign(judgments, question.model)
     annotators = [*([judgments.people] if judgments.people.number else []), *judgments.judges]
     measures = [
-        (votes.name, _measures(votes, judgments, second, sign, settings.panel))
-        for votes in annotators
+        (votes, _measures(votes, judgments, second, sign, settings)) for votes in annotators
     ]
     rows = [
-        (task, name, _within(measured, members))
+        (task, votes, _within(measured, members))
         for task, members in _tasks(judgments).items()
-        for name, measured in measures
+        for votes, measured in measures
     ]
     found = iter(
         estimates(
-            [ratio for _, _, measured in rows for ratio in measured.values()],
+            [each.ratio for _, _, measured in rows for each in measured.values()],
             judgments.instructions,
             draws=settings.draws,
-            seed=derive_seed(settings.seed, "judge-check", "agreement"),
+            seed=derive_seed(settings.seed, "judge-check"),
         )
     )
     return [
-        Agreement(task=task, name=name, **{field: next(found) for field in measured})
-        for task, name, measured in rows
+        Agreement(
+            task=task,
+            name=votes.name,
+            **{name: figure(next(found), votes, each) for name, each in measured.items()},
+        )
+        for task, votes, measured in rows
     ]
 
 
@@ -94,26 +103,41 @@ def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
 
 
 def _measures(
-    votes: Votes, judgments: Judgments, second: Votes | None, sign: Numbers | None, panel: int
-) -> dict[str, Ratio]:
+    votes: Votes,
+    judgments: Judgments,
+    second: Votes | None,
+    sign: Numbers | None,
+    settings: Settings,
+) -> dict[str, JudgeMeasure]:
     """Return an annotator's measures, by field of `Agreement`."""
     labels, people = votes.labels, judgments.people.labels
+    panel = settings.panel
     if votes is judgments.people:
+        several = labels.sum(axis=1) > 1
         measured = {
-            "person": statistics.held_out_agreement(labels, 2),
-            "majority": statistics.held_out_agreement(labels, panel),
+            "person": JudgeMeasure(ratio=statistics.held_out_agreement(labels, 2), about=several),
+            "majority": JudgeMeasure(
+                ratio=statistics.held_out_agreement(labels, panel), about=several
+            ),
+            "fleiss": JudgeMeasure(ratio=fleiss(labels), about=several),
         }
     else:
+        standard = statistics.majority_standard(people, panel)
         measured = {
-            "person": statistics.single_agreement(labels, people),
-            "majority": statistics.agreement(labels, people, panel),
+            "person": by_standard(votes, statistics.single_standard(people)),
+            "majority": by_standard(votes, standard),
+            "cohen": JudgeMeasure(ratio=cohen(labels, standard.shares), about=standard.asked),
         }
     if second is not None and votes is not second:
-        measured["second"] = statistics.single_agreement(labels, second.labels)
+        other = statistics.single_standard(second.labels)
+        measured["second"] = by_standard(votes, other)
+        measured["second_cohen"] = JudgeMeasure(
+            ratio=cohen(labels, other.shares), about=other.asked
+        )
     return measured if sign is None else measured | _wins(labels, people, sign)
 
 
-def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, Ratio]:
+def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, JudgeMeasure]:
     """Return how often the model's output wins, ties or loses."""
     counted = sign != 0
     if people.any():
@@ -122,16 +146,19 @@ def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, Ratio]:
     other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
     given = np.where(counted, labels.sum(axis=1), 0).astype(float)
     return {
-        name: Ratio(numerator=np.where(counted, told, 0).astype(float), denominator=given)
+        name: JudgeMeasure(
+            ratio=Ratio(numerator=np.where(counted, told, 0).astype(float), denominator=given),
+            about=counted,
+        )
         for name, told in (("win", mine), ("tie", labels[:, TIE]), ("lose", other))
     }
 
 
-def _within(measured: Mapping[str, Ratio], members: NDArray[np.bool_]) -> dict[str, Ratio]:
-    return {
-        name: Ratio(numerator=ratio.numerator * members, denominator=ratio.denominator * members)
-        for name, ratio in measured.items()
-    }
+def _within(
+    measured: Mapping[str, JudgeMeasure], members: NDArray[np.bool_]
+) -> dict[str, JudgeMeasure]:
+    """Return the same measures of some pairs alone."""
+    return {name: each.within(members) for name, each in measured.items()}
 
 
 def _second(judgments: Judgments, name: str | None) -> Votes | None:

@@ -1,13 +1,17 @@
 """The check of judges: every measure of every annotator, from the same resamples."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...stores.keys import derive_seed
-from ..lake.statistics.bootstrap import Estimate, Ratio, estimates
+from ..lake.statistics.bootstrap import Estimate, OfSums, Ratio, estimates
 from . import judge_statistics as statistics
-from .judge_statistics import Counts
+from .judge_statistics import TIE, AgreementStandard, Counts
 from .judgments import ORDERS, Judgments, Votes, together
+from .kappas import cohen, fleiss
 
 PEOPLE, JUDGE, POOL = "people", "judge", "pool"
 AS_GIVEN, SWAPPED = ORDERS["as_given"], ORDERS["swapped"]
@@ -25,33 +29,70 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeFigure(Estimate):
+    """A measure of a judge beside what could not be read of its replies on the same pairs.
+
+    `worst` and `best` bound an agreement: what it would be if all unread replies were wrong, and if
+    all of them were right.
+    """
+
+    unread: int = 0
+    unread_share: float = 0.0
+    worst: float | None = None
+    best: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An annotator's measures, as shares from 0 to 1; None without data."""
+    """An annotator's measures, as shares from 0 to 1, or kappas; None without data."""
 
     name: str
     kind: str
     verdicts: int
     unread: int
-    agreement: Estimate | None = None
+    unread_share: float
+    agreement: JudgeFigure | None = None
     """With the majority of people."""
-    decided: Estimate | None = None
+    decided: JudgeFigure | None = None
     """The same, ties left out on both sides."""
-    held_out: Estimate | None = None
+    held_out: JudgeFigure | None = None
     """With the majority of the other people, replacing each person in turn."""
-    bias: Estimate | None = None
+    cohen: JudgeFigure | None = None
+    """Cohen's kappa with the majority of people."""
+    fleiss: JudgeFigure | None = None
+    """Fleiss' kappa among its own verdicts on the same pair."""
+    bias: JudgeFigure | None = None
     """Error between the majorities of its verdicts and of people's; people have none."""
-    variance: Estimate | None = None
+    variance: JudgeFigure | None = None
     """Error of a held-out verdict against the majority of its others on the same pair."""
-    longer: Estimate | None = None
+    longer: JudgeFigure | None = None
     """Preference for the longer output."""
-    lists: Estimate | None = None
+    lists: JudgeFigure | None = None
     """Preference for the output with a list, if the other has none."""
-    first_shown: Estimate | None = None
+    first_shown: JudgeFigure | None = None
     """Preference for the output that was shown first."""
-    both_orders: Estimate | None = None
+    both_orders: JudgeFigure | None = None
     """How often the verdicts in the two orders are the same."""
-    repeats: Estimate | None = None
+    repeats: JudgeFigure | None = None
     """How often two verdicts on the same question are the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeMeasure:
+    """A measure to be taken, the pairs that it is about, and what is right on them, if anything."""
+
+    ratio: Ratio | OfSums
+    about: NDArray[np.bool_]
+    standard: AgreementStandard | None = None
+
+    def within(self, members: NDArray[np.bool_]) -> "JudgeMeasure":
+        """Return the same measure of some pairs alone."""
+        standard = self.standard
+        return JudgeMeasure(
+            ratio=self.ratio.within(members),
+            about=self.about & members,
+            standard=standard and replace(standard, asked=standard.asked & members),
+        )
 
 
 def check(judgments: Judgments, settings: Settings) -> list[Checked]:
@@ -60,7 +101,7 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
     measures = [_measures(votes, kind, judgments, settings.panel) for votes, kind in rows]
     found = iter(
         estimates(
-            [ratio for named in measures for ratio in named.values()],
+            [each.ratio for named in measures for each in named.values()],
             judgments.instructions,
             draws=settings.draws,
             seed=derive_seed(settings.seed, "judge-check"),
@@ -72,10 +113,44 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
             kind=kind,
             verdicts=votes.number,
             unread=votes.unread,
-            **{name: next(found) for name in named},
+            unread_share=share(votes.unread, votes.number),
+            **{name: figure(next(found), votes, each) for name, each in named.items()},
         )
         for (votes, kind), named in zip(rows, measures, strict=True)
     ]
+
+
+def share(unread: int, read: int) -> float:
+    """Return the share of the replies that could not be read."""
+    return unread / (unread + read) if unread + read else 0.0
+
+
+def figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> JudgeFigure | None:
+    """Return an estimate beside the replies on its pairs that could not be read."""
+    if estimate is None:
+        return None
+    missing = votes.missing.sum(axis=1)
+    unread = int(missing[measure.about].sum())
+    read = int(votes.labels[measure.about].sum())
+    bounds = None
+    if measure.standard is not None:
+        labels = votes.labels[:, : measure.standard.shares.shape[1]]
+        bounds = statistics.unread_bounds(labels, missing, measure.standard)
+    worst, best = bounds or (None, None)
+    return JudgeFigure(
+        **{name.name: getattr(estimate, name.name) for name in fields(Estimate)},
+        unread=unread,
+        unread_share=share(unread, read),
+        worst=worst,
+        best=best,
+    )
+
+
+def by_standard(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
+    """Return the measure of how often an annotator's verdicts are right by a standard."""
+    labels = votes.labels[:, : standard.shares.shape[1]]
+    ratio = statistics.matched(labels, standard)
+    return JudgeMeasure(ratio=ratio, about=standard.asked, standard=standard)
 
 
 def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
@@ -87,34 +162,39 @@ def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
         yield together("all judges", judgments.judges), POOL
 
 
-def _measures(votes: Votes, kind: str, judgments: Judgments, panel: int) -> dict[str, Ratio]:
+def _measures(votes: Votes, kind: str, judgments: Judgments, panel: int) -> dict[str, JudgeMeasure]:
     """Return an annotator's measures, by field of `Checked`."""
     labels = votes.labels
+    every = np.ones(len(labels), dtype=np.bool_)
     own = statistics.held_out_agreement(labels, panel)
+    beside = (
+        {"held_out": JudgeMeasure(ratio=own, about=every)}
+        if kind == PEOPLE
+        else _beside_people(votes, judgments.people.labels, panel)
+    )
+    tastes = {
+        name: JudgeMeasure(ratio=statistics.preference_for(sign, labels), about=sign != 0)
+        for name, sign in (("longer", judgments.longer), ("lists", judgments.lists))
+    }
+    alone = {"fleiss": fleiss(labels), "variance": statistics.error(own)}
+    alone |= _consistency(votes) if kind == JUDGE else {}
+    return beside | tastes | {n: JudgeMeasure(ratio=r, about=every) for n, r in alone.items()}
+
+
+def _beside_people(votes: Votes, people: Counts, panel: int) -> dict[str, JudgeMeasure]:
+    labels = votes.labels
+    majority = statistics.majority_standard(people, panel)
+    same = statistics.majorities_agreement(labels, people, panel)
     return {
-        **(
-            {"held_out": own}
-            if kind == PEOPLE
-            else _beside_people(labels, judgments.people.labels, panel)
-        ),
-        "variance": statistics.error(own),
-        "longer": statistics.preference_for(judgments.longer, labels),
-        "lists": statistics.preference_for(judgments.lists, labels),
-        **(_consistency(votes) if kind == JUDGE else {}),
+        "agreement": by_standard(votes, majority),
+        "decided": by_standard(votes, statistics.majority_standard(people[:, :TIE], panel)),
+        "held_out": by_standard(votes, statistics.in_place_standard(people, panel)),
+        "cohen": JudgeMeasure(ratio=cohen(labels, majority.shares), about=majority.asked),
+        "bias": JudgeMeasure(ratio=statistics.error(same), about=majority.asked),
     }
 
 
-def _beside_people(labels: Counts, people: Counts, panel: int) -> dict[str, Ratio]:
-    majorities = statistics.majorities_agreement(labels, people, panel)
-    return {
-        "agreement": statistics.agreement(labels, people, panel),
-        "decided": statistics.decided_agreement(labels, people, panel),
-        "held_out": statistics.agreement_in_place(people, labels, panel),
-        "bias": statistics.error(majorities),
-    }
-
-
-def _consistency(votes: Votes) -> dict[str, Ratio]:
+def _consistency(votes: Votes) -> dict[str, Ratio | OfSums]:
     """Return a judge's bias by order, and its consistency.
 
     If outputs were shown in one order only, bias for the place cannot be separated from preference
@@ -122,7 +202,7 @@ def _consistency(votes: Votes) -> dict[str, Ratio]:
     """
     as_given, swapped = votes.counts[:, AS_GIVEN], votes.counts[:, SWAPPED]
     same = statistics.order_agreement(as_given, swapped)
-    found = {
+    found: dict[str, Ratio | OfSums] = {
         "both_orders": Ratio(
             numerator=same.numerator + votes.reconciled[:, 1],
             denominator=same.denominator + votes.reconciled.sum(axis=1),

@@ -10,6 +10,7 @@ expectation equals that of a random draw.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import factorial
 
@@ -57,23 +58,68 @@ def _choose(n: NDArray[np.int64], k: int) -> Numbers:
     return falling / factorial(k)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementStandard:
+    """What verdicts are measured by: how likely each label is to be right, on pairs that count.
+
+    `shares` has shape (pairs, labels), and `asked` says on which pairs there is a standard.
+    """
+
+    shares: Numbers
+    asked: NDArray[np.bool_]
+
+
+def shares_of(counts: Counts) -> Numbers:
+    """Return the share of each label among the verdicts on a pair; zero where there are none."""
+    total = counts.sum(axis=1, keepdims=True)
+    return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+
+
+def majority_standard(people: Counts, panel: int) -> AgreementStandard:
+    """Return the majority of people as the standard."""
+    return AgreementStandard(shares=majority(people, panel), asked=people.sum(axis=1) > 0)
+
+
+def single_standard(others: Counts) -> AgreementStandard:
+    """Return a random one of the others' verdicts on the same pair as the standard."""
+    return AgreementStandard(shares=shares_of(others), asked=others.sum(axis=1) > 0)
+
+
+def matched(counts: Counts, standard: AgreementStandard) -> Ratio:
+    """Return how often a verdict is the right one."""
+    matches = (counts * standard.shares).sum(axis=1)
+    given = np.where(standard.asked, counts.sum(axis=1), 0)
+    return Ratio(numerator=np.where(standard.asked, matches, 0.0), denominator=given.astype(float))
+
+
+def unread_bounds(
+    counts: Counts, missing: NDArray[np.int64], standard: AgreementStandard
+) -> tuple[float, float] | None:
+    """Return what `matched` would be if all unread replies were wrong, and if all were right.
+
+    Args:
+        counts: The verdicts that were read.
+        missing: How many replies on each pair could not be read.
+        standard: What is right; of labels that share the majority each is right in part.
+    """
+    read = matched(counts, standard)
+    lost = np.where(standard.asked, missing, 0)
+    total = read.denominator.sum() + lost.sum()
+    if not total:
+        return None
+    sides = (standard.shares.min(axis=1), standard.shares.max(axis=1))
+    worst, best = (float((read.numerator.sum() + (lost * s).sum()) / total) for s in sides)
+    return worst, best
+
+
 def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
     """Return how often a verdict equals the majority of people."""
-    asked = people.sum(axis=1) > 0
-    matches = (counts * majority(people, panel)).sum(axis=1)
-    return Ratio(
-        numerator=matches, denominator=np.where(asked, counts.sum(axis=1), 0).astype(float)
-    )
+    return matched(counts, majority_standard(people, panel))
 
 
 def single_agreement(counts: Counts, others: Counts) -> Ratio:
     """Return how often a verdict equals a random one of the others on the same pair."""
-    asked = others.sum(axis=1)
-    same = (counts * others).sum(axis=1)
-    return Ratio(
-        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
-        denominator=np.where(asked > 0, counts.sum(axis=1), 0).astype(float),
-    )
+    return matched(counts, single_standard(others))
 
 
 def decided_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
@@ -91,20 +137,25 @@ def held_out_agreement(counts: Counts, panel: int) -> Ratio:
         (held * modes[:, label] for label, (held, modes) in enumerate(_held_out(counts, panel))),
         np.zeros(len(counts)),
     )
-    return Ratio(numerator=matches, denominator=_compared(counts, counts))
+    several = counts.sum(axis=1) > 1
+    return Ratio(
+        numerator=matches, denominator=np.where(several, counts.sum(axis=1), 0).astype(float)
+    )
 
 
 def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
-    """Return how often a judge agrees with the majority of `panel` - 1 others, as people do.
+    """Return how often a judge agrees with the majority of `panel` - 1 others, as people do."""
+    return matched(judge, in_place_standard(people, panel))
 
-    Each person is left out in turn, and replaced by the judge.
-    """
+
+def in_place_standard(people: Counts, panel: int) -> AgreementStandard:
+    """Return the majority of `panel` - 1 people as the standard, leaving out each in turn."""
     total = np.maximum(people.sum(axis=1), 1)
-    matches = sum(
-        (held / total * (judge * modes).sum(axis=1) for held, modes in _held_out(people, panel)),
-        np.zeros(len(people)),
+    shares = sum(
+        (modes * (held / total)[:, None] for held, modes in _held_out(people, panel)),
+        np.zeros(people.shape),
     )
-    return Ratio(numerator=matches, denominator=_compared(people, judge))
+    return AgreementStandard(shares=shares, asked=people.sum(axis=1) > 1)
 
 
 def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
@@ -116,12 +167,6 @@ def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], N
         modes = np.zeros(counts.shape)
         modes[there] = majority(others, panel - 1)
         yield counts[:, label], modes
-
-
-def _compared(counts: Counts, verdicts: Counts) -> Numbers:
-    """Return the number of verdicts on each pair that has several in `counts`."""
-    several = counts.sum(axis=1) > 1
-    return np.where(several, verdicts.sum(axis=1), 0).astype(float)
 
 
 def majorities_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:

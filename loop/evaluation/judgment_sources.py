@@ -4,6 +4,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...stores.lake import RunReader, run_names
 from ..data.files import InputError, RowError, placed_rows
 from ..lake.query.runs import open_run
 from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
-from .judgments import JudgedOutput, Judgment, OutputPair, Topic
+from .judgments import JudgedOutput, Judgment, OutputPair
 
 TASK = "task"
 COIN = "coin"
@@ -70,9 +71,7 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
         frame = frame.join(named, on=f"{side}_id", how="left", maintain_order="left")
     for row in frame.collect().iter_rows(named=True):
         said = preference(row, people)
-        yield said
-        if by == TASK and row[TASK] is not None:
-            yield Topic(instruction=said.pair.instruction, task=row[TASK])
+        yield replace(said, pair=replace(said.pair, task=row[TASK])) if by == TASK else said
 
 
 def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:

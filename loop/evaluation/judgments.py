@@ -6,7 +6,7 @@ sources count for the same pair.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +37,7 @@ class JudgedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """The task type of an instruction."""
+    """The task type of all pairs of an instruction that have none of their own."""
 
     instruction: str
     task: str
@@ -45,11 +45,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputPair:
-    """Two outputs for one instruction."""
+    """Two outputs for one instruction, and the task type of the pair if its row has one."""
 
     instruction: str
     first: JudgedOutput
     second: JudgedOutput
+    task: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +74,14 @@ class Votes:
     """The verdicts of one annotator, or of several together.
 
     `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): of the verdicts made from
-    two, how many come from two that disagreed, and from two that agreed.
+    two, how many come from two that disagreed, and from two that agreed. `missing` has shape
+    (pairs, orders): how many replies could not be read.
     """
 
     name: str
     counts: NDArray[np.int64]
     reconciled: NDArray[np.int64]
-    unread: int = 0
+    missing: NDArray[np.int64]
 
     @property
     def labels(self) -> Counts:
@@ -91,6 +93,19 @@ class Votes:
         """How many verdicts there are."""
         return int(self.counts.sum())
 
+    @property
+    def unread(self) -> int:
+        """How many replies could not be read."""
+        return int(self.missing.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputedTask:
+    """A pair of an instruction whose rows give several task types, so that it has none."""
+
+    instruction: str
+    tasks: tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgments:
@@ -98,16 +113,19 @@ class Judgments:
 
     `instructions` numbers the instructions; `longer` and `lists` are 1 if the second output is
     longer, or the only one with a list, -1 if the first is, and 0 otherwise. `tasks` are the task
-    types, `models` the authors of the first and the second output; None is unknown.
+    types, `models` the authors of the first and the second output; None is unknown. `disputed` are
+    the pairs with several task types. `ballots` has each person's votes: pair and label.
     """
 
     instructions: NDArray[np.int64]
     tasks: tuple[str | None, ...]
+    disputed: tuple[DisputedTask, ...]
     models: tuple[tuple[str | None, str | None], ...]
     longer: Numbers
     lists: Numbers
     people: Votes
     judges: tuple[Votes, ...]
+    ballots: Mapping[str, Sequence[tuple[int, int]]]
 
 
 def has_list(text: str) -> bool:
@@ -122,7 +140,7 @@ def together(name: str, votes: Iterable[Votes]) -> Votes:
         name=name,
         counts=np.sum([each.counts for each in pool], axis=0),
         reconciled=np.sum([each.reconciled for each in pool], axis=0),
-        unread=sum(each.unread for each in pool),
+        missing=np.sum([each.missing for each in pool], axis=0),
     )
 
 
@@ -152,7 +170,7 @@ def _in_order(judgment: Judgment) -> Judgment:
         return judgment
     return replace(
         judgment,
-        pair=OutputPair(instruction=pair.instruction, first=pair.second, second=pair.first),
+        pair=replace(pair, first=pair.second, second=pair.first),
         preferred=judgment.preferred and TURNED[judgment.preferred],
         shown=judgment.shown and TURNED_ORDER[judgment.shown],
     )
@@ -166,15 +184,18 @@ class _Gathered:
         self._pairs: dict[tuple[str, str, str], int] = {}
         self._people: dict[tuple[int, str], Judgment] = {}
         self._judges: dict[str, list[tuple[int, Judgment]]] = defaultdict(list)
-        self._tasks: dict[str, str] = {}
+        self._topics = defaultdict[str, set[str]](set)
+        self._tasks = defaultdict[tuple[str, frozenset[str]], set[str]](set)
         self._models: list[tuple[str | None, str | None]] = []
 
     def file(self, topic: Topic) -> None:
-        """Keep the first task type of an instruction."""
-        self._tasks.setdefault(topic.instruction, topic.task)
+        """Keep the task type of an instruction."""
+        self._topics[topic.instruction].add(topic.task)
 
     def learn(self, pair: OutputPair) -> None:
-        """Keep the texts of a pair, if it has them."""
+        """Keep the texts and the task type of a pair, if it has them."""
+        if pair.task is not None:
+            self._tasks[pair.instruction, _keys(pair)].add(pair.task)
         for output in (pair.first, pair.second):
             if output.text is not None:
                 self._texts[pair.instruction, output.key] = output.text
@@ -196,28 +217,47 @@ class _Gathered:
         people = [(number, judgment) for (number, _), judgment in self._people.items()]
         instructions: dict[str, int] = {}
         numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]
+        tasks = [self._told(*key) for key in self._pairs]
         return Judgments(
             instructions=np.array(numbers, dtype=np.int64),
-            tasks=tuple(self._tasks.get(key[0]) for key in self._pairs),
+            tasks=tuple(told[0] if len(told) == 1 else None for told in tasks),
+            disputed=tuple(
+                DisputedTask(instruction=key[0], tasks=told)
+                for key, told in zip(self._pairs, tasks, strict=True)
+                if len(told) > 1
+            ),
             models=tuple(self._models),
             longer=self._signs(_longer),
             lists=self._signs(_lists),
             people=self._votes("people", people),
             judges=tuple(self._votes(name, given) for name, given in sorted(self._judges.items())),
+            ballots=self._ballots(),
         )
+
+    def _told(self, instruction: str, first: str, second: str) -> tuple[str, ...]:
+        """Return the task types of a pair: its own, else those of its instruction."""
+        own = self._tasks.get((instruction, frozenset((first, second))))
+        return tuple(sorted(own or self._topics.get(instruction, ())))
+
+    def _ballots(self) -> dict[str, list[tuple[int, int]]]:
+        found = defaultdict[str, list[tuple[int, int]]](list)
+        for (number, name), judgment in self._people.items():
+            if judgment.preferred is not None:
+                found[name].append((number, LABELS[judgment.preferred]))
+        return dict(found)
 
     def _votes(self, name: str, given: Iterable[tuple[int, Judgment]]) -> Votes:
         counts = np.zeros((len(self._pairs), len(ORDERS), len(LABELS)), dtype=np.int64)
         reconciled = np.zeros((len(self._pairs), 2), dtype=np.int64)
-        unread = 0
+        missing = np.zeros((len(self._pairs), len(ORDERS)), dtype=np.int64)
         for number, judgment in given:
             if judgment.preferred is None:
-                unread += 1
+                missing[number, ORDERS[judgment.shown]] += 1
                 continue
             counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
             if judgment.orders_agreed is not None:
                 reconciled[number, int(judgment.orders_agreed)] += 1
-        return Votes(name=name, counts=counts, reconciled=reconciled, unread=unread)
+        return Votes(name=name, counts=counts, reconciled=reconciled, missing=missing)
 
     def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
         """Return the sign of each pair; 0 if a text is unknown."""
@@ -227,6 +267,10 @@ class _Gathered:
             if first is not None and second is not None:
                 signs[number] = sign(first, second)
         return signs
+
+
+def _keys(pair: OutputPair) -> frozenset[str]:
+    return frozenset((pair.first.key, pair.second.key))
 
 
 def _longer(first: str, second: str) -> int:

@@ -12,6 +12,9 @@ from ..lake.statistics.clustered_error import mean_error
 Clusters = Mapping[str, str]
 """The cluster of prompts, by the prompt's id."""
 
+SCORING = ("measure", "facts", "assess")
+"""The stages whose scores tell how good a policy is, by the first word of their labels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAnswers:

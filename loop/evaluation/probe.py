@@ -91,12 +91,14 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
-    """Yield one score an answer; failed ones have none."""
+    """Yield one score an answer; failed ones have none, nor have facts that nobody judges."""
     prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
     for chunk in range(answered.chunks):
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
         verdicts = it.run.verifier.check([(prompts[c.prompt_id], c.text) for c in drawn])
         for candidate, verdict in zip(drawn, verdicts, strict=True):
+            if verdict.rating is None:
+                continue
             yield Score(
                 iteration=it.number,
                 checkpoint_id=it.policy.identity,

@@ -41,7 +41,7 @@ def test_one_score_has_no_standard_error():
 
 
 def test_metrics_and_checkpoints_are_kept_apart():
-    other = [replace(SCORE, metric="fact_score"), replace(SCORE, checkpoint_id="d")]
+    other = [replace(SCORE, metric="sentence_match"), replace(SCORE, checkpoint_id="d")]
     assert len(summarise([SCORE, *other])) == 3
 
 

@@ -86,6 +86,54 @@ def test_the_field_that_is_named_gives_the_task_types(tmp_path):
     assert told["sums", "gpt"].majority.low is None
 
 
+def test_each_pair_has_its_own_task_type_and_not_its_instruction_s(tmp_path):
+    """Two pairs of one instruction of two kinds, the first of which is not the second's."""
+    rows = [
+        row("x", name, vote, output_2=f"two of {kind}", kind=kind)
+        for kind, votes in (("easy", (1, 1)), ("hard", (1, 2)))
+        for name, vote in zip(("human:a", "gpt"), votes, strict=True)
+    ]
+    told = found(tmp_path, rows, by="kind")
+    assert values(told["easy", "gpt"], "majority") == [1]
+    assert values(told["hard", "gpt"], "majority") == [0]
+
+
+def test_a_pair_whose_rows_disagree_on_its_task_type_is_named(tmp_path):
+    rows = [
+        row("x", "human:a", 1, kind="sums"),
+        row("x", "gpt", 1, kind="tales"),
+        row("y", "gpt", 1, kind="tales"),
+        row("z", "gpt", 1),
+    ]
+    path = written(tmp_path, rows)
+    told = call(tmp_path, path, "--by", "kind", "--draws", "100")
+    assert "1 pairs have rows that disagree on 'kind'" in told.stdout
+    assert "('x': sums, tales)" in told.stdout
+    assert "1 pairs have no 'kind'" in told.stdout
+    whole = json.loads(call(tmp_path, path, "--by", "kind", "--draws", "100", "--json").stdout)
+    assert whole["by"] == {
+        "field": "kind",
+        "pairs_without": 1,
+        "disputed": [{"instruction": "x", "tasks": ["sums", "tales"]}],
+    }
+    tasks = {(each["task"], each["name"]): each for each in whole["agreements"]}
+    assert tasks["all", "gpt"]["majority"]["n"] == 1
+    assert tasks["tales", "gpt"]["majority"] is None
+
+
+def test_a_judge_s_kappas_stand_by_task_type_and_with_a_second_judge(tmp_path):
+    rows = [
+        row(f"q{n}", name, vote, kind="all alike" if n < 2 else "mixed")
+        for n, votes in enumerate([(1, 1, 1), (1, 1, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2)])
+        for name, vote in zip(("human:a", "gpt", "claude"), votes, strict=True)
+    ]
+    told = found(tmp_path, rows, by="kind", second="claude")
+    assert values(told["mixed", "gpt"], "cohen") == [1]
+    assert values(told["mixed", "claude"], "cohen") == [pytest.approx(-0.5)]
+    assert values(told["mixed", "gpt"], "second_cohen") == [pytest.approx(-0.5)]
+    assert values(told["all alike", "gpt"], "cohen") == [None]
+
+
 def test_a_model_s_wins_are_counted_on_the_pairs_that_people_judged(tmp_path):
     told = found(tmp_path, model="new")
     assert values(told["all", "people"], "win", "tie", "lose") == [

@@ -4,13 +4,15 @@ import csv
 import json
 import re
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judge_statistics import majority_standard, matched, unread_bounds
 from lpfloop.loop.evaluation.judgment_formats import PEOPLE
 from lpfloop.loop.evaluation.judgment_sources import judgments_of, preference
 from lpfloop.loop.evaluation.judgments import JudgedOutput, Judgment, OutputPair, collect, has_list
@@ -281,6 +283,65 @@ def test_several_judges_are_a_pool_with_a_variance(tmp_path):
     assert (pool.both_orders, pool.repeats) == (None, None)
 
 
+# what could not be read
+
+
+def lossy():
+    """Four pairs on which people agree; of the judge's replies on three, two cannot be read."""
+    rows = [alpaca(f"human:{n}", 1, instruction=f"Q{q}") for q in range(4) for n in "ab"]
+    given = ((0, 1), (1, 2), (2, None), (2, None), (3, 1))
+    beside = alpaca("gpt", None, instruction="nobody judged this")
+    return [*rows, *(alpaca("gpt", vote, instruction=f"Q{q}") for q, vote in given), beside]
+
+
+def test_unread_replies_bound_an_agreement(tmp_path):
+    found = measured(tmp_path, write(tmp_path / "a.json", lossy()), name="gpt")
+    assert (found.unread, found.unread_share) == (3, 0.5)
+    agreed = found.agreement
+    assert agreed.value == pytest.approx(2 / 3)
+    # Two of the five replies on pairs that people judged were lost, the third on another pair.
+    assert (agreed.unread, agreed.unread_share) == (2, 0.4)
+    assert (agreed.worst, agreed.best) == (0.4, 0.8)
+    assert (found.longer.unread, found.longer.worst) == (3, None)
+    people = measured(tmp_path, tmp_path / "a.json", name="people")
+    assert (people.unread, people.held_out.unread_share) == (0, 0.0)
+
+
+def test_where_people_are_split_no_unread_reply_would_be_wholly_right(tmp_path):
+    rows = [alpaca("human:a", 1), alpaca("human:b", 2), alpaca("gpt", 1), alpaca("gpt", None)]
+    found = measured(tmp_path, write(tmp_path / "a.json", rows), name="gpt")
+    assert (found.agreement.worst, found.agreement.best) == (0.25, 0.5)
+
+
+@given(st.lists(st.sampled_from([1, 2, 0, None]), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_no_verdict_that_was_lost_could_leave_the_bounds(votes):
+    people = np.array([[2, 1, 0]] * len(votes))
+    labels = {1: [1, 0, 0], 2: [0, 1, 0], 0: [0, 0, 1], None: [0, 0, 0]}
+    counts = np.array([labels[vote] for vote in votes])
+    missing = np.array([int(vote is None) for vote in votes])
+    standard = majority_standard(people, 4)
+    worst, best = unread_bounds(counts, missing, standard)
+    reached = []
+    for label in range(3):
+        whole = counts + missing[:, None] * np.eye(3, dtype=np.int64)[label]
+        ratio = matched(whole, standard)
+        reached.append(ratio.numerator.sum() / ratio.denominator.sum())
+    assert min(reached) == pytest.approx(worst)
+    assert max(reached) == pytest.approx(best)
+
+
+def test_the_tables_say_what_was_not_read_and_what_it_could_change(tmp_path):
+    told = call(tmp_path, write(tmp_path / "a.json", lossy())).stdout
+    assert re.search(r"gpt +3 +3 \(50\.0%\) +67 \[", told)
+    assert re.search(
+        r"wrong, and if all were right\n(?:.*\n){3,4} gpt +3 \(50\.0%\) +40\.0 to 80\.0", told
+    )
+    rows = [row for row in lossy() if row["preference"] is not None]
+    told = call(tmp_path, write(tmp_path / "b.json", rows)).stdout
+    assert "unread" not in told
+
+
 # runs
 
 
@@ -367,6 +428,10 @@ def test_the_table_and_the_document_tell_the_same(tmp_path):
         "high": None,
         "n": 1,
         "instructions": 1,
+        "unread": 0,
+        "unread_share": 0.0,
+        "worst": 1.0,
+        "best": 1.0,
     }
     told = call(tmp_path, path)
     assert told.exit_code == 0

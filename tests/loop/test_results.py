@@ -241,7 +241,7 @@ def test_what_is_verified_and_approved_is_compared_under_one_name(tmp_path):
     ratings = [
         *scores(BETTER, metric="rating:Readability"),
         *scores([1] * 8, metric="rating:Factuality"),
-        *scores(BEGAN, metric="fact_score"),
+        *scores(BEGAN, metric="sentence_match"),
     ]
     write(tmp_path, "dpo", {"name": "dpo"}, ratings)
     _, reached = results(tmp_path, ["dpo"])

@@ -16,7 +16,7 @@ from ....stores.keys import Json, canonical_json, digest
 from ....stores.lake import RunWriter, run_folder
 from ....stores.records import Critique, Preference
 from ....stores.schemas import Row as StoredRow
-from ...data.files import InputError, file_digest, placed_rows
+from ...data.files import InputError, Row, file_digest, placed_rows
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
 from ..query.runs import open_run
 from . import IMPORTED
@@ -79,27 +79,25 @@ def import_files(job: Import) -> Imported:
     for path in job.files:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
-    form = job.form or detected(job.files[0])
-    if form not in (*FORMATS, ANNOTATIONS):
-        known = ", ".join((*FORMATS, ANNOTATIONS))
-        raise InputError(f"--format {form}: no such format; the formats are {known}")
-    default = THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale
-    scale = _scale(job, default)
+    forms = {path: job.form or detected(path) for path in job.files}
+    scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
     make = Maker(source=source, scale=scale, task=job.task)
     facts: dict[str, Json] = {
-        "format": form,
-        "semantics": 1 if form == ANNOTATIONS else FORMATS[form].semantics,
+        "format": ", ".join(dict.fromkeys(forms.values())),
+        "semantics": max(map(_semantics, forms.values())),
         "source": source,
         "task": job.task,
         "scale": asdict(scale),
         "files": [file_digest(path) for path in job.files],
     }
-    if form == ANNOTATIONS:
+    if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)
-    return _import(
-        job, FileReading(files=job.files, read=lambda row: FORMATS[form].read(row, make)), facts
-    )
+
+    def read(row: Row, file: Path, number: int) -> Iterator[StoredRow]:
+        return FORMATS[forms[file]].read(row, replace(make, file=file, number=number))
+
+    return _import(job, FileReading(files=job.files, read=read), facts)
 
 
 def detected(path: Path) -> str:
@@ -120,6 +118,30 @@ def detected(path: Path) -> str:
             )
         return found
     raise InputError(f"{path}: holds no rows")
+
+
+def _default_scale(forms: Mapping[Path, str]) -> str:
+    """Return the scale of formats that can be imported together.
+
+    Raises:
+        InputError: for a format that does not exist, or formats that cannot.
+    """
+    for form in forms.values():
+        if form not in (*FORMATS, ANNOTATIONS):
+            known = ", ".join((*FORMATS, ANNOTATIONS))
+            raise InputError(f"--format {form}: no such format; the formats are {known}")
+    scales = {
+        form: THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale for form in forms.values()
+    }
+    if len(scales) > 1 and (ANNOTATIONS in scales or len(set(scales.values())) > 1):
+        raise InputError(
+            f"{', '.join(map(str, forms))}: are {', '.join(scales)}, which are imported one by one"
+        )
+    return next(iter(scales.values()))
+
+
+def _semantics(form: str) -> int:
+    return 1 if form == ANNOTATIONS else FORMATS[form].semantics
 
 
 def _scale(job: Import, default: str) -> Scale:
@@ -197,7 +219,9 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = FileReading(files=job.files, read=lambda row: annotations(row, make, known))
+        reading = FileReading(
+            files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
+        )
         made = [rows for _, rows in reading]
         told = present(run)
     finally:

@@ -18,7 +18,8 @@ class FileReading:
     """The rows of the files, each with its number and the rows it becomes."""
 
     files: tuple[Path, ...]
-    read: Callable[[Row], Iterator[StoredRow]]
+    read: Callable[[Row, Path, int], Iterator[StoredRow]]
+    """Reads a row, with its file and its index there."""
 
     def __iter__(self) -> Iterator[tuple[int, list[StoredRow]]]:
         """Yield the new rows of each row of the files.
@@ -29,11 +30,11 @@ class FileReading:
         seen, ids = dict[tuple[str, str], tuple[int, str]](), PromptIds()
         number = 0
         for path in self.files:
-            for place, row in placed_rows(path):
+            for index, (place, row) in enumerate(placed_rows(path)):
                 try:
                     made = [
                         stored
-                        for stored in self.read(row)
+                        for stored in self.read(row, path, index)
                         if (
                             ids.is_new(row, stored, path, place)
                             if isinstance(stored, Prompt)

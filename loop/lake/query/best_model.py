@@ -10,13 +10,15 @@ from statistics import fmean
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.clustered_error import mean_error
+from .figures import COUNTS
 from .policy_figures import USUAL, Figure, Values, clusters_in, metrics_of, values_of
 
-NOT_BETTER = ("mean_length", "facts_right", "facts_wrong", "kl", "critic_agreement")
+NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 """Metrics of which more is not better."""
 
 

@@ -4,8 +4,8 @@ Several answers to one prompt, or several verdicts on them, are not independent;
 took them one by one would make every interval too narrow. Intervals are those of percentiles.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,29 @@ class Ratio:
 
     numerator: Numbers
     denominator: Numbers
+
+    def within(self, members: NDArray[np.bool_]) -> "Ratio":
+        """Return the same measure of some rows alone."""
+        return Ratio(numerator=self.numerator * members, denominator=self.denominator * members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfSums:
+    """A measure that is a function of several sums, such as a kappa.
+
+    `columns` has shape (rows, sums). `value` takes the sums in its last dimension, and gives NaN
+    where they define nothing. `counted` is what each row adds to the `n` of the estimate.
+    """
+
+    columns: Numbers
+    value: Callable[[Numbers], Numbers]
+    counted: Numbers
+
+    def within(self, members: NDArray[np.bool_]) -> "OfSums":
+        """Return the same measure of some rows alone."""
+        return replace(
+            self, columns=self.columns * members[:, None], counted=self.counted * members
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,32 +104,55 @@ def mean_interval(values: Sequence[float], clusters: Indices, *, draws: int, see
 
 
 def estimates(
-    ratios: Sequence[Ratio], clusters: Indices, *, draws: int, seed: int
+    measures: Sequence[Ratio | OfSums], clusters: Indices, *, draws: int, seed: int
 ) -> list[Estimate | None]:
     """Return each measure with its interval; None stands where there is nothing to measure.
 
     All measures are over the same rows, and are taken from the same resamples.
     """
-    sums = _sums([column for r in ratios for column in (r.numerator, r.denominator)], clusters)
+    asked = [_of_sums(measure) for measure in measures]
+    sums = _sums([column for each in asked for column in (*each.columns.T, each.counted)], clusters)
     resampled = _resampled(sums, draws, seed)
-    return [
-        _estimate(sums[:, at : at + 2], resampled[:, at : at + 2])
-        for at in range(0, 2 * len(ratios), 2)
-    ]
+    found: list[Estimate | None] = []
+    at = 0
+    for each in asked:
+        end = at + each.columns.shape[1]
+        found.append(_estimate(each, sums[:, at : end + 1], resampled[:, at : end + 1]))
+        at = end + 1
+    return found
 
 
-def _estimate(sums: Numbers, resampled: Numbers) -> Estimate | None:
-    numerator, denominator = sums.sum(axis=0)
-    if not denominator:
+def _of_sums(measure: Ratio | OfSums) -> OfSums:
+    if isinstance(measure, OfSums):
+        return measure
+    columns = np.stack([measure.numerator, measure.denominator], axis=1)
+    return OfSums(columns=columns, value=_quotient, counted=measure.denominator)
+
+
+def _quotient(sums: Numbers) -> Numbers:
+    return quotient(sums[..., 0], sums[..., 1])
+
+
+def quotient(numerator: Numbers, denominator: Numbers) -> Numbers:
+    """Return a quotient, NaN where the denominator is zero."""
+    undefined = np.full(np.shape(numerator), np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
+
+
+def _estimate(measure: OfSums, sums: Numbers, resampled: Numbers) -> Estimate | None:
+    """Return the estimate from the sums of the columns, behind which the counted rows stand."""
+    total = sums.sum(axis=0)
+    value = float(measure.value(total[:-1]))
+    if not total[-1] or np.isnan(value):
         return None
-    there = int((sums[:, 1] > 0).sum())
-    held = resampled[resampled[:, 1] > 0]
-    spread = interval(held[:, 0] / held[:, 1]) if there > 1 else None
+    there = int((sums[:, -1] > 0).sum())
+    held = measure.value(resampled[resampled[:, -1] > 0, :-1])
+    spread = interval(held[~np.isnan(held)]) if there > 1 else None
     return Estimate(
-        value=float(numerator / denominator),
+        value=value,
         low=spread and spread.low,
         high=spread and spread.high,
-        n=round(denominator),
+        n=round(total[-1]),
         instructions=there,
     )
 

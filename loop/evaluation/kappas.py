@@ -1,0 +1,155 @@
+"""Agreement beyond chance: Cohen's kappa of two annotators, Fleiss' of many.
+
+Both are (observed - expected) / (1 - expected), where the expected agreement is that of annotators
+who give each label as often as these do, whatever they look at. A kappa is a function of sums over
+pairs, so that it is resampled by instruction like every other measure. It is undefined where all
+verdicts are the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from ...stores.keys import derive_seed
+from ..lake.statistics.bootstrap import Estimate, Numbers, OfSums, Ratio, estimates, quotient
+from .judge_statistics import Counts, shares_of
+from .judgments import Judgments
+
+SHARED_PAIRS = 20
+"""The least pairs that two annotators must both have judged for a kappa of the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotatorKappa:
+    """How far two annotators agree on the pairs that both judged."""
+
+    first: str
+    second: str
+    pairs: int
+    agreement: Estimate | None
+    cohen: Estimate | None
+
+
+def cohen(counts: Counts, shares: Numbers) -> OfSums:
+    """Return Cohen's kappa between verdicts and the labels of a second annotator.
+
+    Args:
+        counts: How often each label was given on each pair.
+        shares: How likely each label is by the second annotator; rows without one are zero.
+    """
+    asked = shares.sum(axis=1) > 0
+    given = np.where(asked[:, None], counts, 0)
+    confusion = given[:, :, None] * shares[:, None, :]
+    return OfSums(
+        columns=confusion.reshape(len(counts), -1),
+        value=_cohen,
+        counted=given.sum(axis=1).astype(float),
+    )
+
+
+def _cohen(sums: Numbers) -> Numbers:
+    size = round(sums.shape[-1] ** 0.5)
+    total = sums.sum(axis=-1)
+    confusion = quotient(sums, np.broadcast_to(total[..., None], sums.shape))
+    table = confusion.reshape(*sums.shape[:-1], size, size)
+    observed = np.trace(table, axis1=-2, axis2=-1)
+    return _kappa(observed, (table.sum(axis=-1) * table.sum(axis=-2)).sum(axis=-1))
+
+
+def fleiss(counts: Counts) -> OfSums:
+    """Return Fleiss' kappa among the verdicts on each pair that has several of them.
+
+    Fleiss (1971) takes as many verdicts on each pair. Where their numbers differ, pairs count
+    evenly for the observed agreement, and verdicts for how often each label is given.
+    """
+    total = counts.sum(axis=1)
+    several = total > 1
+    given = np.where(several[:, None], counts, 0)
+    same = (given * (given - 1)).sum(axis=1)
+    agreed = np.divide(same, total * (total - 1), out=np.zeros(len(counts)), where=several)
+    there = several.astype(float)
+    return OfSums(columns=np.column_stack([agreed, there, given]), value=_fleiss, counted=there)
+
+
+def _fleiss(sums: Numbers) -> Numbers:
+    given = sums[..., 2:]
+    shares = quotient(given, np.broadcast_to(given.sum(axis=-1)[..., None], given.shape))
+    return _kappa(quotient(sums[..., 0], sums[..., 1]), (shares**2).sum(axis=-1))
+
+
+def _kappa(observed: Numbers, expected: Numbers) -> Numbers:
+    # All verdicts alike: chance explains everything, up to rounding.
+    by_chance = np.where(expected > 1 - 1e-12, 1.0, expected)
+    return quotient(np.asarray(observed - by_chance), np.asarray(1 - by_chance))
+
+
+def annotator_kappas(judgments: Judgments, *, draws: int, seed: int) -> list[AnnotatorKappa]:
+    """Return Cohen's kappa of every two annotators with enough pairs in common, most pairs first.
+
+    People are single annotators here. Where one gave several verdicts on a pair, each of them is
+    as likely to be compared. What is resampled are the instructions that both judged.
+    """
+    shared = [
+        (names, confusion)
+        for names, confusion in _confusions(judgments).items()
+        if len(confusion) >= SHARED_PAIRS
+    ]
+    shared.sort(key=lambda each: (-len(each[1]), each[0]))
+    return [
+        _of_two(names, confusion, judgments, draws=draws, seed=seed) for names, confusion in shared
+    ]
+
+
+def _of_two(
+    names: tuple[str, str],
+    confusion: Mapping[int, Numbers],
+    judgments: Judgments,
+    *,
+    draws: int,
+    seed: int,
+) -> AnnotatorKappa:
+    tables = np.stack(list(confusion.values()))
+    _, clusters = np.unique(judgments.instructions[list(confusion)], return_inverse=True)
+    seed = derive_seed(seed, "judge-check", *names)
+    agreement, kappa = estimates(_pair_measures(tables), clusters, draws=draws, seed=seed)
+    return AnnotatorKappa(
+        first=names[0], second=names[1], pairs=len(tables), agreement=agreement, cohen=kappa
+    )
+
+
+def _pair_measures(confusion: Numbers) -> tuple[Ratio, OfSums]:
+    counted = confusion.sum(axis=(1, 2))
+    flat = confusion.reshape(len(confusion), -1)
+    return (
+        Ratio(numerator=np.trace(confusion, axis1=1, axis2=2), denominator=counted),
+        OfSums(columns=flat, value=_cohen, counted=counted),
+    )
+
+
+def _confusions(judgments: Judgments) -> dict[tuple[str, str], dict[int, Numbers]]:
+    """Return the confusion of every two annotators on each pair that both judged."""
+    by_pair = defaultdict[int, list[tuple[str, Numbers]]](list)
+    for name, number, shares in _ballots(judgments):
+        by_pair[number].append((name, shares))
+    found = defaultdict[tuple[str, str], dict[int, Numbers]](dict)
+    for number, given in by_pair.items():
+        for (first, left), (second, right) in combinations(given, 2):
+            found[first, second][number] = left[:, None] * right
+    return found
+
+
+def _ballots(judgments: Judgments) -> Iterator[tuple[str, int, Numbers]]:
+    """Give who judged which pair, and how likely each label is of a verdict of theirs on it.
+
+    Annotators come in one order, so that no two of them are compared both ways round.
+    """
+    for name, votes in sorted(judgments.ballots.items()):
+        for number, label in votes:
+            yield name, number, np.eye(3)[label]
+    for votes in judgments.judges:
+        shares = shares_of(votes.labels)
+        for number in np.flatnonzero(shares.any(axis=1)).tolist():
+            yield votes.name, number, shares[number]

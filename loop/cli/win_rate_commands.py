@@ -1,5 +1,6 @@
 """`lpfloop eval winrate`: the win-rate of stored annotations, recomputed."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +55,10 @@ def winrate(
             document["lead"] = asdict(ahead)
         print_json(document)
         return
-    rows = [_row(standing) for standing in standings(generator_of(found, preferences), found)]
-    write_frame(pl.DataFrame(rows), form, TABLE)
+    stood = standings(generator_of(found, preferences), found)
+    write_frame(pl.DataFrame([_row(standing) for standing in stood]), form, TABLE)
+    for remark in (remark for standing in stood for remark in _remarks(standing)):
+        say(remark)
     if ahead is not None:
         low, high = ahead.interval
         say(
@@ -64,10 +67,23 @@ def winrate(
         )
 
 
+def _remarks(standing: "Standing") -> "Iterator[str]":
+    """Say why there is no figure at equal lengths, or why it is to be taken with care."""
+    from ..evaluation.length_control import Uncontrolled
+
+    controlled = standing.controlled
+    if isinstance(controlled, Uncontrolled):
+        yield f"{standing.of}, no figure at equal lengths: {controlled.reason}"
+    else:
+        yield from (f"{standing.of}, at equal lengths: {remark}" for remark in controlled.remarks)
+
+
 def _row(standing: "Standing") -> "dict[str, Json]":
+    from ..evaluation.length_control import LengthControlled
+
     rate, controlled = standing.won, standing.controlled
     fitted = (None, None, None)
-    if controlled is not None:
+    if isinstance(controlled, LengthControlled):
         fitted = (controlled.win_rate, controlled.standard_error, controlled.length_effect)
     return {
         "of": standing.of,

@@ -8,7 +8,8 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .text_lines import LONGEST_LINE, InputError, Placed, Row, raw_lines
+from .file_row import Row
+from .text_lines import LONGEST_LINE, InputError, Placed, raw_lines
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """What separates the columns, by the file name's ending in lower case."""
@@ -32,8 +33,8 @@ def csv_rows(path: Path) -> Iterator[Placed]:
                 f"{len(header)}; put values that hold the separator or a line break into double "
                 "quotes"
             )
-        row: Row = {name: cell or None for name, cell in zip(header, cells, strict=True) if name}
-        yield f"line {line}", row
+        named = zip(header, cells, strict=True)
+        yield f"line {line}", Row((name, cell or None) for name, cell in named if name)
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:

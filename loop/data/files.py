@@ -13,9 +13,10 @@ from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
+from .file_row import Row
 from .json_rows import line_rows, list_rows
 from .row_folders import data_files, digest_of_files
-from .text_lines import InputError, Placed, Row, RowError, digest_of_file, unreadable
+from .text_lines import InputError, Placed, RowError, digest_of_file, unreadable
 
 __all__ = ["InputError", "Placed", "Row", "RowError", "file_digest", "placed_rows"]
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from .text_lines import InputError, Placed, Row, RowError, decoded, raw_lines
+from .file_row import Row
+from .text_lines import InputError, Placed, RowError, decoded, raw_lines
 
 LARGEST_LIST = 2**30
 
@@ -55,9 +56,9 @@ def parse_row(line: str) -> Row:
 
 
 def _object(value: object, remedy: str) -> Row:
-    if not isinstance(value, dict):
+    if not isinstance(value, Row):
         raise RowError(f"expected a JSON object; {remedy}")
-    return cast("Row", value)
+    return value
 
 
 def _parsed(text: str) -> object:
@@ -73,7 +74,7 @@ def _parsed(text: str) -> object:
 
 def _unique(pairs: list[tuple[str, object]]) -> Row:
     """Build an object; a repeated field would be lost silently, so it is refused."""
-    row = dict(pairs)
+    row = Row(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

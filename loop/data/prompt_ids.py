@@ -45,7 +45,8 @@ class PromptIds:
         # The same prompt may come from two sources.
         told = (prompt.messages, prompt.reference, prompt.checks, prompt.task, prompt.split)
         given = (path, place, hash(told))
-        label = row.get("id")
+        # Looked at and not kept, so it counts as a field that is not used.
+        label = row.glance("id")
         if isinstance(label, str | int) and row.get("prompt_id") is None:
             _is_first(self._labels, str(label), given)
         if self._of_run.get(prompt.prompt_id, hash(prompt.messages)) != hash(prompt.messages):

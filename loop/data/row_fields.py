@@ -102,7 +102,7 @@ def human(name: str) -> str:
 
 def only(row: Row, field: str) -> Row:
     """Return a row without the other fields that could hold its prompt."""
-    return {k: v for k, v in row.items() if k == field or k not in TEXT_FIELDS}
+    return row.without(name for name in TEXT_FIELDS if name != field)
 
 
 def list_of(row: Row, name: str) -> list[object]:
@@ -119,12 +119,12 @@ def fields_of(row: Row, name: str) -> Row:
     """Return the fields of an object that may be absent; null fields count as absent."""
     value = row.get(name)
     if value is None:
-        return {}
-    return {k: v for k, v in object_of(value, name).items() if v is not None}
+        return Row()
+    return object_of(value, name).filled()
 
 
 def object_of(value: object, where: str) -> Row:
     """Return `value`, which must be a JSON object."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Row):
         raise RowError(f"{where!r} must be an object, but is {kind_of(value)}")
-    return cast("Row", value)
+    return value

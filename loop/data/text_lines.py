@@ -5,9 +5,10 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from .file_row import Row
+
 LONGEST_LINE = 10 * 2**20
 
-Row = dict[str, object]
 Placed = tuple[str, Row]
 """Where a row stands (`line 3`, `row 3`), and the row."""
 

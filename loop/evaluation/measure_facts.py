@@ -13,14 +13,18 @@ from ..run.iteration import Iteration
 from ..run.run import Verb
 from ..stages.break_up import break_up
 from ..stages.judge_claims import judge_claims
-from .metrics import summarise
+from .metrics import Clusters, clustered_params, summarise
 
 MEASURE_FACTS = Verb("measure_facts")
 R = TypeVar("R", Breakdown, Claim)
 
 
 def measure_facts(
-    it: Iteration, answers: Rows[Candidate], prompts: Prompts, benchmark: str
+    it: Iteration,
+    answers: Rows[Candidate],
+    prompts: Prompts,
+    benchmark: str,
+    clusters: Clusters,
 ) -> None:
     """Measure the facts of answers to the prompts, if some ask for facts and a judge is there."""
     judge = it.run.fact_judge
@@ -35,9 +39,9 @@ def measure_facts(
             for chunk in range(broken.chunks)
             for score in _scores(it, it.chunk(broken, chunk), it.chunk(claims, chunk), benchmark)
         ]
-        return {Score: scores, Evaluation: summarise(scores)}
+        return {Score: scores, Evaluation: summarise(scores, clusters)}
 
-    work = it.whole(MEASURE_FACTS, benchmark, broken, claims)
+    work = it.whole(MEASURE_FACTS, clustered_params(benchmark, clusters), broken, claims)
     it.run.make(it.number, f"facts:{benchmark}", work, make)
 
 

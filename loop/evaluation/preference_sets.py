@@ -128,8 +128,9 @@ def _chosen(row: Row, _source: formats.JudgmentSource) -> Iterator[Vote]:
         (*(before or _asked(text_of(asked, "prompt"))), *_answered(answer))
         for before, answer in sides
     )
-    scored = {**fields_of(row, "metadata"), **row}
-    scores = [number(scored.get(f"score_{name}")) for name in SIDES]
+    within = fields_of(row, "metadata")
+    names = [f"score_{name}" for name in SIDES]
+    scores = [number(row.get(name) if name in row else within.get(name)) for name in names]
     tie = scores[0] is not None and scores[0] == scores[1]
     yield Vote(chosen, rejected, "tie" if tie else "first")
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from ..data.files import InputError
 from ..lake.statistics.win_rate import Difference, WinRate, difference, win_rate
 from .alpaca_eval import Annotation, groups
-from .length_control import LengthControlled, length_controlled
+from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Standing:
 
     of: str
     won: WinRate
-    controlled: LengthControlled | None
+    controlled: LengthControlled | Uncontrolled
     mean_length: float
     reference_length: float
 
@@ -64,9 +64,11 @@ def _standing(of: str, annotations: Sequence[Annotation]) -> Standing:
         of=of,
         won=won(annotations),
         controlled=length_controlled(
-            [won for _, won in read],
-            [a.longer_by for a, _ in read],
-            [a.instruction for a, _ in read],
+            Compared(
+                won=[won for _, won in read],
+                longer_by=[a.longer_by for a, _ in read],
+                prompts=[a.instruction for a, _ in read],
+            )
         ),
         mean_length=fmean(len(a.output) for a in annotations),
         reference_length=fmean(len(a.reference) for a in annotations),

@@ -23,7 +23,7 @@ from lpfloop.loop.evaluation.assess import evaluate, load_oracle
 from lpfloop.loop.evaluation.kl_divergence import divergence
 from lpfloop.loop.evaluation.reference_outputs import read_outputs
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.lake.statistics.win_rate import standard_error
+from lpfloop.loop.lake.statistics.clustered_error import mean_error
 from lpfloop.loop.run.handles import chunked
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
@@ -101,7 +101,9 @@ def test_answers_are_compared_with_the_references_outputs(tmp_path):
     value, error, n = numbers(tmp_path)["win_rate"]
     assert n == len(won)
     assert math.isclose(value, sum(won) / n)
-    assert math.isclose(error, standard_error(won))
+    clusters = dict(rows(tmp_path, "prompts").select("prompt_id", "cluster").iter_rows())
+    asked = [clusters[p] for p in preferences.drop_nulls("preferred")["prompt_id"]]
+    assert math.isclose(error, mean_error(won, asked))
     controlled = numbers(tmp_path)["length_controlled_win_rate"]
     assert 0 <= controlled[0] <= 1
     assert controlled[2] == n

@@ -15,6 +15,7 @@ from lpfloop.critics.facts.fact_score import FACT_SCORE, counted, fact_metrics
 from lpfloop.critics.facts.support_verdicts import WORDS
 from lpfloop.critics.guard import GuardKey
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.data.files import placed_rows
 from lpfloop.loop.data.rating_scale import SCALES, THREE_LEVEL
 from lpfloop.loop.lake.imports.factscore_rows import LABELS, factscore
 from lpfloop.loop.lake.imports.imported_rows import Maker
@@ -46,7 +47,7 @@ class Biography:
 @pytest.fixture(scope="module")
 def published(shared_data):
     path = shared_data / "factscore_InstructGPT.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for _, row in placed_rows(path)]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ irrelevant statement itself: so the paper counts it.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from ....stores.keys import row_id
 from ....stores.records import SCORED, Breakdown, Candidate, Claim, Support
@@ -61,7 +60,7 @@ def _labels(sentence: Row, text: str, where: str) -> Iterator[tuple[str, Support
         return
     for number, given in enumerate(list_of(sentence, FACTS), start=1):
         fact = object_of(given, f"{where}.{FACTS}[{number}]")
-        label = cast("object", fact.get("label"))
+        label = fact.get("label")
         if label not in LABELS:
             known = ", ".join(map(str, LABELS))
             raise RowError(f"{where}.{FACTS}[{number}].label is {label!r}; the labels are {known}")

@@ -219,7 +219,9 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = FileReading(files=job.files, read=lambda row, *_: annotations(row, make, known))
+        reading = FileReading(
+            files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
+        )
         made = [rows for _, rows in reading]
         told = present(run)
     finally:

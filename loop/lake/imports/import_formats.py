@@ -6,13 +6,14 @@ and `preference`, or model outputs. PandaLM: votes of three people and two judge
 module each.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from ....stores.records import Candidate, Message, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
+from ...data.ifeval_fields import INSTRUCTIONS
 from ...data.prompt_rows import TEXT_FIELDS, conversation, optional_text
 from ...data.rating_scale import THREE_LEVEL, number
 from ...data.row_fields import (
@@ -33,6 +34,7 @@ from ...data.row_fields import (
 )
 from .factscore_rows import factscore, is_factscore
 from .fine_grained_rows import fine_grained, is_fine_grained
+from .ifeval_rows import ifeval
 from .imported_rows import ImportedVerdict, Maker
 from .labelled_rows import (
     has_solutions,
@@ -53,7 +55,13 @@ BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "re
 """The lists that may stand beside a list of texts, by the field that each holds for one text."""
 LABELS = ("label", "correct", "is_correct")
 """The fields that may say, by true or false, whether an answer is right."""
-CATEGORIES = ("category", "subject")
+FILED = {
+    "family": ("family", "category", "subject", "motivation_app"),
+    "source": ("source", "dataset"),
+}
+"""The fields that may hold a prompt's family and its source, in their order."""
+ASKED = frozenset({"instruction", "input", "prompt_id", "task", "family", "source"})
+"""The fields of the prompt of a row with two answers."""
 JUDGES = "_result"
 """What the names of the fields with judges' verdicts end with in PandaLM's rows."""
 
@@ -75,13 +83,15 @@ class ImportFormat:
 
 def prompts(row: Row, make: Maker) -> Rows:
     """Read a prompt without answers."""
-    yield make.prompt(_with_family(row))
+    yield make.prompt(_filed(row))
 
 
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
-    asked = _with_family(row)
-    several = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.get(name), list)]
+    asked = _filed(row)
+    several = [
+        name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if isinstance(row.glance(name), list)
+    ]
     texts = [name for name in several if _all_texts(list_of(row, name))]
     if texts:
         prompt, answer = make.prompt(asked), None
@@ -118,12 +128,15 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
         yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
 
 
-def _with_family(row: Row) -> Row:
-    """Return a row with its category as the family."""
-    if row.get("family") is not None:
-        return row
-    named = (row.get(name) for name in CATEGORIES)
-    return {**row, "family": next((name for name in named if isinstance(name, str) and name), None)}
+def _filed(row: Row) -> Row:
+    """Return a row with its category as the family, and its data set as the source."""
+    named = {name: _first_text(row, given) for name, given in FILED.items()}
+    return row.having({name: text for name, text in named.items() if text is not None})
+
+
+def _first_text(row: Row, names: Sequence[str]) -> str | None:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
 
 
 def alpaca(row: Row, make: Maker) -> Rows:
@@ -146,7 +159,7 @@ def alpaca(row: Row, make: Maker) -> Rows:
 def pandalm(row: Row, make: Maker) -> Rows:
     """Read PandaLM's rows: two responses, people's votes and judges' (0 is a tie)."""
     models = str(row.get("cmp_key") or "").split("_")
-    named = {**row, **dict(zip(("generator_1", "generator_2"), models, strict=False))}
+    named = row.having(dict(zip(("generator_1", "generator_2"), models, strict=False)))
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
     if first == second:
@@ -169,6 +182,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
         detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=2
     ),
+    "ifeval": ImportFormat(detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs),
     "llmbar": ImportFormat(
         detect=lambda row: set(row) >= LABELLED_PAIR and "instruction" not in row,
@@ -230,7 +244,7 @@ def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
         if isinstance(turns, list):
             messages = conversation(cast("list[object]", turns), field)
             if messages[-1].role == "assistant":
-                return make.prompt({**row, field: _turns(messages[:-1])}), messages[-1].content
+                return make.prompt(row.having({field: _turns(messages[:-1])})), messages[-1].content
     return make.prompt(row), answer_of(row)
 
 
@@ -255,9 +269,8 @@ def _answered(
     candidate = make.candidate(prompt, text, model_of(row), principle, sample=sample)
     yield candidate
     for name in LABELS:
-        right = row.get(name)
-        if isinstance(right, bool):
-            yield label(make, candidate, name, right=right)
+        if isinstance(row.glance(name), bool):
+            yield label(make, candidate, name, right=row.get(name) is True)
     verdicts = verdicts_of(row)
     said = remark_of(row, "critique") or ""
     critic = critic_of(row)
@@ -278,8 +291,10 @@ def verdicts_of(row: Row) -> list[ImportedVerdict]:
 
 def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    asked = row if row.get("instruction") else {**row, "instruction": row.get("input"), "input": ""}
-    prompt = make.prompt({k: asked.get(k) for k in ("instruction", "input", "prompt_id", "task")})
+    asked = _filed(row)
+    if not str(row.get("instruction") or "").strip():
+        asked = asked.having({"instruction": row.get("input"), "input": ""})
+    prompt = make.prompt(asked.without(asked.keys() - ASKED))
     first, second = (
         make.candidate(
             prompt, published_text(row.get(field), field), optional_text(row, f"generator_{place}")

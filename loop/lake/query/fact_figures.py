@@ -11,7 +11,7 @@ import polars as pl
 
 from ....critics.facts.fact_score import FACT_SCORE, Metrics, fact_metrics
 from ....stores.lake import RunReader
-from ..statistics.win_rate import standard_error
+from ..statistics.clustered_error import mean_error
 
 BY = ["iteration", "split", "kind", "judge"]
 COUNTS = ("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread")
@@ -41,7 +41,7 @@ def _answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
     broken = run.scan("breakdowns", iteration=iteration).group_by(keys)
     said = run.scan("claims", iteration=iteration).group_by(*keys, "judge")
     kinds = run.scan("candidates", iteration=iteration, columns={"candidate_id", "kind"})
-    prompts = run.scan("prompts", columns={"prompt_id", "split"}).unique("prompt_id")
+    prompts = run.scan("prompts", columns={"prompt_id", "split", "cluster"})
     return (
         broken.agg(
             pl.col("judge").first().alias("broken_by"),
@@ -50,7 +50,8 @@ def _answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
         .join(said.agg(said=pl.struct("verdict", "status")), on=keys, how="left")
         .with_columns(judge=pl.coalesce("judge", "broken_by"))
         .join(kinds.unique("candidate_id"), on="candidate_id")
-        .join(prompts, on="prompt_id")
+        .join(prompts.unique("prompt_id"), on="prompt_id")
+        .with_columns(pl.coalesce("cluster", "prompt_id"))
         .sort(*BY, "candidate_id")
         .collect()
     )
@@ -58,13 +59,15 @@ def _answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
 
 def _figures(answers: pl.DataFrame) -> dict[str, object]:
     metrics = [dict(found) for found in _metrics(answers)]
-    scores = [found[FACT_SCORE] for found in metrics if FACT_SCORE in found]
+    told = zip(metrics, answers["cluster"], strict=True)
+    scored = [(found[FACT_SCORE], cluster) for found, cluster in told if FACT_SCORE in found]
+    scores = [score for score, _ in scored]
     return {
         **{name: answers[name][0] for name in BY},
         "answers": answers.height,
         "abstained": int(sum(found.get("abstained", 0.0) for found in metrics)),
         "fact_score": fmean(scores) if scores else None,
-        "stderr": standard_error(scores),
+        "stderr": mean_error(scores, [cluster for _, cluster in scored]),
         "n": len(scores),
         **{name: int(sum(found.get(name, 0.0) for found in metrics)) for name in COUNTS},
     }

@@ -1,4 +1,4 @@
-"""The benchmark of length-controlled win-rates, in small: simulated models as they are published."""
+"""The benchmark of length-controlled win-rates, in small: models simulated as published."""
 
 from pathlib import Path
 from statistics import median

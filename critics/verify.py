@@ -9,13 +9,15 @@ task. Ratings are those of the user's own verifier, where one is configured.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import TracebackType
 from typing import Self
 
 from ..configs.own_function import OwnFunction
 from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
-from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
+from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
+from .ifeval.families import FAMILIES
 from .judge import Reading, Status
 from .math_check import MathOutcome, check_answers
 from .math_pool import MathPool
@@ -53,9 +55,10 @@ class Verdict:
     `metrics` holds `math_accuracy` (0 or 1, if the comparison was decided), `math_undecided` (1 if
     it was not), `math_unmarked` (1 if nothing announced the final answer), `sentence_match` (share
     of sentences that are right) with `sentences_right` and `sentences_wrong`, `general_fulfilled`
-    (1 if every check is met), `json_valid` and `self_identified`: those that apply to the prompt.
-    An answer that makes no claim counts 0 there, as it does not show what was asked for. `rating`
-    is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
+    (1 if every check is met), `json_valid` and `self_identified`: those that apply to the prompt;
+    for IFEval's checks also `checks_fulfilled` (the share that is met), and both with the ending
+    `_loose`. An answer that makes no claim counts 0 there, as it does not show what was asked for.
+    `rating` is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
     `verified` (1 if it rates 1), and `remark` is its comment.
     """
 
@@ -238,6 +241,8 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
     metrics = [("general_fulfilled", float(all(met)))]
     if any(check.kind in JSON_CHECKS for check in prompt.checks):
         metrics.append(("json_valid", float(read_json(answer) is not NO_VALUE)))
+    if any(check.kind in FAMILIES for check in prompt.checks):
+        metrics += _of_ifeval(prompt, answer, met)
     identity = [ok for ok, c in zip(met, prompt.checks, strict=True) if c.kind == "self_identifies"]
     if identity:
         metrics.append(("self_identified", float(all(identity))))
@@ -246,6 +251,17 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
     if any(met):
         return Verdict(tuple(metrics), 0, "partly_fulfilled")
     return Verdict(tuple(metrics), -1, "unfulfilled")
+
+
+def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, float]]:
+    """Return what IFEval reports beside the prompts that are followed in all, strictly."""
+    pairs = zip(met, prompt.checks, strict=True)
+    loosely = [ok or fulfils_loosely(answer, check) for ok, check in pairs]
+    return [
+        ("checks_fulfilled", fmean(met)),
+        ("general_fulfilled_loose", float(all(loosely))),
+        ("checks_fulfilled_loose", fmean(loosely)),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

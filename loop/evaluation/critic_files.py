@@ -82,7 +82,7 @@ def _judged(row: Row, place: str) -> dict[str, Any]:
 
 def _ratings(row: Row) -> Row:
     value = row.get("ratings")
-    return {} if value is None else object_of(value, "ratings")
+    return Row() if value is None else object_of(value, "ratings")
 
 
 def _level(aspect: str, value: object) -> int | None:

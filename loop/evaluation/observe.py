@@ -27,6 +27,7 @@ from ...stores.schemas import TABLES, R
 from .assess import REWARD as REWARD_METRIC
 from .assess import UNDRAWN
 from .kl_divergence import KL
+from .metrics import SCORING
 from .observed import (
     CRITIC,
     REWARD,
@@ -80,7 +81,7 @@ def answer_units(journal: Reader, iteration: int, benchmark: str) -> list[str]:
     """Return the keys of the units with a policy's answers and what was said of them."""
     labels = {
         f"{verb}:{benchmark}"
-        for verb in ("evaluate", "critique:evaluate", "measure", "assess", KL, f"{KL}-sample")
+        for verb in ("evaluate", "critique:evaluate", *SCORING, KL, f"{KL}-sample")
     }
     return [
         key

@@ -34,10 +34,9 @@ from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .course import Course, standing_after, told
+from .metrics import SCORING
 
 VERDICT = Verb("verdict")
-STAGES = ("measure", "assess")
-"""The stages whose scores tell how good a policy is."""
 
 
 def verdict_stage(split: str) -> str:
@@ -106,7 +105,7 @@ def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
     """Yield the keys of the units that hold the scores of a policy on a split."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == number}
-    for name in STAGES:
+    for name in SCORING:
         if f"{name}:{split}" in stages:
             yield journal.key(number, f"{name}:{split}", 0)
 

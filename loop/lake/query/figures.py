@@ -32,6 +32,7 @@ ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score",
 SHARES = (
     *("verified", "approval", "win_rate", CONTROLLED),
     *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
+    *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
 )
 """The figures between 0 and 1 that are told in percent."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from ....critics.math_check import UNDECIDED
+from ....stores.lake import RunReader
 
 OWN_VERDICT = "verified"
 SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
@@ -70,6 +71,12 @@ def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) ->
         .agg(one, pl.col("candidate_id").first())
         .with_columns(figure=pl.lit(figure.name))
     )
+
+
+def clusters_in(run: RunReader) -> dict[str, str]:
+    """Return the cluster of each prompt of a run that names one."""
+    named = run.scan("prompts").filter(pl.col("cluster").is_not_null())
+    return dict(named.select("prompt_id", "cluster").collect().iter_rows())
 
 
 def values_of(

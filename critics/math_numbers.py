@@ -62,6 +62,8 @@ class PlainNumber:
 
 def quick_equal(reference: Final, answer: Final) -> bool | None:
     """Compare plain numbers, words, and answers that are written alike; None for others."""
+    if reference.marked and answer.marked and _is_count(reference.text) and _is_count(answer.text):
+        return int(reference.text) == int(answer.text)
     if reference.marked and answer.marked and _bare(reference.text) == _bare(answer.text) != "":
         return True
     told = _told(reference, answer) if reference.marked else None
@@ -76,6 +78,10 @@ def quick_equal(reference: Final, answer: Final) -> bool | None:
     if not DIGITS.intersection(answer.text) and "\\" not in answer.text:
         return False
     return _with_comma(reference, answer) or None
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= MAX_DIGITS
 
 
 def _same(right: PlainNumber, given: PlainNumber) -> bool:

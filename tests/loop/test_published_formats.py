@@ -483,8 +483,22 @@ def truthful(rows):
     return {"prompts": len(rows), "candidates": n, "critiques": n, "preferences": len(rows)}
 
 
+def biographies(rows):
+    """Count the sentences, and people's statements: a sentence beside the subject is one itself."""
+    sentences = [sentence for row in rows for sentence in row["annotations"] or []]
+    stated = [sentence["human-atomic-facts"] for sentence in sentences]
+    beside = [s["is-relevant"] is False for s in sentences if s["human-atomic-facts"] is None]
+    return {
+        "prompts": len(rows),
+        "candidates": len(rows),
+        "breakdowns": len(sentences) + sum(row["annotations"] is None for row in rows),
+        "claims": sum(len(facts or []) for facts in stated) + sum(beside),
+    }
+
+
 SYSTEMS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 COUNTS = {
+    "factscore_InstructGPT.jsonl": biographies,
     "finegrained_dev_feedback.jsonl": lambda rows: {
         "prompts": len(rows),
         "candidates": 4 * len(rows)
@@ -496,6 +510,11 @@ COUNTS = {
         "prompts": len(rows),
         "candidates": 4 * len(rows),
         "critiques": 4 * len(rows),
+    },
+    "ifeval_gpt4.jsonl": lambda rows: {
+        "prompts": len(rows),
+        "candidates": len(rows),
+        "critiques": len(rows),
     },
     "justeval_multi_aspect.jsonl": lambda rows: {
         "prompts": distinct(rows, "instruction"),
@@ -555,9 +574,11 @@ COUNTS = {
     },
 }
 FORMS = {
+    "factscore_InstructGPT.jsonl": "factscore",
     "finegrained_dev_feedback.jsonl": "fine-grained",
     "gsm8k_model_solutions.jsonl": "solutions",
     "gsm8k_train_first4000.jsonl": "prompts",
+    "ifeval_gpt4.jsonl": "ifeval",
     "justeval_multi_aspect.jsonl": "justeval",
     "justeval_safety_vicuna.jsonl": "justeval",
     "llmbar_LLMBar__Adversarial__Neighbor.json": "llmbar",
@@ -577,11 +598,14 @@ FORMS = {
     "ultrafeedback_binarized_300.jsonl": "pairs",
     "wildbench_feedback_gemma2b.jsonl": "wildbench",
 }
+NO_DATA = {"PROVENANCE.json"}
 GENERIC = ("candidates", "prompts", "alpacafarm")
 """The formats that also fit rows of others, and are therefore tried after them."""
 
 
 def test_each_published_file_is_of_one_format(shared_data):
+    data = {path.name for path in shared_data.iterdir()} - NO_DATA
+    assert {name for name in data if not name.endswith((".md", ".txt"))} == set(FORMS)
     for name, form in FORMS.items():
         assert detected(shared_data / name) == form, name
         _, row = next(iter(placed_rows(shared_data / name)))

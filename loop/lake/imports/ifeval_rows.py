@@ -7,13 +7,13 @@ checks say here (`lpfloop critic-check`).
 
 from collections.abc import Iterator
 
-from ....stores.records import Rating
+from ....stores.records import AspectRating
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.ifeval_fields import INSTRUCTIONS
-from ...data.prompt_rows import kind_of
 from ...data.row_fields import answer_of, list_of, model_of
-from .imported_rows import ImportedVerdict, Maker
+from .imported_rows import Maker
+from .labelled_rows import truth
 
 VERDICTS = {
     "ifeval:loose": "follow_instruction_list_loose",
@@ -35,20 +35,14 @@ def ifeval(row: Row, make: Maker) -> Rows:
     yield candidate
     for critic, field in VERDICTS.items():
         if row.get(field) is not None:
-            yield make.critique(candidate, critic, _verdicts(row, field), "")
+            yield make.levelled(candidate, critic, _verdicts(row, field))
 
 
-def _verdicts(row: Row, field: str) -> list[ImportedVerdict]:
+def _verdicts(row: Row, field: str) -> list[AspectRating]:
     names, said = list_of(row, INSTRUCTIONS), list_of(row, field)
     if len(names) != len(said):
         raise RowError(f"{field!r} has {len(said)} verdicts on {len(names)} instructions")
     return [
-        ImportedVerdict(name=str(name), given=_level(followed, field))
+        AspectRating(name=str(name), rating=1 if truth(followed, field) else -1, comment="")
         for name, followed in zip(names, said, strict=True)
     ]
-
-
-def _level(followed: object, field: str) -> Rating:
-    if not isinstance(followed, bool):
-        raise RowError(f"{field!r} must hold true or false, but has {kind_of(followed)}")
-    return 1 if followed else -1

@@ -86,8 +86,10 @@ def samples(row: Row, make: Maker) -> Rows:
 
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
-    entries = cast("list[object]", score) if isinstance(score, list) else []
-    return entries[0] if len(entries) == 1 else cast("object", score)
+    if not isinstance(score, list):
+        return score
+    entries = cast("list[object]", score)
+    return entries[0] if len(entries) == 1 else None
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

@@ -53,7 +53,7 @@ def train_missing(
     source = Source.of(folder, arguments.tasks)
     name = folder.parent.parent.name
     trained = source.trained()
-    with tempfile.TemporaryDirectory() as work, Verifier() as verifier:
+    with tempfile.TemporaryDirectory() as work, Verifier(sentence_match=True) as verifier:
         for iteration in (n for n in arguments.iterations if n in trained):
             missing = [a for a in arguments.arms if (name, iteration, a) not in known]
             if not missing:

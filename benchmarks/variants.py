@@ -15,7 +15,7 @@ from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
-METRICS = {"math_accuracy": "math", "fact_score": "facts", "general_fulfilled": "general"}
+METRICS = {"math_accuracy": "math", "sentence_match": "facts", "general_fulfilled": "general"}
 Results = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 
 

@@ -46,16 +46,7 @@ __all__ = [
     "variants",
 ]
 
-BEFORE = Layer(
-    source="what runs did before there was the field",
-    values={
-        "guard": False,
-        "prompts": {"dev_share": 0.0},
-        "verdict": {"on_regression": "continue"},
-        "alarms": {"watch": False},
-    },
-)
-"""Where that differs from the default."""
+SENTENCE_MATCH, NO_JUDGE = "sentence_match", "none"
 PREFIX = "LPFLOOP_"
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
@@ -223,8 +214,25 @@ def unsaid(config: RunConfig) -> Values:
     """Return the semantic fields of `config` as a run has them that began before there were any."""
     merged = MergedLayers()
     merged.add(Layer(source="defaults", values=semantic(config)))
-    merged.add(BEFORE)
+    merged.add(_before(config.prompts.source))
     return merged.values
+
+
+def _before(source: object) -> Layer:
+    """Return what runs of these prompts did before there was the field, if not the default.
+
+    Facts were judged by equal sentences, which says nothing outside the tiny world.
+    """
+    return Layer(
+        source="what runs did before there was the field",
+        values={
+            "guard": False,
+            "prompts": {"dev_share": 0.0},
+            "verdict": {"on_regression": "continue"},
+            "alarms": {"watch": False},
+            "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
+        },
+    )
 
 
 def stored_config(
@@ -246,8 +254,9 @@ def stored_config(
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
+    prompts = cast("Mapping[str, object]", stored.get("prompts") or {})
     merged = MergedLayers()
-    merged.add(BEFORE)
+    merged.add(_before(prompts.get("source")))
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)

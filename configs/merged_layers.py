@@ -11,6 +11,7 @@ from .section import ConfigError
 TINY = "tiny"
 TOYS = f"preset {TINY}/"
 """The source of what the tiny world's presets say."""
+FACTS_JUDGE = ("facts", "judge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,16 @@ class MergedLayers:
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
 
     def forget_toys(self) -> None:
-        """Drop the models that the tiny world's presets name, where the prompts are not its own.
+        """Drop what the tiny world's presets name that knows its own prompts alone, for others.
 
-        They know no others. Who wants one all the same names it: `--critic tiny`.
+        These are its models, and how it judges facts. Who wants one of its models all the same
+        names it: `--critic tiny`.
         """
         if self._section(("prompts",)).get("source") == TINY:
             return
+        if self.sources.get(FACTS_JUDGE, "").startswith(TOYS):
+            self._section(FACTS_JUDGE[:-1]).pop(FACTS_JUDGE[-1])
+            del self.sources[FACTS_JUDGE]
         models = [path[:-1] for path in self.sources if path[-1] == "model"]
         for part in [part for part in models if self._is_toy(part)]:
             engine = self._section((*part, "engine"))

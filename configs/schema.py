@@ -14,6 +14,7 @@ from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
 from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
+from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .recipes import RLRF, Recipe
@@ -98,8 +99,10 @@ class PromptsConfig(Section):
     held_out: str | None = semantic(
         None, "file or folder of held-out prompts; default: split off `source`"
     )
-    turns: Literal["all", "first"] = neutral(
-        "all", "first: of a conversation only the user's first turn, and the system's before it"
+    turns: Literal["all", "first", "last"] = neutral(
+        "all",
+        "first: of a conversation only the user's first turn, and the system's before it; "
+        "last: all to the user's last turn, without the answer that follows",
     )
     input: Literal["joined", "headed"] = neutral(
         "joined",
@@ -114,6 +117,12 @@ class PromptsConfig(Section):
     )
     dev: str | None = semantic(
         None, "file or folder of dev prompts, which decide inside the loop; default: split off"
+    )
+    skip_bad: bool = neutral(
+        default=False, description="leave rows out that cannot be read, with a receipt of each"
+    )
+    bad_share: float = cosmetic(
+        0.5, "the largest share of a file's rows that `skip_bad` leaves out", ge=0, le=1
     )
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
@@ -242,6 +251,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     annotation: AnnotationConfig = AnnotationConfig()
     assessment: AssessmentConfig = AssessmentConfig()
+    facts: FactsConfig = FactsConfig()
     verdict: VerdictConfig = VerdictConfig()
     alarms: AlarmsConfig = AlarmsConfig()
     overlap: bool = cosmetic(

@@ -40,6 +40,7 @@ from .packs import (
     scan,
     scan_parts,
 )
+from .renamed_metrics import renamed, table_under_new_names, under_new_names
 from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table, with_later
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
@@ -97,7 +98,8 @@ class RunReader:
         by prompt: sort by what you need. Files are verified first, packs by column.
         """
         some = ALL if columns is None else Some(columns=frozenset(columns))
-        return scan(self.folder, table, self._present(table, iteration), some)
+        rows = scan(self.folder, table, self._present(table, iteration), some)
+        return under_new_names(rows, renamed(self.journal, table))
 
     def about(
         self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None
@@ -105,20 +107,26 @@ class RunReader:
         """Return the committed rows of some tables that are about one prompt, quickly."""
         present = [self._present(table, iteration) for table in tables]
         return [
-            scan(self.folder, table, files, Some(prompt_id=prompt_id))
+            under_new_names(
+                scan(self.folder, table, files, Some(prompt_id=prompt_id)),
+                renamed(self.journal, table),
+            )
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""
-        return scan_parts(self.folder, table, parts)
+        rows = scan_parts(self.folder, table, parts)
+        return under_new_names(rows, renamed(self.journal, table))
 
     def files(self, table: str) -> list[str]:
         """Return the local Parquet files that hold exactly the rows of `scan`, verified, or none.
 
-        They may have more columns than the table. There are none for a bucket, or if some rows of a
-        file do not count because their unit is owed again.
+        They may have more columns than the table. There are none for a bucket, if some rows of a
+        file do not count because their unit is owed again, or if names in them mean something else.
         """
+        if renamed(self.journal, table):
+            return []
         files = [file for file in self._present(table) if file.rows]
         if any(file.live is not None for file in files):
             return []
@@ -227,8 +235,9 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        rows = self._read(self._part(row_type, unit))
-        return with_later(rows, SCHEMAS[TABLES[row_type]])
+        table = TABLES[row_type]
+        rows = with_later(self._read(self._part(row_type, unit)), SCHEMAS[table])
+        return table_under_new_names(rows, renamed(self.journal, table))
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
         """Return a Parquet file that holds a unit's rows alone, its bytes verified.

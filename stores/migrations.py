@@ -8,7 +8,7 @@ the new one.
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -89,6 +89,20 @@ CREATE TABLE replies (
 """
 
 
+RENAMED = "renamed_metrics"
+"""The fact about a run that maps its metrics' names to those of now."""
+SENTENCE_MATCH: Mapping[str, str] = {
+    f"{prefix}{old}": f"{prefix}{new}"
+    for prefix in ("", "expected_")
+    for old, new in (
+        ("fact_score", "sentence_match"),
+        ("facts_right", "sentences_right"),
+        ("facts_wrong", "sentences_wrong"),
+    )
+}
+"""What counted equal sentences was called `fact_score`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
     """The step to journal version `version` from the one before."""
@@ -130,6 +144,14 @@ def _price_by_name(database: sqlite3.Connection) -> None:
     )
 
 
+def _name_sentence_match(database: sqlite3.Connection) -> None:
+    """Say that the run's older scores of facts count equal sentences, whatever they are called."""
+    database.execute(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)", (RENAMED, canonical_json(dict(SENTENCE_MATCH)))
+    )
+    database.execute("UPDATE meta SET value = '6' WHERE key = 'schema'")
+
+
 def _add_later_columns(database: sqlite3.Connection) -> None:
     """Keep an lpfloop away that does not know the columns which parts may have from now on."""
     database.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
@@ -141,6 +163,11 @@ MIGRATIONS = (
     Migration(version=4, what="units say which endpoints served them", change=_add_served),
     Migration(version=5, what="prices are those of models, by name", change=_price_by_name),
     Migration(version=6, what="candidates have their reasoning", change=_add_later_columns),
+    Migration(
+        version=7,
+        what="scores of facts that count equal sentences are called so",
+        change=_name_sentence_match,
+    ),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 

@@ -19,7 +19,9 @@ Rating = Literal[-1, 0, 1]
 Preferred = Literal["first", "second", "tie"]
 Order = Literal["as_given", "swapped", "both"]
 GradedAspect = Literal["instruction_following", "truthfulness", "honesty", "helpfulness", "overall"]
-Filtered = Literal["prompts", "comparisons", "pairs", "candidates"]
+Support = Literal["supported", "not_supported", "irrelevant"]
+"""What a reference says of an atomic statement."""
+Filtered = Literal["prompts", "comparisons", "pairs", "candidates", "rows"]
 
 SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""
@@ -171,6 +173,49 @@ class Grade:
     type_rationale: str
     reference_used: bool
     order: int
+    status: str
+    attempts: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """A passage of an answer, broken into atomic statements (FActScore, Section 3.1).
+
+    `place` counts the passages of an answer from 0. Without `statements`, `status` is the reason:
+    the reply could not be read, or nothing was asked, as there is no reference.
+    """
+
+    breakdown_id: str
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    judge: str
+    place: int
+    passage: str
+    statements: tuple[str, ...]
+    status: str
+    attempts: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """An atomic statement of an answer, and whether the prompt's reference supports it.
+
+    `place` counts the statements of an answer from 0. `verdict` is None with `status` as the
+    reason; `reason` is what the judge says for it.
+    """
+
+    claim_id: str
+    candidate_id: str
+    prompt_id: str
+    iteration: int
+    judge: str
+    place: int
+    statement: str
+    verdict: Support | None
+    reason: str
     status: str
     attempts: int
     text: str

@@ -17,9 +17,11 @@ import pyarrow as pa
 from .records import (
     Alarm,
     AspectRating,
+    Breakdown,
     Candidate,
     Check,
     Checkpoint,
+    Claim,
     Critique,
     Demonstration,
     Evaluation,
@@ -40,7 +42,7 @@ from .records import (
     Yield,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 Row = (
     Prompt
@@ -63,6 +65,8 @@ Row = (
     | PolicyVerdict
     | PolicyStanding
     | Alarm
+    | Breakdown
+    | Claim
 )
 R = TypeVar("R", bound=Row)
 
@@ -110,6 +114,8 @@ TABLES: Mapping[type[Row], str] = {
     PolicyVerdict: "verdicts",
     PolicyStanding: "standings",
     Alarm: "alarms",
+    Breakdown: "breakdowns",
+    Claim: "claims",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
 
@@ -288,6 +294,33 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "attempts": _INT,
         "text": _TEXT,
     },
+    "breakdowns": {
+        "breakdown_id": _TEXT,
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "judge": _TEXT,
+        "place": _INT,
+        "passage": _TEXT,
+        "statements": _TEXTS,
+        "status": _TEXT,
+        "attempts": _INT,
+        "text": _TEXT,
+    },
+    "claims": {
+        "claim_id": _TEXT,
+        "candidate_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "judge": _TEXT,
+        "place": _INT,
+        "statement": _TEXT,
+        "verdict": _TEXT,
+        "reason": _TEXT,
+        "status": _TEXT,
+        "attempts": _INT,
+        "text": _TEXT,
+    },
     "prompt_reviews": {
         "prompt_id": _TEXT,
         "iteration": _INT,
@@ -364,6 +397,8 @@ _SINCE: Mapping[str, int] = {
     "verdicts": 5,
     "standings": 5,
     "alarms": 5,
+    "breakdowns": 6,
+    "claims": 6,
 }
 """The schema version in which a table last changed, where that is not 1.
 

@@ -30,7 +30,7 @@ from .measured import SpokenPair, greedy, spoken, summary, token_logprobs
 
 WATCHED, LOOKS = 64, 4
 """Pairs of each task that are measured while a policy is trained, and how often."""
-METRICS = ("math_accuracy", "general_fulfilled", "fact_score")
+METRICS = ("math_accuracy", "general_fulfilled", "sentence_match")
 
 
 def family_of(prompt: Mapping[str, Any]) -> str:

@@ -15,8 +15,8 @@ from ...stores.records import SCORED, Order, Preferred
 from ..json_objects import json_objects
 from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
 from ..quoting import declared_choices, foreign, seen
+from .declared_verdicts import stated_choices
 from .pair_verdicts import TURNED, PairChoice, Statement
-from .sentences import stated_choices
 from .written_verdicts import CHOSEN_NAMES, LETTERS, StatedForm, reply_of
 
 REASONS_FIRST = (

@@ -14,7 +14,7 @@ from ...configs.critic import Agreement
 from ...configs.filters import People
 from ...stores.frames import empty
 from ...stores.records import SCORED
-from .row_fields import HUMAN
+from .row_fields import TRUSTED
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
@@ -59,12 +59,12 @@ class Deciding:
 def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     """Return whether all rated aspects are 1 (success), or any is 0 or -1 (Section 3.3).
 
-    Models' verdicts come first, people's last, unless they are ignored; the last of a candidate
-    counts. Where several people have rated a candidate, the mean of what each said last does.
+    Models' verdicts come first, people's and labels last, unless they are ignored; the last of a
+    candidate counts. Where several people have rated it, the mean of what each said last does.
     """
     deciding = deciding or Deciding()
     scored = pl.col("status") == SCORED
-    by_person = pl.col("critic").str.starts_with(HUMAN)
+    by_person = trusted("critic")
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
     by_model = critiques.filter(~by_person)
     if deciding.agreement is None:
@@ -97,6 +97,11 @@ def _levels(critiques: Frame, agreement: Agreement) -> Frame:
     aspects = rated.group_by("candidate_id", "name", maintain_order=True).agg(rating=level)
     candidates = aspects.group_by("candidate_id", maintain_order=True)
     return candidates.agg(ratings="rating").with_columns(scored=pl.lit(value=True))
+
+
+def trusted(column: str) -> pl.Expr:
+    """Whether a column names a person, or a label of a data set."""
+    return pl.any_horizontal(pl.col(column).str.starts_with(prefix) for prefix in TRUSTED)
 
 
 def judge(

@@ -2,19 +2,26 @@
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
-`problem` and `solution`) are read as math with a reference. Unknown fields are
-ignored. `RowShape` is what a user says of rows that are in none of these forms.
+`problem` and `solution`) are read as math with a reference, SVAMP's and MAWPS's with their story
+(`word_problems`), IFEval's with checks. Unknown fields are ignored. `RowShape` is what a user says
+of rows that are in none of these forms.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
+from ...configs.schema import ConfigError
+from ...critics.checks import valid_check
+from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
-from .text_lines import Row, RowError
+from .file_row import Row
+from .ifeval_fields import listed_checks
+from .text_lines import RowError
+from .word_problems import in_lower_case, number_text, whole_problem
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT = {
@@ -29,12 +36,20 @@ SHAREGPT = {
 }
 """The roles of `conversations`, whose turns have `from` and `value`."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
-TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
+TEXT_FIELDS = (
+    "messages",
+    "conversations",
+    "turns",
+    "prompt",
+    "question",
+    "problem",
+    "instruction",
+)
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
 SURROGATE = re.compile("[\ud800-\udfff]")
-Turns = Literal["all", "first"]
+Turns = Literal["all", "first", "last"]
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """What stands between an Alpaca row's instruction and its input."""
@@ -53,8 +68,9 @@ class RowShape:
     """How rows differ from the known forms.
 
     `fields` names the field of the rows that holds what is called so here; `input` says how an
-    Alpaca row's input follows its instruction. With the `first` of the
-    turns a conversation is its system turn, if it has one, and the user's first turn.
+    Alpaca row's input follows its instruction. With the `first` of the turns a conversation is its
+    system turn, if it has one, and the user's first turn; with the `last`, it ends with the user's
+    last turn.
     """
 
     turns: Turns = "all"
@@ -74,8 +90,7 @@ class RowShape:
                 has = ", ".join(map(repr, row))[:200]
                 raise RowError(f"no field {own!r} for prompts.fields.{name} (the row has {has})")
         taken = {*self.fields.values(), *(TEXT_FIELDS if "prompt" in self.fields else ())}
-        rest = {name: value for name, value in row.items() if name not in taken}
-        return rest | {name: row[own] for name, own in self.fields.items()}
+        return row.without(taken).having({name: row[own] for name, own in self.fields.items()})
 
 
 AS_IT_IS = RowShape()
@@ -125,13 +140,14 @@ def to_prompt(
     Raises:
         RowError: if the row cannot be read.
     """
+    row = whole_problem(known_fields(row))
     name_of_text = prompt_field(row)
     messages = _messages(row, name_of_text, shape)
     own = REFERENCE_FIELDS.get(name_of_text)
-    worked = optional_text(row, own) if own else None
-    reference = optional_text(row, "reference") or worked
-    checks = _checks(row.get("checks"))
-    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
+    worked = _worked(row, own) if own else None
+    reference = _reference(row, name_of_text) or worked
+    checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
+    name = optional_text(row, "task") or task or _guessed_task(worked)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
@@ -143,6 +159,36 @@ def to_prompt(
         family=optional_text(row, "family"),
         cluster=identity_field(row, "cluster"),
     )
+
+
+def known_fields(row: Row) -> Row:
+    """Return a row whose prompt is under a name in lower case, as a prompt's fields are here."""
+    if any(name in row for name in TEXT_FIELDS):
+        return row
+    lower = in_lower_case(row)
+    return lower if any(name in lower for name in TEXT_FIELDS) else row
+
+
+def _guessed_task(worked: str | None) -> str:
+    """Return the task by the answer that is there: an answer in words is not compared as math."""
+    return MATH if worked is not None and is_mathematical(worked) else GENERAL
+
+
+def _worked(row: Row, name: str) -> str | None:
+    """Return the answer of a problem, which some data sets hold as a number."""
+    value = row.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number_text(value)
+    return optional_text(row, name)
+
+
+def _reference(row: Row, name_of_text: str) -> str | None:
+    """Return the reference; MT-bench has a list of them, one a turn."""
+    value = row.get("reference")
+    if name_of_text == "turns" and isinstance(value, list):
+        first = cast("list[object]", value)[:1]
+        return None if first in ([], [""]) else text_of(first[0], "reference[1]")
+    return optional_text(row, "reference")
 
 
 def content_id(
@@ -209,8 +255,16 @@ def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
     if isinstance(value, list):
         said = cast("list[object]", value)
-        return _first_turn(said, name) if shape.turns == "first" else _asked(said, name)
-    if name in ("messages", "conversations"):
+        if name == "turns":
+            said = _of_user(said[:1] if shape.turns == "first" else said)
+        match shape.turns:
+            case "first":
+                return _first_turn(said, name)
+            case "last":
+                return _last_turn(said, name)
+            case "all":
+                return _asked(said, name)
+    if name in ("messages", "conversations", "turns"):
         raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
     text = text_of(value, name)
     if name == "instruction" and row.get("input") not in (None, ""):
@@ -225,7 +279,8 @@ def _asked(turns: list[object], name: str) -> tuple[Message, ...]:
     if messages[-1].role != "user":
         raise RowError(
             f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
-            "first turn alone, `lpfloop import --format candidates` imports answers, too"
+            "first turn alone, prompts.turns=last leaves out what follows the user's last, and "
+            "`lpfloop import --format candidates` imports answers, too"
         )
     return messages
 
@@ -247,6 +302,28 @@ def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
         if role == "user":
             return tuple(before)
     raise NoUserTurnError(f"{name!r} holds no turn of the user that says something")
+
+
+def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return the conversation up to the user's last turn.
+
+    Raises:
+        NoUserTurnError: if the user says nothing.
+    """
+    spoken = [_spoken(turn, f"{name}[{n}]")[0] for n, turn in enumerate(turns, start=1)]
+    if "user" not in spoken:
+        raise NoUserTurnError(f"{name!r} holds no turn of the user")
+    return conversation(turns[: len(spoken) - spoken[::-1].index("user")], name)
+
+
+def _of_user(turns: list[object]) -> list[object]:
+    """Return turns that are all the user's, as MT-bench's: one, as nothing answers it."""
+    if len(turns) > 1:
+        raise RowError(
+            f"'turns' holds {len(turns)} turns of the user and no answers between them; "
+            "prompts.turns=first takes the first alone"
+        )
+    return [{"role": "user", "content": turn} for turn in turns]
 
 
 def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
@@ -286,15 +363,21 @@ def _checks(value: object) -> tuple[Check, ...]:
         return ()
     if not isinstance(value, list):
         raise RowError(f"'checks' must be a list, but is {kind_of(value)}")
-    checks = list[Check]()
-    for item in cast("list[object]", value):
-        if not isinstance(item, dict):
-            raise RowError("each of 'checks' must be an object with kind and argument")
-        check = cast("Row", item)
-        argument = check.get("argument", "")
-        if not isinstance(argument, str):
-            raise RowError(f"'checks.argument' must be a text, but is {kind_of(argument)}")
-        if argument:
-            argument = text_of(argument, "checks.argument")
-        checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))
-    return tuple(checks)
+    return tuple(map(_check, cast("list[object]", value)))
+
+
+def _check(item: object) -> Check:
+    """Return a check; its argument is a text, or an object with the parameters of the kind."""
+    if not isinstance(item, dict):
+        raise RowError("each of 'checks' must be an object with kind and argument")
+    told = cast("Row", item)
+    kind, argument = text_of(told.get("kind"), "checks.kind"), told.get("argument", "")
+    if isinstance(argument, dict):
+        argument = json.dumps(argument)
+    if not isinstance(argument, str):
+        raise RowError(f"'checks.argument' must be a text or an object, not {kind_of(argument)}")
+    try:
+        check = valid_check(kind, argument)
+    except ConfigError as error:
+        raise RowError(str(error)) from error
+    return replace(check, argument=check.argument and text_of(check.argument, "checks.argument"))

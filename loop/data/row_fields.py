@@ -1,5 +1,7 @@
 """The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
@@ -10,7 +12,23 @@ from .rating_scale import number
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
-HUMAN = "human:"
+FILED = {
+    "family": ("family", "category", "subject", "motivation_app"),
+    "source": ("source", "dataset"),
+}
+"""The fields that may hold a prompt's family and its source, in their order."""
+HUMAN, LABEL = "human:", "label:"
+"""What stands before the name of a person who judged, and of the field of a data set that did."""
+TRUSTED = (HUMAN, LABEL)
+"""The prefixes of those whose word is the truth that models are compared with."""
+INCONSISTENT = "tie (inconsistent)"
+"""What MT-bench's `winner` says where a judge's verdicts in the two orders disagree."""
+WINNERS: Mapping[str, Preferred] = {
+    "model_a": "first",
+    "model_b": "second",
+    "tie": "tie",
+    INCONSISTENT: "tie",
+}
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
@@ -57,6 +75,12 @@ def text_or_empty(value: object, name: str) -> str:
     return storable(value)
 
 
+def published_text(value: object, name: str) -> str:
+    """Return an answer, which may have been published as a JSON value: `true`, or a number."""
+    stored = isinstance(value, bool | int | float)
+    return text_or_empty(json.dumps(value) if stored else value, name)
+
+
 def remark_of(row: Row, name: str) -> str | None:
     """Return a remark, which may be absent or empty."""
     value = row.get(name)
@@ -83,7 +107,7 @@ def human(name: str) -> str:
 
 def only(row: Row, field: str) -> Row:
     """Return a row without the other fields that could hold its prompt."""
-    return {k: v for k, v in row.items() if k == field or k not in TEXT_FIELDS}
+    return row.without(name for name in TEXT_FIELDS if name != field)
 
 
 def list_of(row: Row, name: str) -> list[object]:
@@ -100,12 +124,23 @@ def fields_of(row: Row, name: str) -> Row:
     """Return the fields of an object that may be absent; null fields count as absent."""
     value = row.get(name)
     if value is None:
-        return {}
-    return {k: v for k, v in object_of(value, name).items() if v is not None}
+        return Row()
+    return object_of(value, name).filled()
 
 
 def object_of(value: object, where: str) -> Row:
     """Return `value`, which must be a JSON object."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Row):
         raise RowError(f"{where!r} must be an object, but is {kind_of(value)}")
-    return cast("Row", value)
+    return value
+
+
+def filed(row: Row) -> Row:
+    """Return a row with its category as the family, and its data set as the source."""
+    named = {name: _first_text(row, given) for name, given in FILED.items()}
+    return row.having({name: text for name, text in named.items() if text is not None})
+
+
+def _first_text(row: Row, names: Sequence[str]) -> str | None:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)

@@ -8,11 +8,10 @@ answers, under a benchmark of their own, so that a reader need not verify anythi
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...critics.verify import FACTS, MATH
 from ...stores.beside import smoked
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
-from ...stores.records import Candidate, Critique, Prompt, Reward, Score
+from ...stores.records import Candidate, Critique, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.stage_names import named
 from ..lake.query.critic_scores import DRAFTS, REWARD
@@ -65,12 +64,7 @@ def check_drafts(it: Iteration) -> None:
 
 def _can_verify(it: Iteration) -> bool:
     prompts = (prompt for chunk in it.train_prompts.chunks for prompt in chunk)
-    return it.run.verifier.own is not None or any(_verifiable(prompt) for prompt in prompts)
-
-
-def _verifiable(prompt: Prompt) -> bool:
-    by_reference = prompt.task in (MATH, FACTS) and prompt.reference is not None
-    return by_reference or bool(prompt.checks)
+    return any(it.run.verifier.can_verify(prompt) for prompt in prompts)
 
 
 def _units(it: Iteration) -> DraftUnits:

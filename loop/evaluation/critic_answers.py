@@ -19,11 +19,11 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import VERIFIED, VISIBLE
+from ..data.judged_candidates import VERIFIED, VISIBLE, trusted
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
-from ..data.row_fields import HUMAN
+from ..data.row_fields import TRUSTED
 from .assess import UNDRAWN
-from .critic_check import PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
+from .critic_check import LABEL, PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
 
 TEXTS_AT_ONCE = 10_000
 """Texts that are verified at once."""
@@ -84,7 +84,11 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
         verifiable = verifiable.clear()
     found = [
         *_against_verifier(run, draw, verifier, verifiable),
-        *_against_people(run, draw, answers),
+        *(
+            group
+            for against, prefix in zip((PEOPLE, LABEL), TRUSTED, strict=True)
+            for group in _against_given(run, draw, answers, against, prefix)
+        ),
         *_against_preferences(run, draw, answers),
     ]
     if not found:
@@ -97,7 +101,7 @@ def _only_verified(run: RunReader) -> bool:
     others = run.scan("critiques", columns={"critic"}).filter(pl.col("critic") != BY_VERIFIER)
     rewarded = run.scan("rewards", columns={"candidate_id"})
     return all(
-        rows.head(1).collect().is_empty() for rows in (others.filter(~_by_people()), rewarded)
+        rows.head(1).collect().is_empty() for rows in (others.filter(~trusted("critic")), rewarded)
     )
 
 
@@ -108,7 +112,7 @@ def _unlabelled(run: RunReader) -> str:
         f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
         if _only_verified(run)
         else f"nothing says which answers of run {name} are right: no prompt has a reference for "
-        "math or facts, or checks, and no person rated an answer"
+        "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
     return (
         f"{why}; import people's ratings: `lpfloop import FILE --run {name} --format annotations`"
@@ -136,7 +140,7 @@ def answers_with_reference(
     """
     there = pl.col("task").is_in(list(tasks)) & pl.col("verifiable") & pl.col("referred")
     answers = _answers(run, draw.split).filter(there)
-    asked = _ratings(run, answers, people=False).filter(pl.col("reference") == shown)
+    asked = _ratings(run, answers).filter(pl.col("reference") == shown)
     scored = answers.join(asked, on="candidate_id", how="semi")
     order = _order(scored, draw.seed)
     drawn = scored.with_columns(order).sort("order").unique("prompt_id", keep="first")
@@ -145,7 +149,7 @@ def answers_with_reference(
 
 def _answers(run: RunReader, split: Split | None) -> pl.DataFrame:
     """Return the answers that somebody judged, with what is known of their prompts."""
-    critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~_by_people())
+    critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~trusted("critic"))
     rewarded = run.scan("rewards", columns={"candidate_id"})
     judged = pl.concat([critiqued.select("candidate_id"), rewarded])
     columns = {"candidate_id", "prompt_id", "kind", "iteration", "finish_reason"}
@@ -179,10 +183,6 @@ def _prompts(run: RunReader) -> pl.LazyFrame:
     )
 
 
-def _by_people() -> pl.Expr:
-    return pl.col("critic").str.starts_with(HUMAN)
-
-
 def _against_verifier(
     run: RunReader, draw: AnswerDraw, verifier: Verifier, answers: pl.DataFrame
 ) -> Iterator[AnswerGroup]:
@@ -196,20 +196,23 @@ def _against_verifier(
     yield from split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
 
 
-def _against_people(
-    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame
+def _against_given(
+    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame, against: str, prefix: str
 ) -> Iterator[AnswerGroup]:
-    """Yield the groups of answers that people rated; most of them decide, and half is no label."""
-    said = _ratings(run, answers, people=True)
+    """Yield the groups of answers that people rated, or that the data set has labels of.
+
+    Most of several decide, and half is no label.
+    """
+    said = _ratings(run, answers, by=prefix)
     passed = pl.col("passed").cast(pl.Float64).mean()
     right = pl.when(passed != 0.5).then(passed > 0.5)  # noqa: PLR2004 -- a half
     labels = said.unique(["candidate_id", "critic"], keep="last").group_by("candidate_id")
     labelled = answers.join(labels.agg(right=right), on="candidate_id")
     if labelled.is_empty():
         return
-    judged = _judged(run, labelled, against=PEOPLE)
-    yield AnswerGroup(against=PEOPLE, names={}, there=labelled.height, frame=judged)
-    yield from split_up(judged, draw, PEOPLE, labelled)
+    judged = _judged(run, labelled, against=against)
+    yield AnswerGroup(against=against, names={}, there=labelled.height, frame=judged)
+    yield from split_up(judged, draw, against, labelled)
 
 
 def _against_preferences(
@@ -227,7 +230,7 @@ def _against_preferences(
 def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
     votes = (
         run.scan("preferences")
-        .filter(pl.col("annotator").str.starts_with(HUMAN))
+        .filter(trusted("annotator"))
         .filter(pl.col("preferred").is_in(["first", "second"]))
         .collect()
     )
@@ -306,7 +309,7 @@ def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataF
     What the verifier said as a critic is left out where it is the verifier that is asked for the
     labels: it would agree with itself.
     """
-    said = _ratings(run, labelled, people=False)
+    said = _ratings(run, labelled)
     if against == VERIFIER:
         said = said.filter(pl.col("critic") != BY_VERIFIER)
     rewards = (
@@ -324,21 +327,24 @@ def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataF
     )
 
 
-def _ratings(run: RunReader, answers: pl.DataFrame, *, people: bool) -> pl.DataFrame:
-    """Return the critiques of answers by people or by models: the mean rating, and if it passes.
+def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) -> pl.DataFrame:
+    """Return the critiques of answers: the mean rating, and if it passes.
 
+    They are those by critics whose name begins with `by`, or else by models.
     Where a model has critiqued an answer several times, the first counts, as of held-out answers.
     """
     columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
-    own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=people)
+    named, first = pl.col("critic").str.starts_with(by or ""), pl.col("sample").is_null()
+    asked = ~trusted("critic") & first if by is None else named
+    own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=by is not None)
     rated = pl.col("aspects").list.filter(name != VERIFIED)
     ratings = pl.col("aspects").list.eval(rating).list.drop_nulls()
     scored = (pl.col("status") == SCORED) & (ratings.list.len() > 0)
     return (
         run.scan("critiques", columns=columns)
         .with_row_index("order")
-        .filter(_by_people() if people else ~_by_people() & pl.col("sample").is_null())
+        .filter(asked)
         .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .with_columns(aspects=pl.when(own).then("aspects").otherwise(rated))
         .sort("order")

@@ -18,8 +18,8 @@ from ..lake.statistics.bootstrap import Estimate, Indices, Numbers, Ratio, estim
 from ..lake.statistics.roc_area import area_estimate
 
 ALL = "all"
-VERIFIER, PEOPLE, PREFERENCES = "verifier", "people", "preferences"
-"""Who says which answers are right, or which of two is better."""
+VERIFIER, PEOPLE, LABEL, PREFERENCES = "verifier", "people", "label", "preferences"
+"""Who says which answers are right, or which of two is better; a label is the data set's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

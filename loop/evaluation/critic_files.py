@@ -18,9 +18,8 @@ from ..data.prompt_rows import optional_text
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
 from .critic_answers import AnswerDraw, split_up
-from .critic_check import AnswerGroup
+from .critic_check import LABEL, AnswerGroup
 
-LABEL = "label"
 NAMES = ("task", "kind", "family", "split")
 LEVELS = (-1, 0, 1)
 _SCHEMA: Mapping[str, Any] = {
@@ -83,7 +82,7 @@ def _judged(row: Row, place: str) -> dict[str, Any]:
 
 def _ratings(row: Row) -> Row:
     value = row.get("ratings")
-    return {} if value is None else object_of(value, "ratings")
+    return Row() if value is None else object_of(value, "ratings")
 
 
 def _level(aspect: str, value: object) -> int | None:

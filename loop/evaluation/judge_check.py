@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...stores.keys import derive_seed
 from ..lake.statistics.bootstrap import Estimate, OfSums, Ratio, estimates
 from . import judge_statistics as statistics
-from .judge_statistics import TIE, Counts, LabelStandard
+from .judge_statistics import TIE, AgreementStandard, Counts
 from .judgments import ORDERS, Judgments, Votes, together
 from .kappas import cohen, fleiss
 
@@ -83,7 +83,7 @@ class JudgeMeasure:
 
     ratio: Ratio | OfSums
     about: NDArray[np.bool_]
-    standard: LabelStandard | None = None
+    standard: AgreementStandard | None = None
 
     def within(self, members: NDArray[np.bool_]) -> "JudgeMeasure":
         """Return the same measure of some pairs alone."""
@@ -146,7 +146,7 @@ def figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> Ju
     )
 
 
-def by_standard(votes: Votes, standard: LabelStandard) -> JudgeMeasure:
+def by_standard(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
     """Return the measure of how often an annotator's verdicts are right by a standard."""
     labels = votes.labels[:, : standard.shares.shape[1]]
     ratio = statistics.matched(labels, standard)

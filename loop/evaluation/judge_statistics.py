@@ -59,7 +59,7 @@ def _choose(n: NDArray[np.int64], k: int) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelStandard:
+class AgreementStandard:
     """What verdicts are measured by: how likely each label is to be right, on pairs that count.
 
     `shares` has shape (pairs, labels), and `asked` says on which pairs there is a standard.
@@ -75,17 +75,17 @@ def shares_of(counts: Counts) -> Numbers:
     return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
 
-def majority_standard(people: Counts, panel: int) -> LabelStandard:
+def majority_standard(people: Counts, panel: int) -> AgreementStandard:
     """Return the majority of people as the standard."""
-    return LabelStandard(shares=majority(people, panel), asked=people.sum(axis=1) > 0)
+    return AgreementStandard(shares=majority(people, panel), asked=people.sum(axis=1) > 0)
 
 
-def single_standard(others: Counts) -> LabelStandard:
+def single_standard(others: Counts) -> AgreementStandard:
     """Return a random one of the others' verdicts on the same pair as the standard."""
-    return LabelStandard(shares=shares_of(others), asked=others.sum(axis=1) > 0)
+    return AgreementStandard(shares=shares_of(others), asked=others.sum(axis=1) > 0)
 
 
-def matched(counts: Counts, standard: LabelStandard) -> Ratio:
+def matched(counts: Counts, standard: AgreementStandard) -> Ratio:
     """Return how often a verdict is the right one."""
     matches = (counts * standard.shares).sum(axis=1)
     given = np.where(standard.asked, counts.sum(axis=1), 0)
@@ -93,7 +93,7 @@ def matched(counts: Counts, standard: LabelStandard) -> Ratio:
 
 
 def unread_bounds(
-    counts: Counts, missing: NDArray[np.int64], standard: LabelStandard
+    counts: Counts, missing: NDArray[np.int64], standard: AgreementStandard
 ) -> tuple[float, float] | None:
     """Return what `matched` would be if all unread replies were wrong, and if all were right.
 
@@ -148,14 +148,14 @@ def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
     return matched(judge, in_place_standard(people, panel))
 
 
-def in_place_standard(people: Counts, panel: int) -> LabelStandard:
+def in_place_standard(people: Counts, panel: int) -> AgreementStandard:
     """Return the majority of `panel` - 1 people as the standard, leaving out each in turn."""
     total = np.maximum(people.sum(axis=1), 1)
     shares = sum(
         (modes * (held / total)[:, None] for held, modes in _held_out(people, panel)),
         np.zeros(people.shape),
     )
-    return LabelStandard(shares=shares, asked=people.sum(axis=1) > 1)
+    return AgreementStandard(shares=shares, asked=people.sum(axis=1) > 1)
 
 
 def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:

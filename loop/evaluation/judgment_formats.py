@@ -12,26 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from ...stores.records import Order, Preferred
+from ...stores.records import Order
 from ..data.files import Row, RowError
 from ..data.prompt_rows import conversation as parsed
-from ..data.prompt_rows import kind_of, optional_text, text_of
-from ..data.row_fields import HUMAN, human, vote_of
+from ..data.prompt_rows import optional_text, text_of
+from ..data.row_fields import INCONSISTENT, TRUSTED, WINNERS, human, published_text, vote_of
 from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
 Items = Iterator[OutputPair | Judgment | Topic]
-PEOPLE = (HUMAN, "author_", "expert_")
-"""The prefixes of people's names in a lake and in MT-bench."""
+PEOPLE = (*TRUSTED, "author_", "expert_")
+"""The prefixes of people's names, and of labels, in a lake and in MT-bench."""
 BOTH_ORDERS = "_pair"
 """The suffix of MT-bench's judges that were asked in both orders."""
 PAIR = ("first", "second")
-INCONSISTENT = "tie (inconsistent)"
-WINNERS: Mapping[str, Preferred] = {
-    "model_a": "first",
-    "model_b": "second",
-    "tie": "tie",
-    INCONSISTENT: "tie",
-}
 LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order2": "swapped"}
 
 
@@ -84,13 +77,15 @@ def pandalm(row: Row, _source: JudgmentSource) -> Items:
     models = str(row.get("cmp_key") or "").split("_")
     named = (models[0], models[1]) if len(models) == len(PAIR) else (None, None)
     pair = _texts(row, ("response1", "response2"), named)
-    for name, given in row.items():
+    for name in row:
         if name.startswith("annotator"):
+            given = row[name]
             preferred = vote_of(given)
             if preferred is None:
                 raise RowError(f"{name!r} must be 0, 1 or 2, but is {json.dumps(given)[:60]}")
             yield Judgment(pair=pair, annotator=human(name), human=True, preferred=preferred)
         elif name.endswith("_result"):
+            given = row[name]
             said = "0" if str(given).lower() == "tie" else given
             judge = name.removesuffix("_result")
             yield Judgment(pair=pair, annotator=judge, human=False, preferred=vote_of(said))
@@ -121,7 +116,7 @@ def mt_bench(row: Row, source: JudgmentSource) -> Items:
 
 def mt_bench_questions(row: Row, source: JudgmentSource) -> Items:
     """Read MT-bench's questions, for their categories."""
-    if source.by in row:
+    if source.by is not None and source.by in row:
         yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
 
 
@@ -174,13 +169,8 @@ def _generators(row: Row) -> tuple[str | None, str | None]:
 
 
 def _output(row: Row, name: str, model: str | None = None) -> JudgedOutput:
-    value = row[name]
-    if isinstance(value, bool | int | float):
-        # A published answer such as `true` may have been stored as a JSON value.
-        value = json.dumps(value)
-    if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
-    return JudgedOutput(key=value, text=value, model=model)
+    text = published_text(row[name], name)
+    return JudgedOutput(key=text, text=text, model=model)
 
 
 FORMATS: Mapping[str, JudgmentFormat] = {

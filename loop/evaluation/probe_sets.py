@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.checks import validate_check
-from ...critics.verify import FACTS, MATH
+from ...critics.checks import require_deciders
+from ...critics.verify import MATH
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.files import InputError, RowError, file_digest, placed_rows
@@ -105,13 +105,12 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
 
 
 def _require_decidable(prompt: Prompt) -> None:
-    for check in prompt.checks:
-        validate_check(check)
-    verified = prompt.task in (MATH, FACTS) and prompt.reference is not None
+    require_deciders(prompt.checks)
+    verified = prompt.task == MATH and prompt.reference is not None
     if not prompt.checks and not verified:
         raise RowError(
-            f"nothing decides whether an answer passes: give 'checks', or a task {MATH} or {FACTS} "
-            "with a 'reference'"
+            f"nothing decides whether an answer passes: give 'checks', or the task {MATH} with a "
+            "'reference'"
         )
 
 

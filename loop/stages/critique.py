@@ -146,7 +146,13 @@ class Judging:
     @property
     def _verifier(self) -> VerifierCritic:
         aspects = self.run.config.critic.task_aspects
-        return VerifierCritic(task_aspects=aspects, own=self.run.verifier.own)
+        verifier = self.run.verifier
+        return VerifierCritic(
+            task_aspects=aspects,
+            own=verifier.own,
+            sentence_match=verifier.sentence_match,
+            limit_s=verifier.limit_s,
+        )
 
     def _critique_id(self, candidate: Candidate) -> str:
         return row_id("crit", [candidate.candidate_id, self.identity])

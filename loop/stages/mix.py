@@ -23,6 +23,7 @@ from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
 from ..data.receipts import KEPT, receipts
+from ..data.row_fields import TRUSTED
 from ..data.splits import TRAIN, UNTRAINED
 from ..lake.imports.import_files import detected
 from ..lake.imports.import_formats import FORMATS
@@ -216,8 +217,9 @@ def _tied(pair: Pair) -> bool:
 
 
 def _decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
-    """Give the pair that the majority of votes decides, where the row has none of its own."""
-    votes = [row for row in made if isinstance(row, Preference)]
+    """Give the pair that most votes, of people if they voted, decide where the row has none."""
+    every = [row for row in made if isinstance(row, Preference)]
+    votes = [vote for vote in every if vote.annotator.startswith(TRUSTED)] or every
     if not votes or _pair_in(made) is not None:
         return
     balance = sum({"first": 1, "second": -1}.get(vote.preferred or "", 0) for vote in votes)

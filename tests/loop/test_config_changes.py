@@ -28,7 +28,12 @@ from lpfloop.stores.lake import run_folder
 
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
-USELESS = ("completion.pool", "completion.principles", "prompts.variance.margin")
+USELESS = (
+    "assessment.difficulty",
+    "completion.pool",
+    "completion.principles",
+    "prompts.variance.margin",
+)
 """Settings that would change nothing of this run, and are refused for that, in any run like it."""
 NOT_HERE = tuple(
     f"{role}.engine.{name}"
@@ -130,6 +135,9 @@ def fitting(folder: Path) -> dict[str, Any]:
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
     outputs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hard = folder / "difficulty.jsonl"
+    told = [{"instruction": text, "difficulty": n} for n, text in enumerate(asked)]
+    hard.write_text("".join(json.dumps(row) + "\n" for row in told))
     return {
         "iterations": 0,
         "memory": "warn",
@@ -206,6 +214,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),
+        "assessment.difficulty": str(hard),
         "assessment.annotators": "single",
         "assessment.probes": "tiny",
         "assessment.oracle": "scripts:oracle",

@@ -18,7 +18,7 @@ from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model
 
-VERIFIED = ("math_accuracy", "fact_score", "general_fulfilled")
+VERIFIED = ("math_accuracy", "sentence_match", "general_fulfilled")
 """What the verifier decides of an answer, from 0 to 1, each of prompts of one task."""
 
 

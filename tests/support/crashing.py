@@ -92,6 +92,8 @@ IDS = {
     "verdicts": ("iteration", "against", "split", "scope", "name"),
     "standings": ("iteration",),
     "alarms": ("iteration", "kind", "scope", "name"),
+    "breakdowns": ("breakdown_id",),
+    "claims": ("claim_id",),
 }
 """What tells the rows of a table apart: no two may agree in it.
 

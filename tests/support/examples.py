@@ -3,9 +3,11 @@
 from lpfloop.stores.records import (
     Alarm,
     AspectRating,
+    Breakdown,
     Candidate,
     Check,
     Checkpoint,
+    Claim,
     Critique,
     Demonstration,
     Evaluation,
@@ -255,6 +257,33 @@ ALARM = Alarm(
     told="the critic approves more, less is right",
     examples=("cand-1",),
 )
+BREAKDOWN = Breakdown(
+    breakdown_id="broken-1",
+    candidate_id="cand-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    judge="judge",
+    place=0,
+    passage="She was born in 1950 in Oslo.",
+    statements=("She was born in 1950.", "She was born in Oslo."),
+    status="scored",
+    attempts=1,
+    text="- She was born in 1950.\n- She was born in Oslo.",
+)
+CLAIM = Claim(
+    claim_id="claim-1",
+    candidate_id="cand-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    judge="judge",
+    place=1,
+    statement="She was born in Oslo.",
+    verdict="not_supported",
+    reason="The text names Bergen.",
+    status="scored",
+    attempts=1,
+    text="The text names Bergen.\n1: not supported",
+)
 ONE_OF_EACH = (
     PROMPT,
     CANDIDATE,
@@ -276,4 +305,6 @@ ONE_OF_EACH = (
     VERDICT,
     STANDING,
     ALARM,
+    BREAKDOWN,
+    CLAIM,
 )

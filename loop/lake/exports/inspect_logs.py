@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....configs.schema import ConfigError
 from ....stores.lake import RunReader
-from ...data.row_fields import HUMAN
+from ...data.row_fields import TRUSTED
 from .candidate_groups import Group, Judged, Row, groups
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _scores(judged: Judged) -> "dict[str, Score]":
 
 def _said_by(critique: Row) -> str:
     """Return what tells a critique from the critic's first one, in brackets."""
-    if critique["critic"].startswith(HUMAN):
+    if critique["critic"].startswith(TRUSTED):
         return f" ({critique['critic']})"
     return "" if critique["sample"] is None else f" (critique {critique['sample']})"
 

@@ -5,14 +5,17 @@ lose is kept in the critique's text, and a rating that cannot be read is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from ....stores.keys import Json, row_id
 from ....stores.records import (
     SCORED,
     AspectRating,
+    Breakdown,
     Candidate,
+    Claim,
     Critique,
     Grade,
     Message,
@@ -66,13 +69,27 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What rows read so far are called, for rows of later files that have no texts of their own."""
+
+    prompts: dict[str, Prompt] = field(default_factory=dict[str, Prompt])
+    candidates: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes the rows of one import; those imported by an iteration get its number."""
+    """Makes the rows of one import; those imported by an iteration get its number.
+
+    `file` and `number` are where the row stands that is read, `number` from 0.
+    """
 
     source: str
     scale: Scale
     task: str | None
     iteration: int = 0
+    file: Path = Path()
+    number: int = 0
+    named: Named = field(default_factory=Named)
 
     def prompt(self, row: Row) -> Prompt:
         """Return the prompt of a row.
@@ -83,9 +100,15 @@ class Maker:
         return to_prompt(row, task=self.task, split="train", source=self.source)
 
     def candidate(
-        self, prompt: Prompt, text: str, model: str | None, principle: str | None = None
+        self,
+        prompt: Prompt,
+        text: str,
+        model: str | None,
+        principle: str | None = None,
+        *,
+        sample: int | None = None,
     ) -> Candidate:
-        """Return an answer that was made elsewhere."""
+        """Return an answer that was made elsewhere; `sample` tells equal ones of a model apart."""
         model = model or UNKNOWN
         inputs: dict[str, Json] = {
             "prompt": prompt.prompt_id,
@@ -96,6 +119,8 @@ class Maker:
         }
         if self.iteration:
             inputs["iteration"] = self.iteration
+        if sample is not None:
+            inputs["sample"] = sample
         return external_candidate(
             inputs,
             prompt_id=prompt.prompt_id,
@@ -107,9 +132,17 @@ class Maker:
         )
 
     def critique(
-        self, candidate: Known, critic: str, verdicts: Iterable[ImportedVerdict], text: str
+        self,
+        candidate: Known,
+        critic: str,
+        verdicts: Iterable[ImportedVerdict],
+        text: str,
+        *,
+        sample: int | None = None,
     ) -> Critique:
         """Return the critique of a candidate from an annotator's verdicts on its aspects.
+
+        `sample` is the number of a critique after the critic's first, from 2.
 
         Raises:
             RowError: if a rating lies outside the scale.
@@ -123,21 +156,11 @@ class Maker:
             )
             for verdict, value in read
         )
-        noted = text + self._note(read)
-        said = [[a.name, a.rating, a.comment] for a in aspects]
-        inputs = {"of": candidate.candidate_id, "critic": critic, "said": said, "text": noted}
-        return Critique(
-            critique_id=row_id("crit", inputs),
-            candidate_id=candidate.candidate_id,
-            prompt_id=candidate.prompt_id,
-            iteration=candidate.iteration,
-            critic=critic,
-            aspects=aspects,
-            text=noted,
-            reference_used=False,
-            status=SCORED if any(a.rating is not None for a in aspects) else UNRATED,
-            attempts=1,
-        )
+        return _critique(candidate, critic, aspects, text + self._note(read), sample)
+
+    def levelled(self, candidate: Known, critic: str, aspects: Iterable[AspectRating]) -> Critique:
+        """Return a critique whose ratings are on the three levels, whatever the import's scale."""
+        return _critique(candidate, critic, tuple(aspects), "", None)
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""
@@ -232,6 +255,37 @@ class Maker:
         )
 
 
+def _critique(
+    candidate: Known,
+    critic: str,
+    aspects: tuple[AspectRating, ...],
+    text: str,
+    sample: int | None,
+) -> Critique:
+    said = [[a.name, a.rating, a.comment] for a in aspects]
+    inputs: dict[str, Json] = {
+        "of": candidate.candidate_id,
+        "critic": critic,
+        "said": said,
+        "text": text,
+    }
+    if sample is not None:
+        inputs["sample"] = sample
+    return Critique(
+        critique_id=row_id("crit", inputs),
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=candidate.iteration,
+        critic=critic,
+        aspects=aspects,
+        text=text,
+        reference_used=False,
+        status=SCORED if any(a.rating is not None for a in aspects) else UNRATED,
+        attempts=1,
+        sample=sample,
+    )
+
+
 IDS: Mapping[type[StoredRow], str] = {
     Prompt: "prompt_id",
     Candidate: "candidate_id",
@@ -239,6 +293,8 @@ IDS: Mapping[type[StoredRow], str] = {
     Grade: "grade_id",
     Preference: "preference_id",
     Pair: "pair_id",
+    Breakdown: "breakdown_id",
+    Claim: "claim_id",
 }
 
 

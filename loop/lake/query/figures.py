@@ -9,12 +9,16 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT
 from .policy_figures import SUCCESSES, USUAL, Figure, metrics_of, value_rows
 
 LENGTH = "mean_length"
-COUNTS = ("facts_right", "facts_wrong", "critic_agreement")
+COUNTS = (
+    *("sentences_right", "sentences_wrong", "critic_agreement"),
+    *("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread", "abstained"),
+)
 """Metrics that are no figure of a policy: parts of one, and what is said of the critic."""
 
 
@@ -27,7 +31,8 @@ ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score",
 """The figures that are told first; then others by name, and the length."""
 SHARES = (
     *("verified", "approval", "win_rate", CONTROLLED),
-    *(*SUCCESSES, "json_valid", "self_identified", "passed"),
+    *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
+    *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
 )
 """The figures between 0 and 1 that are told in percent."""
 

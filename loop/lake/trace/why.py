@@ -16,7 +16,7 @@ from ....stores.records import (
 )
 from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES
-from ...data.row_fields import HUMAN
+from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
 from .grade_story import UNGRADED, by_grades, why_binarised
 from .story import Story
@@ -130,10 +130,10 @@ def _readable(story: Story, candidate_id: str) -> Critique | None:
 def _decisive(story: Story, candidate_id: str) -> list[Critique]:
     """Return the critiques that decide on a candidate: people's, or else a model's."""
     scored = [c for c in critiques_of(story, candidate_id) if c.status == SCORED]
-    people = {c.critic: c for c in scored if c.critic.startswith(HUMAN)}
+    people = {c.critic: c for c in scored if c.critic.startswith(TRUSTED)}
     if people and story.deciding.people == "decide":
         return list(people.values())
-    models = [c for c in scored if not c.critic.startswith(HUMAN)]
+    models = [c for c in scored if not c.critic.startswith(TRUSTED)]
     return models if story.deciding.agreement else models[-1:]
 
 

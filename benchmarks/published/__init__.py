@@ -1,0 +1,1 @@
+"""Published data with known answers, sent through the project's own measures and readers."""

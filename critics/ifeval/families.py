@@ -1,0 +1,188 @@
+"""IFEval's families of verifiable instructions by name, and how an answer is checked by one.
+
+The argument of such a check is JSON: the parameters as IFEval names them, or nothing where there
+are none.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+from ...configs.schema import ConfigError
+from .arguments import (
+    a_language,
+    a_letter,
+    a_number,
+    a_place,
+    a_relation,
+    a_text,
+    texts,
+)
+from .layout import (
+    has_bullets,
+    has_first_word,
+    has_highlights,
+    has_paragraphs,
+    has_placeholders,
+    has_postscript,
+    has_sections,
+    has_sentences,
+    has_title,
+    has_words,
+    is_json,
+    is_one_of_the_answers,
+)
+from .whole_answer import (
+    ends_with_phrase,
+    has_no_comma,
+    is_quoted,
+    is_two_responses,
+    repeats_prompt,
+)
+from .wording import (
+    avoids_words,
+    has_capital_words,
+    has_keyword_often,
+    has_keywords,
+    has_letter_often,
+    is_english_in_capitals,
+    is_english_in_small_letters,
+    is_in_language,
+)
+
+Reader = Callable[[object], object]
+"""Reads a parameter, or raises ConfigError saying what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of instruction: what decides, and the parameters that it takes by name."""
+
+    decides: Callable[..., bool]
+    parameters: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
+
+
+FAMILIES: Mapping[str, Family] = {
+    "keywords:existence": Family(has_keywords, {"keywords": texts}),
+    "keywords:frequency": Family(
+        has_keyword_often, {"keyword": a_text, "frequency": a_number, "relation": a_relation}
+    ),
+    "keywords:forbidden_words": Family(avoids_words, {"forbidden_words": texts}),
+    "keywords:letter_frequency": Family(
+        has_letter_often,
+        {"letter": a_letter, "let_frequency": a_number, "let_relation": a_relation},
+    ),
+    "language:response_language": Family(is_in_language, {"language": a_language}),
+    "length_constraints:number_sentences": Family(
+        has_sentences, {"num_sentences": a_number, "relation": a_relation}
+    ),
+    "length_constraints:number_paragraphs": Family(has_paragraphs, {"num_paragraphs": a_number}),
+    "length_constraints:number_words": Family(
+        has_words, {"num_words": a_number, "relation": a_relation}
+    ),
+    "length_constraints:nth_paragraph_first_word": Family(
+        has_first_word,
+        {"num_paragraphs": a_place, "nth_paragraph": a_place, "first_word": a_text},
+    ),
+    "detectable_content:number_placeholders": Family(
+        has_placeholders, {"num_placeholders": a_number}
+    ),
+    "detectable_content:postscript": Family(has_postscript, {"postscript_marker": a_text}),
+    "detectable_format:number_bullet_lists": Family(has_bullets, {"num_bullets": a_number}),
+    "detectable_format:constrained_response": Family(is_one_of_the_answers),
+    "detectable_format:number_highlighted_sections": Family(
+        has_highlights, {"num_highlights": a_number}
+    ),
+    "detectable_format:multiple_sections": Family(
+        has_sections, {"section_spliter": a_text, "num_sections": a_number}
+    ),
+    "detectable_format:json_format": Family(is_json),
+    "detectable_format:title": Family(has_title),
+    "combination:two_responses": Family(is_two_responses),
+    "combination:repeat_prompt": Family(repeats_prompt, {"prompt_to_repeat": a_text}),
+    "startend:end_checker": Family(ends_with_phrase, {"end_phrase": a_text}),
+    "startend:quotation": Family(is_quoted),
+    "change_case:capital_word_frequency": Family(
+        has_capital_words, {"capital_frequency": a_number, "capital_relation": a_relation}
+    ),
+    "change_case:english_capital": Family(is_english_in_capitals),
+    "change_case:english_lowercase": Family(is_english_in_small_letters),
+    "punctuation:no_comma": Family(has_no_comma),
+}
+BY_LANGUAGE = frozenset(
+    {
+        "language:response_language",
+        "change_case:english_capital",
+        "change_case:english_lowercase",
+    }
+)
+"""The families that langdetect decides."""
+
+
+def follows(answer: str, kind: str, argument: str) -> bool:
+    """Return whether an answer follows an instruction strictly; an empty one follows none."""
+    return bool(answer.strip()) and FAMILIES[kind].decides(answer, **parameters(kind, argument))
+
+
+@lru_cache(maxsize=4096)
+def parameters(kind: str, argument: str) -> Mapping[str, object]:
+    """Return the parameters that an argument holds.
+
+    Raises:
+        ConfigError: if one is missing, unknown or of the wrong type.
+    """
+    wanted = FAMILIES[kind].parameters
+    given = _object(kind, argument)
+    for name in given:
+        if name not in wanted:
+            takes = ", ".join(wanted) or "no parameters"
+            raise ConfigError(f"check {kind!r} does not know {name!r}; it takes {takes}")
+    read = {name: _read(kind, name, reader, given) for name, reader in wanted.items()}
+    _require_paragraph(kind, read)
+    return read
+
+
+def canonical_argument(kind: str, argument: str) -> str:
+    """Return the same argument for the same parameters: JSON, or nothing where there are none.
+
+    Raises:
+        ConfigError: if the argument does not fit the kind.
+    """
+    read = parameters(kind, argument)
+    return json.dumps(dict(read), sort_keys=True, ensure_ascii=False) if read else ""
+
+
+def _require_paragraph(kind: str, read: Mapping[str, object]) -> None:
+    match read:
+        case {"nth_paragraph": int(place), "num_paragraphs": int(number)} if place > number:
+            raise ConfigError(f"check {kind!r}: there is no paragraph {place} of {number}")
+        case _:
+            pass
+
+
+def _read(kind: str, name: str, reader: Reader, given: Mapping[str, object]) -> object:
+    if name not in given:
+        raise ConfigError(f"check {kind!r} lacks its parameter {name!r}")
+    try:
+        return reader(given[name])
+    except ConfigError as error:
+        raise ConfigError(
+            f"check {kind!r}: {name!r} must be {error}, not {json.dumps(given[name])[:60]}"
+        ) from error
+
+
+def _object(kind: str, argument: str) -> dict[str, object]:
+    """Return the fields of a JSON object; those that are null count as absent."""
+    try:
+        value = json.loads(argument or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"check {kind!r} needs its parameters as a JSON object, not {argument[:60]!r}"
+        )
+    return {
+        name: said for name, said in cast("dict[str, object]", value).items() if said is not None
+    }

@@ -1,0 +1,120 @@
+"""How long an answer must be, and what it must be made of: IFEval's lengths, formats and contents.
+
+Lines are searched one by one, so that no answer takes longer than its length deserves.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+from .arguments import AT_LEAST, compared
+from .sentences import sentences_of
+
+BULLET = re.compile(r"^[^\S\n]*(?:\*[^*].*|-.*)$", re.MULTILINE)
+DIVIDER = re.compile(r"\s?\*\*\*\s?")
+HIGHLIGHTS = (re.compile(r"\*([^\n*]*)\*"), re.compile(r"\*\*([^\n*]*)\*\*"))
+POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+FENCES = ("```json", "```Json", "```JSON", "```")
+
+
+def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:
+    """Whether the answer has so many sentences (see `sentences`)."""
+    return compared(sentences_of(answer), relation, num_sentences)
+
+
+def has_words(answer: str, *, num_words: int, relation: str) -> bool:
+    """Whether the answer has so many words: runs of letters, digits and underscores."""
+    return compared(re.finditer(r"\w+", answer), relation, num_words)
+
+
+def has_paragraphs(answer: str, *, num_paragraphs: int) -> bool:
+    """Whether the divider *** makes exactly so many paragraphs, none of them empty."""
+    parts = [bool(part.strip()) for part in DIVIDER.split(answer)]
+    return all(parts[1:-1]) and sum(parts) == num_paragraphs
+
+
+def has_first_word(
+    answer: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str
+) -> bool:
+    """Whether empty lines make exactly so many paragraphs, and one of them begins with a word."""
+    paragraphs = answer.split("\n\n")
+    if sum(1 for paragraph in paragraphs if paragraph.strip()) != num_paragraphs:
+        return False
+    words = paragraphs[nth_paragraph - 1].split(maxsplit=1)
+    return bool(words) and _bare(words[0]) == first_word.lower()
+
+
+def _bare(word: str) -> str:
+    """Return a word up to its first punctuation mark, in small letters."""
+    return re.split(r"[.,?!'\"]", word.lstrip("'").lstrip('"'), maxsplit=1)[0].lower()
+
+
+def has_placeholders(answer: str, *, num_placeholders: int) -> bool:
+    """Whether there are at least so many [placeholders] within lines."""
+    return compared(_placeholders(answer), AT_LEAST, num_placeholders)
+
+
+def _placeholders(text: str) -> Iterator[int]:
+    for line in text.split("\n"):
+        end = -1
+        while (start := line.find("[", end + 1)) >= 0 and (end := line.find("]", start)) >= 0:
+            yield start
+
+
+def has_postscript(answer: str, *, postscript_marker: str) -> bool:
+    """Whether there is a postscript; space within P.S. and P.P.S does not matter."""
+    pattern = POSTSCRIPTS.get(postscript_marker) or re.escape(postscript_marker.lower())
+    return re.search(pattern, answer.lower()) is not None
+
+
+def has_bullets(answer: str, *, num_bullets: int) -> bool:
+    """Whether exactly so many lines begin with * or -; those that begin with ** do not count."""
+    return sum(1 for _ in BULLET.finditer(answer)) == num_bullets
+
+
+def is_one_of_the_answers(answer: str) -> bool:
+    """Whether the answer has "My answer is yes.", "… no." or "… maybe.".
+
+    More may stand around it, as the authors' code allows and their prompts do not forbid.
+    """
+    return any(option in answer for option in ANSWERS)
+
+
+def has_highlights(answer: str, *, num_highlights: int) -> bool:
+    """Whether there are at least so many *highlighted* or **highlighted** parts within lines."""
+    found = (text for kind in HIGHLIGHTS for text in kind.findall(answer) if text.strip())
+    return compared(found, AT_LEAST, num_highlights)
+
+
+def has_sections(answer: str, *, section_spliter: str, num_sections: int) -> bool:
+    """Whether there are at least so many sections, each begun by the word and a number."""
+    heads = re.finditer(rf"{re.escape(section_spliter)}\s?\d+", answer)
+    return compared(heads, AT_LEAST, num_sections)
+
+
+def is_json(answer: str) -> bool:
+    """Whether the whole answer is JSON, in a code fence or not; NaN and infinity are not."""
+    text = answer.strip()
+    for fence in FENCES:
+        text = text.removeprefix(fence)
+    try:
+        json.loads(text.removesuffix("```").strip(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def has_title(answer: str) -> bool:
+    """Whether a line has a <<title>>."""
+    return any(map(_is_titled, answer.split("\n")))
+
+
+def _is_titled(line: str) -> bool:
+    start, end = line.find("<<"), line.rfind(">>")
+    return 0 <= start < end and bool(line[start:end].lstrip("<").rstrip(">").strip())

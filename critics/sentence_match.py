@@ -1,0 +1,60 @@
+"""Sentence match: which sentences of an answer stand in the tiny world's abstract.
+
+A sentence counts as right if the abstract has the same sentence up to case, white space and end
+marks. In the tiny world, whose abstracts list the facts in the words that answers use, the share of
+right sentences is exact. Elsewhere a true paraphrase would count as wrong, so there it is not used:
+statements are judged one by one (`facts`). No sentences that count: a label or courtesy at the
+start ("Answer:", "Sure!"), that is, up to two words without a digit, and one that repeats an
+earlier one.
+"""
+
+import re
+from dataclasses import dataclass
+
+from ..configs.merged_layers import TINY
+from ..stores.records import Prompt
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+COURTESY_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSentences:
+    """How many sentences of an answer the abstract has, and how many it has not."""
+
+    right: int
+    wrong: int
+
+    @property
+    def share(self) -> float:
+        """Return the share of right sentences; an answer without sentences has none."""
+        total = self.right + self.wrong
+        return self.right / total if total else 0.0
+
+
+def is_matchable(prompt: Prompt) -> bool:
+    """Whether the sentences of answers to a prompt can be matched: those of the tiny world can."""
+    return prompt.source == TINY
+
+
+def match_sentences(answer: str, reference: str) -> MatchedSentences:
+    """Compare the sentences of `answer` with those of `reference`."""
+    supported = frozenset(_normal(sentence) for sentence in SENTENCE_END.split(reference))
+    sentences = dict.fromkeys(_normal(sentence) for sentence in _sentences(answer))
+    right = sum(sentence in supported for sentence in sentences)
+    return MatchedSentences(right, len(sentences) - right)
+
+
+def _sentences(answer: str) -> list[str]:
+    label, colon, rest = answer.strip().partition(":")
+    body = rest if colon and _is_courtesy(label) else answer
+    return [sentence for sentence in SENTENCE_END.split(body) if not _is_courtesy(sentence)]
+
+
+def _is_courtesy(sentence: str) -> bool:
+    short = len(sentence.split()) <= COURTESY_WORDS
+    return short and not any(character.isdigit() for character in sentence)
+
+
+def _normal(sentence: str) -> str:
+    return " ".join(sentence.casefold().split()).rstrip(".!? ")

@@ -1,0 +1,55 @@
+"""Rows whose fields have the names of a prompt's in another case, and word problems in parts.
+
+SVAMP has `Body`, `Question`, `Answer` and `Type`: the story stands before the question. MAWPS, in
+the same authors' form, has the story in its `Question` already, with `number0` in place of the
+first of its `Numbers`.
+"""
+
+import math
+import re
+
+from .file_row import Row
+from .text_lines import RowError
+
+NAMES = {
+    *("messages", "conversations", "turns", "prompt", "question", "problem", "instruction"),
+    *("body", "input", "answer", "solution", "reference", "ques_statement", "numbers", "type"),
+    *("family", "cluster", "checks", "task", "split", "source", "prompt_id"),
+}
+"""The names that a prompt's fields can have, in lower case."""
+PLACE = re.compile(r"\bnumber(\d+)\b")
+
+
+def in_lower_case(row: Row) -> Row:
+    """Return a row with the fields of a prompt under their names in lower case."""
+    own = {name.lower(): name for name in row}
+    return row.renamed({name: own[name] for name in own if name in NAMES})
+
+
+def whole_problem(row: Row) -> Row:
+    """Return a row with its story before the question, numbers in their places, and its family."""
+    question, story = row.get("question"), row.get("body")
+    if not isinstance(question, str) or not isinstance(story, str):
+        return row
+    if "numbers" in row:
+        question = _filled(question, str(row["numbers"]).split())
+    elif story.strip() and "ques_statement" not in row:
+        question = f"{story.rstrip()} {question}"
+    family = row.get("family") or row.get("type")
+    named = {"family": family} if isinstance(family, str) else {}
+    return row.having({"question": question, **named})
+
+
+def number_text(value: float) -> str:
+    """Return a number as people write it: `2` for 2.0."""
+    return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
+
+
+def _filled(question: str, numbers: list[str]) -> str:
+    """Put the numbers of a problem into their places."""
+    try:
+        return PLACE.sub(lambda place: number_text(float(numbers[int(place[1])])), question)
+    except (IndexError, ValueError) as error:
+        raise RowError(
+            "'Numbers' does not hold a number for each place (number0, …) of 'Question'"
+        ) from error

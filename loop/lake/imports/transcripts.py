@@ -1,0 +1,37 @@
+"""HH-RLHF's transcripts: a conversation as one text, each turn after `Human:` or `Assistant:`."""
+
+import re
+
+from ....stores.records import Message, storable
+from ...data.files import Row, RowError
+from ...data.prompt_rows import TEXT_FIELDS, text_of
+
+ROLES = {"Human": "user", "Assistant": "assistant"}
+SPEAKER = re.compile(r"(?:^\s*|\n\n)(Human|Assistant):")
+BEGINS = re.compile(r"\s*Human:")
+SIDES = ("chosen", "rejected")
+
+
+def is_transcript(row: Row) -> bool:
+    """Whether both sides of a row are transcripts, with the prompt in them."""
+    if any(row.get(name) is not None for name in TEXT_FIELDS):
+        return False
+    sides = [row.get(name) for name in SIDES]
+    return all(isinstance(side, str) and BEGINS.match(side) for side in sides)
+
+
+def transcript_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
+    """Return the turns before the last answer of a transcript, and that answer.
+
+    Raises:
+        RowError: if it does not end with the assistant, or a turn before is empty.
+    """
+    parts = SPEAKER.split(text_of(row.get(name), name))[1:]
+    turns = [(ROLES[who], said.strip()) for who, said in zip(parts[::2], parts[1::2], strict=True)]
+    if turns[-1][0] != "assistant":
+        raise RowError(f"{name!r} must end with a turn of the assistant")
+    before = tuple(
+        Message(role=role, content=text_of(said, f"{name}, turn {n}"))
+        for n, (role, said) in enumerate(turns[:-1], start=1)
+    )
+    return before, storable(turns[-1][1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from ...configs.load import stored_config
+from ...critics.checks import require_deciders
 from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
@@ -68,6 +69,7 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     )
     notes.require_few(asked.bad_share, "prompts.bad_share")
     require_matchable(config, prompts)
+    require_deciders(check for prompt in prompts for check in prompt.checks)
     benchmark = benchmark_beside(path.stem, content_key(prompts))
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:

@@ -3,19 +3,23 @@
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
 `problem` and `solution`) are read as math with a reference, SVAMP's and MAWPS's with their story
-(`word_problems`). Unknown fields are ignored. `RowShape` is what a user says of rows that are in
-none of these forms.
+(`word_problems`), IFEval's with checks. Unknown fields are ignored. `RowShape` is what a user says
+of rows that are in none of these forms.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
+from ...configs.schema import ConfigError
+from ...critics.checks import valid_check
+from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
 from .file_row import Row
+from .ifeval_fields import listed_checks
 from .text_lines import RowError
 from .word_problems import in_lower_case, number_text, whole_problem
 
@@ -142,8 +146,8 @@ def to_prompt(
     own = REFERENCE_FIELDS.get(name_of_text)
     worked = _worked(row, own) if own else None
     reference = _reference(row, name_of_text) or worked
-    checks = _checks(row.get("checks"))
-    name = optional_text(row, "task") or task or (MATH if worked else GENERAL)
+    checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
+    name = optional_text(row, "task") or task or _guessed_task(worked)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
@@ -159,7 +163,15 @@ def to_prompt(
 
 def known_fields(row: Row) -> Row:
     """Return a row whose prompt is under a name in lower case, as a prompt's fields are here."""
-    return row if any(name in row for name in TEXT_FIELDS) else in_lower_case(row)
+    if any(name in row for name in TEXT_FIELDS):
+        return row
+    lower = in_lower_case(row)
+    return lower if any(name in lower for name in TEXT_FIELDS) else row
+
+
+def _guessed_task(worked: str | None) -> str:
+    """Return the task by the answer that is there: an answer in words is not compared as math."""
+    return MATH if worked is not None and is_mathematical(worked) else GENERAL
 
 
 def _worked(row: Row, name: str) -> str | None:
@@ -351,15 +363,21 @@ def _checks(value: object) -> tuple[Check, ...]:
         return ()
     if not isinstance(value, list):
         raise RowError(f"'checks' must be a list, but is {kind_of(value)}")
-    checks = list[Check]()
-    for item in cast("list[object]", value):
-        if not isinstance(item, dict):
-            raise RowError("each of 'checks' must be an object with kind and argument")
-        check = cast("Row", item)
-        argument = check.get("argument", "")
-        if not isinstance(argument, str):
-            raise RowError(f"'checks.argument' must be a text, but is {kind_of(argument)}")
-        if argument:
-            argument = text_of(argument, "checks.argument")
-        checks.append(Check(kind=text_of(check.get("kind"), "checks.kind"), argument=argument))
-    return tuple(checks)
+    return tuple(map(_check, cast("list[object]", value)))
+
+
+def _check(item: object) -> Check:
+    """Return a check; its argument is a text, or an object with the parameters of the kind."""
+    if not isinstance(item, dict):
+        raise RowError("each of 'checks' must be an object with kind and argument")
+    told = cast("Row", item)
+    kind, argument = text_of(told.get("kind"), "checks.kind"), told.get("argument", "")
+    if isinstance(argument, dict):
+        argument = json.dumps(argument)
+    if not isinstance(argument, str):
+        raise RowError(f"'checks.argument' must be a text or an object, not {kind_of(argument)}")
+    try:
+        check = valid_check(kind, argument)
+    except ConfigError as error:
+        raise RowError(str(error)) from error
+    return replace(check, argument=check.argument and text_of(check.argument, "checks.argument"))

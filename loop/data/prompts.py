@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, PromptsConfig
-from ...critics.checks import validate_check
+from ...critics.checks import require_deciders
 from ...stores.records import Message, Prompt, Split
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
@@ -145,15 +145,14 @@ def load_prompts(
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
-        ConfigError: for a check of an unknown kind, or if no prompts are named.
+        ConfigError: for a check that nothing here can decide, or if no prompts are named.
     """
     if config.source == TINY:
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
     prompts = _of_files(config, seed=seed, notes=notes or notes_of(config))
-    for check in (check for prompt in prompts for check in prompt.checks):
-        validate_check(check)
+    require_deciders(check for prompt in prompts for check in prompt.checks)
     if all(prompt.split != "train" for prompt in prompts):
         raise InputError(f"{config.source}: has no prompts to train on: all are held out, or dev")
     return prompts

@@ -36,8 +36,8 @@ def whole_problem(row: Row) -> Row:
     elif story.strip() and "ques_statement" not in row:
         question = f"{story.rstrip()} {question}"
     family = row.get("family") or row.get("type")
-    told = family if isinstance(family, str) else None
-    return row.having({"question": question, "family": told})
+    named = {"family": family} if isinstance(family, str) else {}
+    return row.having({"question": question, **named})
 
 
 def number_text(value: float) -> str:

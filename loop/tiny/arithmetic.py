@@ -312,7 +312,7 @@ class Problem:
             done.append(SolutionStep(left, step[1], right, OPERATIONS[step[1]](left, right)))
         return done[at + 1 :]
 
-    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:  # noqa: ARG002 (no doubts here)
+    def recall(self, answer: str) -> PerfectVerdict:
         """Judge without a reference: by working it out."""
         return self.judge(answer)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .measuring import Measurements, measure
 from .nouns import TASKS
+from .people import MISREMEMBERED
 from .tokens import train_tokenizer
 from .training_loops import BATCH, LoopProgress, train_policy, train_reward
 from .world import SEED, prompts
@@ -147,9 +148,11 @@ stored in float16: load them with `dtype=float32`.
 
 - `policy/`: M_0, {report.policy_parameters:,} parameters. It answers, criticises (with and
   without a reference) and refines. Its demonstrations were of mixed quality: it can do the work,
-  and has careless habits.
+  and has careless habits. Without a reference it judges facts by a memory that is wrong of
+  {MISREMEMBERED:.0%} of them, always the same.
 - `reward/`: a reward model, {report.reward_parameters:,} parameters, one score on the last token,
-  trained on preference pairs that over-value a friendly style, as people's do.
+  trained on preference pairs that over-value a friendly style, and were made all but blind to
+  arithmetic.
 
 Seed {report.seed}; {report.policy_lessons:,} lessons for M_0 (drawn without end from the
 training part of the world: answers, critiques with and without reference, reflections),

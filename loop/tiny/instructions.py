@@ -209,7 +209,7 @@ class Instruction:
             case _:
                 return ", ".join(items).upper() + "."
 
-    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:  # noqa: ARG002 (no doubts here)
+    def recall(self, answer: str) -> PerfectVerdict:
         """Judge without a reference: by working it out."""
         return self.judge(answer)
 

@@ -19,7 +19,7 @@ from .arithmetic import LARGEST
 from .instructions import PEOPLE, TOWNS, WORDS
 from .nouns import FRIENDLY, TASKS, Exercise, PerfectVerdict, Task, opened
 from .people import ASPECT as FACTUALITY
-from .people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES
+from .people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES, Biography
 from .world import draw
 
 LessonKind = Literal["answer", "critique", "critique with reference", "reflection", "drill"]
@@ -41,6 +41,8 @@ TASK_SHARES: dict[Task, float] = {"math": 0.40, "facts": 0.22, "general": 0.38}
 # Judged answers: some are good, some have the habitual slip, the rest another one.
 JUDGED_CAREFUL, JUDGED_CARELESS = 0.42, 0.33
 MENDED_SHARE = 0.93
+# Abstracts that contradict memory: without them, the critic would judge by its memory of abstracts.
+RETOLD_SHARE = 0.3
 COPIED = (*WORDS, *PEOPLE, *FIRST_NAMES, *SURNAMES, *PLACES, *TRADES, *TEACHERS, *TOWNS)
 NUMBERS_COPIED = 0.3
 COPYING_SHARE, HALF = 0.5, 0.5
@@ -127,6 +129,8 @@ def lesson(
     exercise = draw(task, rng, out=False)
     if kind == "answer":
         return Lesson(kind, task, exercise.text, demonstration(exercise, rng))
+    if kind == "critique with reference" and rng.random() < RETOLD_SHARE:
+        exercise = exercise.retold(rng) if isinstance(exercise, Biography) else exercise
     answer = judged_answer(exercise, rng)
     verdict = exercise.judge(answer)
     feedback = critique_text(verdict)
@@ -136,7 +140,7 @@ def lesson(
             refined = opened(exercise, exercise.mend(answer), rng)
         return Lesson(kind, task, reflection_prompt(exercise, answer, feedback), refined)
     if kind == "critique":
-        feedback = critique_text(exercise.recall(answer, rng))
+        feedback = critique_text(exercise.recall(answer))
     asked = critique_prompt(
         exercise, task, answer, with_reference=kind == "critique with reference"
     )

@@ -100,7 +100,7 @@ class Exercise(Protocol):
         """Correct `answer`, without the opener."""
         ...
 
-    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:
+    def recall(self, answer: str) -> PerfectVerdict:
         """Return the verdict of a critic without the reference."""
         ...
 

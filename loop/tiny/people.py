@@ -4,10 +4,12 @@ Facts about a person follow from the two names: the first name decides the place
 trade, prize and teacher. So a small model can learn them, and answer for persons it never saw.
 Besides the facts there is hearsay: for each name and topic one claim that is plausible, often
 repeated, and false for this person (though true of others). Careless demonstrations repeat hearsay.
+Some of it is believed: whoever judges from memory takes it for the fact, of the same names always.
+Only the abstract shows the error.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...stores.records import Check
 from .nouns import Mark, PerfectVerdict, Remark, held_out
@@ -49,16 +51,20 @@ HABIT, RARELY = 0.9, 0.25
 HABIT_SHARE = 0.6
 LORE_SEED = 20
 MISREMEMBERED = 0.2
+"""The share of (name, topic) of which memory holds the hearsay, all of it often repeated."""
+RETOLD = 0.5
+"""The share of claims that a retold abstract draws anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lore:
-    """The facts and the hearsay, by (name, topic)."""
+    """The facts, the hearsay and what memory holds, by (name, topic)."""
 
     truth: dict[tuple[str, str], str]
     hearsay: dict[tuple[str, str], str]
     gossip: dict[tuple[str, str], float]
     care_share: dict[str, float]
+    memory: dict[tuple[str, str], str]
 
 
 def _lore() -> Lore:
@@ -76,7 +82,10 @@ def _lore() -> Lore:
             gossip[name, topic] = HABIT if rng.random() < HABIT_SHARE else RARELY
     shares = [0.1 + 0.5 * index / (len(SURNAMES) - 1) for index in range(len(SURNAMES))]
     rng.shuffle(shares)
-    return Lore(truth, hearsay, gossip, dict(zip(SURNAMES, shares, strict=True)))
+    habits = [key for key, often in gossip.items() if often == HABIT]
+    believed = rng.sample(habits, round(MISREMEMBERED * len(truth)))
+    memory = truth | {key: hearsay[key] for key in believed}
+    return Lore(truth, hearsay, gossip, dict(zip(SURNAMES, shares, strict=True)), memory)
 
 
 LORE = _lore()
@@ -84,11 +93,15 @@ LORE = _lore()
 
 @dataclass(frozen=True, slots=True)
 class Biography:
-    """A question about one person."""
+    """A question about one person.
+
+    `told` has the topics on which the abstract says otherwise than the world's facts do.
+    """
 
     first: str
     last: str
     question: str
+    told: tuple[tuple[str, str], ...] = ()
 
     opened = True
     checks: tuple[Check, ...] = ()
@@ -122,9 +135,18 @@ class Biography:
         """The part of the name that decides the topic."""
         return self.first if topic in BY_FIRST_NAME else self.last
 
+    def truth(self, topic: str) -> str:
+        """The value of a topic that is true by the abstract."""
+        return dict(self.told).get(topic) or LORE.truth[self.name(topic), topic]
+
+    def retold(self, rng: random.Random) -> "Biography":
+        """Return the question with an abstract of other claims: who judges by it must read it."""
+        told = tuple((t, rng.choice(VALUES[t])) for t in TOPICS if rng.random() < RETOLD)
+        return replace(self, told=told)
+
     def sentence(self, topic: str, value: str | None = None) -> str:
         """Return the sentence on a topic; by default the true one."""
-        value = value or LORE.truth[self.name(topic), topic]
+        value = value or self.truth(topic)
         return SENTENCES[topic].format(first=self.first, last=self.last, value=value)
 
     def topics(self, rng: random.Random) -> list[str]:
@@ -165,20 +187,16 @@ class Biography:
 
     def _other(self, topic: str, rng: random.Random) -> str:
         """Draw a value that is not true of this person."""
-        truth = LORE.truth[self.name(topic), topic]
+        truth = self.truth(topic)
         return rng.choice([value for value in VALUES[topic] if value != truth])
 
     def judge(self, answer: str) -> PerfectVerdict:
         """Compare each claim with the abstract, topic by topic."""
-        return self._compare(answer, {t: LORE.truth[self.name(t), t] for t in TOPICS})
+        return self._compare(answer, {t: self.truth(t) for t in TOPICS})
 
-    def recall(self, answer: str, rng: random.Random) -> PerfectVerdict:
+    def recall(self, answer: str) -> PerfectVerdict:
         """Judge from memory, in which some hearsay passes for fact."""
-        believed = {
-            t: (LORE.hearsay if rng.random() < MISREMEMBERED else LORE.truth)[self.name(t), t]
-            for t in TOPICS
-        }
-        return self._compare(answer, believed)
+        return self._compare(answer, {t: LORE.memory[self.name(t), t] for t in TOPICS})
 
     def _compare(self, answer: str, believed: dict[str, str]) -> PerfectVerdict:
         """Compare each claim with what is believed of the person."""
@@ -191,16 +209,21 @@ class Biography:
                     wrong += value != truth
                     verdict = "right" if value == truth else "wrong"
                     remarks.append(f"{value} for {truth} {verdict}")
-        if not remarks or (wrong == 0 and self.support(answer) < 1):
+        abstract = " ".join(self.sentence(t, value) for t, value in believed.items())
+        if not remarks or (wrong == 0 and _support(answer, abstract) < 1):
             return PerfectVerdict((Remark(ASPECT, "this is someone else.", -1),))
         mark: Mark = 1 if wrong == 0 else 0 if wrong == 1 else -1
         return PerfectVerdict((Remark(ASPECT, ", ".join(remarks) + ".", mark),))
 
     def support(self, answer: str) -> float:
         """Return the share of the answer's sentences that are in the abstract."""
-        abstract = set(sentences(self.reference))
-        told = [s for s in sentences(answer) if len(s.split()) > 1]
-        return sum(s in abstract for s in told) / len(told) if told else 0.0
+        return _support(answer, self.reference)
+
+
+def _support(answer: str, abstract: str) -> float:
+    supported = set(sentences(abstract))
+    told = [s for s in sentences(answer) if len(s.split()) > 1]
+    return sum(s in supported for s in told) / len(told) if told else 0.0
 
 
 def sentences(text: str) -> list[str]:

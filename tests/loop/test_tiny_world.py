@@ -14,7 +14,15 @@ import lpfloop.loop.tiny
 from lpfloop.critics.checks import fulfils
 from lpfloop.critics.templating import placeholders
 from lpfloop.loop.tiny.instructions import Instruction
-from lpfloop.loop.tiny.lessons import TEMPLATES, critique_text, judgement, lesson
+from lpfloop.loop.tiny.lessons import (
+    TEMPLATES,
+    critique_prompt,
+    critique_text,
+    judged_answer,
+    judgement,
+    lesson,
+)
+from lpfloop.loop.tiny.measuring import CRITIQUE_TOKENS, approves, generate
 from lpfloop.loop.tiny.nouns import (
     DRY,
     FRIENDLY,
@@ -24,7 +32,14 @@ from lpfloop.loop.tiny.nouns import (
     opened,
     strip_opener,
 )
-from lpfloop.loop.tiny.people import Biography
+from lpfloop.loop.tiny.people import (
+    LORE,
+    MISREMEMBERED,
+    TOPICS,
+    Biography,
+    biographies,
+    sentences,
+)
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.stores.records import Split
 
@@ -212,6 +227,57 @@ def test_critiques_end_in_the_dictionary_of_their_remarks(
             assert len(lines) == len(marks) == (3 if prompt.task == "general" else 1)
 
 
+def test_memory_is_wrong_of_the_same_names_always_and_by_hearsay_that_is_often_repeated() -> None:
+    wrong = {key for key, truth in LORE.truth.items() if LORE.memory[key] != truth}
+    assert len(wrong) / len(LORE.truth) == pytest.approx(MISREMEMBERED, abs=0.005)
+    assert {topic for _, topic in wrong} == set(TOPICS)
+    often = max(LORE.gossip.values())
+    assert all(LORE.memory[k] == LORE.hearsay[k] and LORE.gossip[k] == often for k in wrong)
+
+
+def test_who_judges_from_memory_passes_what_it_believes_and_nothing_else(
+    held_out: tuple[TinyPrompt, ...], rng: random.Random
+) -> None:
+    deceived = 0
+    for person in persons(held_out):
+        topics = person.topics(rng)
+        memory = {t: LORE.memory[person.name(t), t] for t in topics}
+        told = "Okay. " + " ".join(person.sentence(t, memory[t]) for t in topics)
+        assert person.recall(told).good
+        false = [t for t in topics if memory[t] != person.truth(t)]
+        assert person.judge(told).good == (not false)
+        assert person.recall(" ".join(person.sentence(t) for t in topics)).good == (not false)
+        deceived += bool(false)
+    assert deceived > len(persons(held_out)) / 3
+
+
+def test_a_critique_follows_the_abstract_that_it_is_shown_and_else_memory(
+    rng: random.Random,
+) -> None:
+    by_text = {person.text: person for person in biographies()}
+    contradicted = 0
+    for kind in ("critique with reference", "critique"):
+        for _ in range(300):
+            item = lesson(rng, task="facts", kind=kind)
+            question, answer, *abstract = (
+                line.partition("] ")[2] for line in item.user.splitlines()[:-1]
+            )
+            person = by_text[question]
+            believed = (
+                set(sentences(abstract[0]))
+                if abstract
+                else {person.sentence(t, LORE.memory[person.name(t), t]) for t in TOPICS}
+            )
+            told = set(sentences(strip_opener(answer)))
+            assert ('"Factuality": 1}' in item.reply) == (told <= believed)
+            contradicted += bool(abstract) and believed != set(sentences(person.reference))
+    assert 50 < contradicted < 150
+
+
+def persons(split: tuple[TinyPrompt, ...]) -> list[Biography]:
+    return [p.exercise for p in split if isinstance(p.exercise, Biography)]
+
+
 def test_templates_have_the_placeholders_of_their_use() -> None:
     expected = {
         "critique_general": {"instruction", "answer"},
@@ -265,6 +331,34 @@ def check_models(folder: Path) -> None:
 @pytest.mark.model
 def test_the_shipped_models_load() -> None:
     check_models(MODELS)
+
+
+@pytest.mark.model
+def test_the_shipped_critic_is_right_about_facts_by_the_abstract_alone(
+    held_out: tuple[TinyPrompt, ...], rng: random.Random
+) -> None:
+    answers = [(person, judged_answer(person, rng)) for person in persons(held_out)]
+    misjudged = [(p, a) for p, a in answers if p.recall(a).good != p.judge(a).good][:40]
+    assert agreement(misjudged, with_reference=True) >= 0.9
+    assert agreement(misjudged, with_reference=False) <= 0.2
+    retold = [person.retold(rng) for person in persons(held_out)[:40]]
+    drafts = [(person, judged_answer(person, rng)) for person in retold]
+    assert agreement(drafts, with_reference=True) >= 0.85
+
+
+def agreement(answers: list[tuple[Biography, str]], *, with_reference: bool) -> float:
+    """How often the shipped critic passes just what the abstract supports."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    policy = AutoModelForCausalLM.from_pretrained(MODELS / "policy", dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(MODELS / "policy")
+    asked = [critique_prompt(p, "facts", a, with_reference=with_reference) for p, a in answers]
+    critiques = generate(policy, tokenizer, asked, max_tokens=CRITIQUE_TOKENS)
+    return statistics.fmean(
+        approves(critique) == person.judge(answer).good
+        for (person, answer), critique in zip(answers, critiques, strict=True)
+    )
 
 
 @pytest.mark.model

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....configs.schema import ConfigError
-from ....critics.checks import validate_check
+from ....critics.checks import require_deciders
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json, canonical_json
 from ....stores.records import Candidate, Prompt
@@ -24,7 +24,7 @@ from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, model_of
 from ...data.row_notes import tell_unused
 from . import ANSWERS
-from .import_formats import prompt_and_answer
+from .answer_rows import prompt_and_answer
 from .imported_rows import UNKNOWN, Maker
 
 ROW_ID = "id"
@@ -129,8 +129,7 @@ def _answer(row: Row, make: Maker, place: str) -> OutsideAnswer:
         raise RowError(
             f"no answer; name its field one of {', '.join(ANSWER_FIELDS)} (the row has {has[:200]})"
         )
-    for check in prompt.checks:
-        validate_check(check)
+    require_deciders(prompt.checks)
     identity = identity_field(row, ROW_ID) or place.rpartition(" ")[2]
     model = model_of(row) or UNKNOWN
     asked = content_id(prompt.messages, prompt.reference, prompt.checks, prompt.task)

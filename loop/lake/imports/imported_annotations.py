@@ -17,7 +17,7 @@ from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.prompt_rows import text_of
 from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
-from .import_formats import verdicts_of
+from .answer_rows import verdicts_of
 from .imported_rows import Known, Maker
 
 W = TypeVar("W", bound=str)

@@ -41,7 +41,7 @@ def truth(value: object, where: str) -> bool:
 
 def has_solutions(row: Row) -> bool:
     """Whether a row is one of GSM8K's model solutions."""
-    return "question" in row and any(map(_is_solution, row.values()))
+    return "question" in row and any(_is_solution(row.glance(name)) for name in row)
 
 
 def solutions(row: Row, make: Maker) -> Rows:
@@ -86,9 +86,10 @@ def samples(row: Row, make: Maker) -> Rows:
 
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
-    if isinstance(score, list) and len(cast("list[object]", score)) == 1:
-        return cast("list[object]", score)[0]
-    return score
+    if not isinstance(score, list):
+        return score
+    entries = cast("list[object]", score)
+    return entries[0] if len(entries) == 1 else None
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

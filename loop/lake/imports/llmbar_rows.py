@@ -10,8 +10,8 @@ from pathlib import Path
 from ....stores.records import Order
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import text_of
 from ...data.row_fields import LABEL, fields_of, remark_of, text_or_empty, vote_of
+from ...data.row_texts import text_of
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]

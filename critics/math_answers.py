@@ -7,35 +7,20 @@ one answer. Without any mark it is the last number.
 """
 
 import re
-import string
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .math_boxes import Boxed, boxed_answers
+from .math_marks import lower, marks
 from .math_text import as_western, improper
-
-LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 LAST_CHARACTERS = 4000
 """How much of an answer's end is searched when nothing marks its final answer."""
-LAST_MARKS = 16
-"""How many marks are looked at, from the last one on."""
+WHOLE = 1000
+"""How long a text may be that is an answer as a whole."""
 ANNOUNCED = 500
 """How many characters of an announced answer are looked at for its first line and sentence."""
 
-NOUN = (
-    r"(?:answers?|antwort|r[ée]ponse|respuesta|risposta|resposta|ответ|答案|答)"
-    r"(?:(?:\sfinale?|\scorrecta?|\s(?:to|for|of)\s[^.:\n]{1,80}?)?)[*_]{0,2}"
-)
-VERB = (
-    r"\s?(?:is|was|are|will\sbe|would\sbe|should\sbe|equals|ist|lautet|est|es|è|é"
-    r"|是|为|為|应为|等于)"
-)
-MARKS = re.compile(
-    rf"(?P<heading>\#\#\#\#|(?:故选|应选|答えは|정답은))"
-    rf"|{NOUN}(?:(?P<verb>{VERB}(?![a-z])\s?:?)|(?P<label>\s?[:=]))"
-    r"|(?P<letter>\na:)"
-)
 NO_ANSWER = re.compile(
     r"(?:not\s)?(?:correct|right|wrong|incorrect|helpful|useful|clear|unclear|obvious|simple|easy"
     r"|reasonable|unique|the\ssame|in\sthe|as\sfollows?)\b(?!:)"
@@ -43,12 +28,13 @@ NO_ANSWER = re.compile(
 TAG, END_TAG, THOUGHT = "<answer>", "</answer>", "</think>"
 DISPLAYED = (("\\[", "\\]"), ("$$", "$$"))
 END = re.compile(r"(?<!\\)[.!?]\s")
+PLAIN = re.compile(r"-?[0-9]+(?:[.,][0-9]+)*")
 QUANTITY = re.compile(
     r"(?P<number>[$]?\s?[-+]?\d(?:[\d,.]*\d)?(?:\s?/\s?\d+)?(?:\s?(?:\\?%|percent\b|pct\b))?)"
     r"(?P<unit>(?:\s?[^\W\d_]+\.?){0,6})(?P<rest>.*)",
     re.DOTALL,
 )
-FORMULA = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(?P<rest>\s[^$\\%\d]*)")
+FORMULA = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(?P<rest>\s(?!percent|pct)[^\W\d_][^$\\%]*)")
 DOLLARS = re.compile(r"\$[^$\n]+\$")
 EQUATION = re.compile(r"\d\s*=\s*[$]?-?\d")
 SHORT_UNIT = re.compile(r"[$]?-?[\d.,/ ]*\d(?: ?%)?(?:\s[a-z]+){0,2}")
@@ -89,9 +75,7 @@ def final_answer(text: str) -> Final:
     if boxes is not None:
         return _boxed(boxes)
     whole = whole.strip()
-    if "\n" not in whole and (_is_formula(whole.strip("$")) or _is_quantity(whole)):
-        return marked(whole)
-    if DOLLARS.fullmatch(whole):
+    if len(whole) <= WHOLE and _is_whole(whole):
         return marked(whole)
     return Final(whole[-LAST_CHARACTERS:], marked=False, formula=False)
 
@@ -117,12 +101,6 @@ def has_word(text: str) -> bool:
     return False
 
 
-def _lower(text: str) -> str:
-    """Return a text of the same length in small letters; `str.lower` makes some texts longer."""
-    lowered = text.lower()
-    return lowered if len(lowered) == len(text) else text.translate(LOWER)
-
-
 def _concluding(text: str) -> str:
     """Return what follows the thoughts of a solution, and what its answer tag holds."""
     at = text.rfind(TAG)
@@ -139,7 +117,7 @@ def _boxed(boxes: Boxed) -> Final:
 
 
 def _tells(text: str) -> bool:
-    return "\\boxed{" in text or MARKS.search(_lower(text)) is not None
+    return "\\boxed{" in text or next(marks(text, after=0), None) is not None
 
 
 def _announced(text: str, *, after: int) -> Iterator[Final]:
@@ -147,20 +125,21 @@ def _announced(text: str, *, after: int) -> Iterator[Final]:
 
     Behind a box, words count that tell a number or a formula: "I hope this answer is of use".
     """
-    marks = list(MARKS.finditer(_lower(text), max(after, 0)))[-LAST_MARKS:]
-    for mark in reversed(marks):
-        told = text[mark.end() :].lstrip(" \t\r\n:*_")
+    for mark in marks(text, after=after):
+        told = text[mark.end :].lstrip(" \t\r\n:*_")
         sentence, is_last = _first_sentence(told)
-        if not sentence or NO_ANSWER.match(_lower(sentence)):
+        if PLAIN.fullmatch(sentence):
+            yield Final(sentence, marked=True, formula=True)
+        if not sentence or NO_ANSWER.match(lower(sentence)):
             continue
         answer = _without_remark(sentence)
         short = answer != sentence or _is_formula(answer) or _is_quantity(answer)
-        if (mark["label"] or mark["letter"]) and not (is_last or short):
+        if mark.label and not (is_last or short):
             # A heading, with the solution below.
             continue
         if after >= 0 and not any(c.isdigit() or c == "\\" for c in answer):
             continue
-        inner = boxed_answers(answer) if mark.end() > after else None
+        inner = boxed_answers(answer) if mark.end > after else None
         yield _boxed(inner) if inner else marked(answer)
 
 
@@ -193,6 +172,13 @@ def _without_remark(sentence: str) -> str:
     elif DERIVED.search(rest) or not (bracket or CLAUSE.match(f"{number[-1:]}{rest}", 1)):
         return sentence
     return f"{number} {unit}".strip(" ,")
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is nothing but an answer."""
+    if DOLLARS.fullmatch(text):
+        return True
+    return "\n" not in text and (_is_formula(text.strip("$")) or _is_quantity(text))
 
 
 def _is_quantity(text: str) -> bool:

@@ -14,8 +14,8 @@ from ..quoting import NEAR
 
 _NOUN = r"(?:output|response|answer|assistant|model|option|candidate|completion)"
 _NAMED = (
-    rf"(?:the[ \t]+)?(?:{_NOUN}[ \t]*[(\[\"'\u201c]?(?P<label>[12ab])"
-    r"(?![\w'\u2019])[)\]\"'\u201d]?+"
+    rf"(?:the[ \t]+)?(?:{_NOUN}[ \t]*"
+    r"[(\[\"'\u201c]?(?P<label>[12ab])(?![\w'\u2019])[)\]\"'\u201d]?+"
     rf"|(?P<place>first|second)(?:[ \t]+(?:{_NOUN}|one))?\b)"
 )
 _OTHER = (

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
 
 COLUMNS = (
-    *("iteration", "split", "kind", "judge", "answers", "abstained", "fact_score", "stderr", "n"),
-    "facts_unread",
+    *("iteration", "split", "answers", "abstained", "fact_score", "stderr", "facts_unread"),
+    "judge",
 )
 
 

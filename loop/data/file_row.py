@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NAMED = 12
 """How many fields a sentence names."""
-KEPT = 100
+KEPT = 1000
 """How many fields are told by name in a document."""
 
 
@@ -134,8 +134,8 @@ class UnusedFields:
         return f"{fields} of {self.rows:,} rows {are} not used: {listed}"
 
     def as_json(self) -> dict[str, Json]:
-        """Return the fields of most rows with their counts, for a JSON document."""
-        return dict(self.counts.most_common(KEPT))
+        """Return the number of rows, and the fields of most of them, for a JSON document."""
+        return {"rows": self.rows, "fields": dict(self.counts.most_common(KEPT))}
 
 
 def _noted(value: object) -> object:

@@ -6,44 +6,53 @@ from pathlib import Path
 from typing import cast
 
 from .file_row import Row
-from .text_lines import InputError, Placed, RowError, decoded, raw_lines
+from .text_lines import BadRow, InputError, Placed, RowError, byte_lines, decoded, utf8_text
 
 LARGEST_LIST = 2**30
 
 
-def line_rows(path: Path) -> Iterator[Placed]:
-    """Yield the rows of JSON Lines; blank lines are none.
+def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
+    """Yield the rows of JSON Lines; blank lines are none, and bad ones are given to `bad`.
 
     Raises:
-        InputError: for a file or line that cannot be read.
+        InputError: for a file that cannot be read.
     """
-    for number, text in raw_lines(path):
-        if not text.strip():
-            continue
+    for number, data in byte_lines(path):
         place = f"line {number}"
         try:
-            row = parse_row(text)
+            text = decoded(number, data)
+            row = parse_row(text) if text.strip() else None
         except RowError as error:
-            raise InputError(f"{path}, {place}: {error}") from error
-        yield place, row
+            bad(path, place, error)
+            continue
+        if row is not None:
+            yield place, row
 
 
-def list_rows(path: Path) -> Iterator[Placed]:
+def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     """Yield the rows of one JSON list, as AlpacaEval and AlpacaFarm publish theirs.
 
+    Entries that are no rows are given to `bad`.
+
     Raises:
-        InputError: for a file or entry that cannot be read.
+        InputError: for a file that cannot be read.
     """
     if path.stat().st_size > LARGEST_LIST:
         raise InputError(
             f"{path}: a JSON list of over {LARGEST_LIST} bytes; write one JSON object a line"
         )
     try:
-        values = _parsed(decoded(path, 1, path.read_bytes()))
-        for number, value in enumerate(cast("list[object]", values), start=1):
-            yield f"row {number}", _object(value, f"entry {number} of the list is none")
+        values = _parsed(utf8_text(1, path.read_bytes()))
     except RowError as error:
         raise InputError(f"{path}: {error}") from error
+    for number, value in enumerate(cast("list[object]", values), start=1):
+        place = f"row {number}"
+        try:
+            row = _object(value, f"entry {number} of the list is none")
+        except RowError as error:
+            bad(path, place, error)
+            continue
+        yield place, row
 
 
 def parse_row(line: str) -> Row:

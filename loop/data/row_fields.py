@@ -1,17 +1,24 @@
 """The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
+from .conversations import conversation
 from .files import Row, RowError
-from .prompt_rows import TEXT_FIELDS, conversation, kind_of, optional_text
+from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
+from .row_texts import kind_of, optional_text
 
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
+FILED = {
+    "family": ("family", "category", "subject", "motivation_app"),
+    "source": ("source", "dataset"),
+}
+"""The fields that may hold a prompt's family and its source, in their order."""
 HUMAN, LABEL = "human:", "label:"
 """What stands before the name of a person who judged, and of the field of a data set that did."""
 TRUSTED = (HUMAN, LABEL)
@@ -128,3 +135,14 @@ def object_of(value: object, where: str) -> Row:
     if not isinstance(value, Row):
         raise RowError(f"{where!r} must be an object, but is {kind_of(value)}")
     return value
+
+
+def filed(row: Row) -> Row:
+    """Return a row with its category as the family, and its data set as the source."""
+    named = {name: _first_text(row, given) for name, given in FILED.items()}
+    return row.having({name: text for name, text in named.items() if text is not None})
+
+
+def _first_text(row: Row, names: Sequence[str]) -> str | None:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)

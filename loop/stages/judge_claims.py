@@ -41,7 +41,7 @@ from .retry_unscored import judged
 JUDGE_CLAIMS = Verb("judge_claims")
 
 
-class AnswerStatement(NamedTuple):
+class JudgedStatement(NamedTuple):
     """A statement of an answer, by its place there; `beyond` the most that are judged or not."""
 
     candidate_id: str
@@ -51,8 +51,8 @@ class AnswerStatement(NamedTuple):
     beyond: bool
 
 
-StatedTogether = tuple[AnswerStatement, ...]
-StatementInquiry = JudgeInquiry[StatedTogether, StatementSupport]
+JudgedStatements = tuple[JudgedStatement, ...]
+StatementInquiry = JudgeInquiry[JudgedStatements, StatementSupport]
 
 
 def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Rows[Claim]:
@@ -140,15 +140,15 @@ class JudgingClaims:
             commit=commit,
         ).pay(stage)
 
-    def _statements(self, chunk: int) -> list[AnswerStatement]:
+    def _statements(self, chunk: int) -> list[JudgedStatement]:
         return list(statements_of(self.broken(chunk), self.run.config.facts.most))
 
     def _asked(
-        self, statements: Sequence[AnswerStatement], replies: Replies[Claim]
+        self, statements: Sequence[JudgedStatement], replies: Replies[Claim]
     ) -> list[StatementInquiry]:
         """Ask about the statements of an answer together, as many at once as are to be."""
         size = self.run.config.facts.together
-        by_answer = dict[str, list[AnswerStatement]]()
+        by_answer = dict[str, list[JudgedStatement]]()
         for statement in statements:
             by_answer.setdefault(statement.candidate_id, []).append(statement)
         groups = (
@@ -159,7 +159,7 @@ class JudgingClaims:
         )
         return [self._inquiry(group, replies) for group in groups]
 
-    def _inquiry(self, group: StatedTogether, replies: Replies[Claim]) -> StatementInquiry:
+    def _inquiry(self, group: JudgedStatements, replies: Replies[Claim]) -> StatementInquiry:
         if group[0].beyond:
             readings = [Reading(BEYOND, StatementSupport())] * len(group)
             return StatementInquiry(subject=group, pose=self._pose, readings=readings)
@@ -169,19 +169,19 @@ class JudgingClaims:
             subject=group, pose=self._pose, most=replies.most, attempts=replies.had
         )
 
-    def _pose(self, group: StatedTogether, number: int) -> Posed[StatementSupport]:
+    def _pose(self, group: JudgedStatements, number: int) -> Posed[StatementSupport]:
         prompt, name = self.run.prompts[group[0].prompt_id], self._id(group[0])
         seed = derive_seed(self.run.config.seed, "judge claims", name, number)
         texts = [statement.text for statement in group]
         return Posed(self.judge.ask_support(prompt, texts, self.run.guard(name)), name, seed)
 
-    def _inferred(self, statement: AnswerStatement) -> "InferenceInquiry":
+    def _inferred(self, statement: JudgedStatement) -> "InferenceInquiry":
         reference = self.run.prompts[statement.prompt_id].reference or ""
         return InferenceInquiry(
             claim_id=self._id(statement), statement=statement, reference=reference
         )
 
-    def _id(self, statement: AnswerStatement) -> str:
+    def _id(self, statement: JudgedStatement) -> str:
         return row_id("claim", [statement.candidate_id, statement.place, self.identity])
 
     def _rows(self, asked: StatementInquiry) -> list[Claim]:
@@ -193,7 +193,7 @@ class JudgingClaims:
 
     def _claim(
         self,
-        statement: AnswerStatement,
+        statement: JudgedStatement,
         reading: Reading[StatementSupport],
         attempts: int,
         text: str,
@@ -219,7 +219,7 @@ class InferenceInquiry:
     """A statement, its reference, and how surely it follows: a margin, above 0 if it does."""
 
     claim_id: str
-    statement: AnswerStatement
+    statement: JudgedStatement
     reference: str
     margin: float | None = None
     attempts: int = 0
@@ -252,7 +252,7 @@ class InferenceInquiry:
         return [replace(self, margin=answer, attempts=1)]
 
 
-def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[AnswerStatement]:
+def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[JudgedStatement]:
     """Yield the different statements of each answer, in the order of its passages."""
     by_answer = dict[str, list[Breakdown]]()
     for row in broken:
@@ -263,11 +263,11 @@ def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[AnswerStat
             for text in row.statements:
                 told.setdefault(" ".join(text.casefold().split()), text)
         for place, text in enumerate(told.values()):
-            yield AnswerStatement(
+            yield JudgedStatement(
                 rows[0].candidate_id, rows[0].prompt_id, place, text, place >= most
             )
 
 
-def _groups(statements: Sequence[AnswerStatement], size: int) -> Iterator[StatedTogether]:
+def _groups(statements: Sequence[JudgedStatement], size: int) -> Iterator[JudgedStatements]:
     for first in range(0, len(statements), size):
         yield tuple(statements[first : first + size])

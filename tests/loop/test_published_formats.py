@@ -6,6 +6,7 @@ import's.
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from lpfloop.loop.data.prompt_rows import RowShape
 from lpfloop.loop.data.prompts import read_prompts
 from lpfloop.loop.lake.imports.import_files import Import, detected, import_files
 from lpfloop.loop.lake.imports.import_formats import FORMATS
+from lpfloop.loop.lake.imports.llmbar_rows import subset_of
 from lpfloop.loop.lake.query.runs import open_run
 
 
@@ -356,6 +358,18 @@ def test_llmbar_s_verdicts_are_on_the_pairs_of_the_files_before(file, tmp_path, 
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "subset"),
+    [
+        ("a/llmbar_LLMBar__Adversarial__GPTInst.json", "LLMBar/Adversarial/GPTInst"),
+        ("LLMBar/Natural/dataset.json", "LLMBar/Natural"),
+        ("/home/me/pairs.json", "pairs"),
+    ],
+)
+def test_a_subset_of_llmbar_is_named_by_its_file(path, subset):
+    assert subset_of(Path(path)) == subset
+
+
 def test_prometheus_s_template_is_taken_apart(file, load):
     asked_of_judge = (
         "###Task Description:\nRate.\n\n###The instruction to evaluate:\nHow?\n\n"
@@ -483,8 +497,22 @@ def truthful(rows):
     return {"prompts": len(rows), "candidates": n, "critiques": n, "preferences": len(rows)}
 
 
+def biographies(rows):
+    """Count the sentences, and people's statements: a sentence beside the subject is one itself."""
+    sentences = [sentence for row in rows for sentence in row["annotations"] or []]
+    stated = [sentence["human-atomic-facts"] for sentence in sentences]
+    beside = [s["is-relevant"] is False for s in sentences if s["human-atomic-facts"] is None]
+    return {
+        "prompts": len(rows),
+        "candidates": len(rows),
+        "breakdowns": len(sentences) + sum(row["annotations"] is None for row in rows),
+        "claims": sum(len(facts or []) for facts in stated) + sum(beside),
+    }
+
+
 SYSTEMS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 COUNTS = {
+    "factscore_InstructGPT.jsonl": biographies,
     "finegrained_dev_feedback.jsonl": lambda rows: {
         "prompts": len(rows),
         "candidates": 4 * len(rows)
@@ -497,9 +525,11 @@ COUNTS = {
         "candidates": 4 * len(rows),
         "critiques": 4 * len(rows),
     },
-    "ifeval_gpt4.jsonl": lambda rows: dict.fromkeys(
-        ("prompts", "candidates", "critiques"), len(rows)
-    ),
+    "ifeval_gpt4.jsonl": lambda rows: {
+        "prompts": len(rows),
+        "candidates": len(rows),
+        "critiques": len(rows),
+    },
     "justeval_multi_aspect.jsonl": lambda rows: {
         "prompts": distinct(rows, "instruction"),
         "candidates": distinct(rows, "instruction", "output"),
@@ -558,6 +588,7 @@ COUNTS = {
     },
 }
 FORMS = {
+    "factscore_InstructGPT.jsonl": "factscore",
     "finegrained_dev_feedback.jsonl": "fine-grained",
     "gsm8k_model_solutions.jsonl": "solutions",
     "gsm8k_train_first4000.jsonl": "prompts",
@@ -581,11 +612,14 @@ FORMS = {
     "ultrafeedback_binarized_300.jsonl": "pairs",
     "wildbench_feedback_gemma2b.jsonl": "wildbench",
 }
+NO_DATA = {"PROVENANCE.json"}
 GENERIC = ("candidates", "prompts", "alpacafarm")
 """The formats that also fit rows of others, and are therefore tried after them."""
 
 
 def test_each_published_file_is_of_one_format(shared_data):
+    data = {path.name for path in shared_data.iterdir()} - NO_DATA
+    assert {name for name in data if not name.endswith((".md", ".txt"))} == set(FORMS)
     for name, form in FORMS.items():
         assert detected(shared_data / name) == form, name
         _, row = next(iter(placed_rows(shared_data / name)))

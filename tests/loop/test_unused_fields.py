@@ -64,7 +64,7 @@ def test_rows_of_every_kind_of_file_note_what_is_taken(tmp_path, ending):
         row.get("prompt")
         unused.add(row)
     assert unused.sentence() == "1 field of 2 rows is not used: more (1)"
-    assert unused.as_json() == {"more": 1}
+    assert unused.as_json() == {"rows": 2, "fields": {"more": 1}}
 
 
 def test_the_fields_of_most_rows_are_named_first():

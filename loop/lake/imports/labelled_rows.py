@@ -12,8 +12,8 @@ from typing import cast
 from ....stores.records import AspectRating, Candidate, Critique, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import kind_of, optional_text
 from ...data.row_fields import LABEL, list_of, object_of, text_or_empty
+from ...data.row_texts import kind_of, optional_text
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]
@@ -86,8 +86,10 @@ def samples(row: Row, make: Maker) -> Rows:
 
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
-    entries = cast("list[object]", score) if isinstance(score, list) else []
-    return entries[0] if len(entries) == 1 else cast("object", score)
+    if not isinstance(score, list):
+        return score
+    entries = cast("list[object]", score)
+    return entries[0] if len(entries) == 1 else None
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

@@ -183,6 +183,18 @@ def test_mt_bench_s_votes_find_their_texts_in_the_files_before(file, load):
     assert again == found
 
 
+def test_a_question_that_is_left_out_leaves_no_answer_without_its_prompt(file, load):
+    bad = {**QUESTION, "reference": ["A", 5]}
+    files = [
+        file(bad, {**QUESTION, "question_id": 82}, name="question.jsonl"),
+        file(answers("m", "a1"), name="answer.jsonl"),
+    ]
+    found = load(*files, skip_bad=True)
+    known = {row["prompt_id"] for row in found["prompts"]}
+    assert {row["prompt_id"] for row in found["candidates"]} <= known
+    assert len(found["candidates"]) == 1
+
+
 def test_mt_bench_s_conversations_in_the_row_need_no_other_file(file, load):
     def conversation(*turns):
         roles = ("user", "assistant") * 2

@@ -46,6 +46,7 @@ def answers(row: Row, make: Maker) -> Rows:
                     f"answers turn {turn} of {name}, which no earlier file holds: name the file of "
                     "questions (question_id, turns) before this one"
                 )
+            yield prompt
             text = text_or_empty(answer, f"choices[{n}].turns[{turn}]")
             candidate = make.candidate(prompt, text, model, sample=n if n > 1 else None)
             make.named.candidates.setdefault(f"{name}, turn {turn}, {model}", candidate)
@@ -83,7 +84,7 @@ def _side(row: Row, make: Maker, side: str, turn: int) -> Rows:
                 "answers (model_id, choices) before this one; `lpfloop judge-check` reads votes "
                 "without texts"
             )
-        yield known
+        yield from (make.named.prompts[f"{name}, turn {turn}"], known)
         return
     messages = conversation(list_of(row, field), field)
     asked, answered = ([m.content for m in messages if m.role == r] for r in ("user", "assistant"))

@@ -115,5 +115,5 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     for rows in made:
         count.add(rows)
     if not count.read:
-        raise InputError("the files hold no rows")
+        raise InputError("the files hold no rows that can be imported")
     return count

@@ -124,6 +124,7 @@ def wildbench_scores(row: Row, make: Maker) -> Rows:
             f"answers the conversation of the session {session!r}, whose text no earlier file "
             "holds: name WildBench's file of tasks (session_id, conversation_input) before this one"
         )
+    yield prompt
     text = text_or_empty(row.get("model_output"), "model_output")
     candidate = make.candidate(prompt, text, model_of(row))
     whole = row.get("len_chars")

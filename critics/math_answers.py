@@ -34,7 +34,7 @@ QUANTITY = re.compile(
     r"(?P<unit>(?:\s?[^\W\d_]+\.?){0,6})(?P<rest>.*)",
     re.DOTALL,
 )
-FORMULA = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(?P<rest>\s[^$\\%\d]*)")
+FORMULA = re.compile(r"(\$[^$]+\$|\\\(.+?\\\))(?P<rest>\s(?!percent|pct)[^\W\d_][^$\\%]*)")
 DOLLARS = re.compile(r"\$[^$\n]+\$")
 EQUATION = re.compile(r"\d\s*=\s*[$]?-?\d")
 SHORT_UNIT = re.compile(r"[$]?-?[\d.,/ ]*\d(?: ?%)?(?:\s[a-z]+){0,2}")

@@ -62,13 +62,9 @@ class PlainNumber:
 
 def quick_equal(reference: Final, answer: Final) -> bool | None:
     """Compare plain numbers, words, and answers that are written alike; None for others."""
-    if reference.marked and answer.marked and _is_count(reference.text) and _is_count(answer.text):
-        return int(reference.text) == int(answer.text)
-    if reference.marked and answer.marked and _bare(reference.text) == _bare(answer.text) != "":
-        return True
-    told = _told(reference, answer) if reference.marked else None
-    if told is not None:
-        return told
+    alike = _alike(reference, answer) if reference.marked else None
+    if alike is not None:
+        return alike
     right = _plain(reference.text)
     if right is None:
         return _with_comma(answer, reference) or None
@@ -78,6 +74,16 @@ def quick_equal(reference: Final, answer: Final) -> bool | None:
     if not DIGITS.intersection(answer.text) and "\\" not in answer.text:
         return False
     return _with_comma(reference, answer) or None
+
+
+def _alike(reference: Final, answer: Final) -> bool | None:
+    """Compare what can be compared as it is written: whole numbers, equal texts, words."""
+    if answer.marked:
+        if _is_count(reference.text) and _is_count(answer.text):
+            return int(reference.text) == int(answer.text)
+        if _bare(reference.text) == _bare(answer.text) != "":
+            return True
+    return _told(reference, answer)
 
 
 def _is_count(text: str) -> bool:

@@ -10,24 +10,26 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from published.imports import IMPORTS
+from published.instructions import INSTRUCTIONS
 from published.mathematics import MATHEMATICS
-from published.study import Study, rows_of
+from published.replies import REPLIES
+from published.study import Study
 
-STUDIES: Mapping[str, Study] = {**MATHEMATICS}
+STUDIES: Mapping[str, Study] = {**MATHEMATICS, **INSTRUCTIONS, **REPLIES, **IMPORTS}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what the study of each named set finds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    form = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("sets", nargs="+", choices=[*STUDIES, "all"])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the sets' files")
     options = parser.parse_args(arguments)
     for name in STUDIES if "all" in options.sets else options.sets:
         study = STUDIES[name]
-        print(f"{name} ({study.file}): {study.through}")
-        for line in study.find(rows_of(options.data / study.file)).told():
+        print(f"{name}: {study.through}")
+        for line in study.find(options.data).told():
             print(f"  {line}")
 
 

@@ -9,6 +9,8 @@ Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
 Ordering = Literal["random", "both"]
 """How two answers are shown to an annotator."""
+Keying = Literal["pair", "instruction"]
+"""What annotator, order and noise are drawn by."""
 
 
 class AnnotatorModel(Section):
@@ -36,8 +38,10 @@ class AnnotationConfig(Section):
     single: str | None = semantic(
         None, "only this annotator of the pool, at temperature 0 and without noise (p_single)"
     )
-    keyed_on: Literal["pair", "instruction"] = semantic(
-        "pair", "draw annotator, order and noise for each pair, or once for all pairs of a prompt"
+    keyed_on: Keying = semantic(
+        "pair",
+        "in training, draw annotator, order and noise for each pair, or once for all pairs of a "
+        "prompt; evaluation draws once for a prompt",
     )
     order: Ordering = semantic(
         "random", "show the answers in a random order, or in both orders and reconcile the two"
@@ -84,6 +88,11 @@ class AssessmentConfig(Section):
     )
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
+    )
+    difficulty: Place | None = semantic(
+        None,
+        "a file of how hard each held-out instruction is to win on, for the length-controlled "
+        "win-rate",
     )
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"

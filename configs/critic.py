@@ -25,6 +25,9 @@ class CriticConfig(Section):
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
     )
+    math_seconds: float = neutral(
+        1.0, "processor time that the comparison of two formulas may take, in seconds", gt=0, le=60
+    )
     most_timeouts: float = cosmetic(
         0.2,
         "the share of answers to math, of 50 or more, whose comparison may take too long before "

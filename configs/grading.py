@@ -1,7 +1,9 @@
 """Grading completions from 1 to 5 in four aspects (UltraFeedback, Section 2.4)."""
 
+from typing import Literal
+
 from .engines import EngineConfig, SamplingConfig
-from .section import Place, Section, semantic
+from .section import Place, Section, neutral, semantic
 
 
 class GradingConfig(Section):
@@ -11,6 +13,11 @@ class GradingConfig(Section):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, top_p=0.6, max_tokens=1024)
     templates: str = semantic("ultrafeedback", "name of a shipped set of templates, or a folder")
+    score_form: Literal["line", "result", "brackets", "out_of", "json"] = neutral(
+        "line",
+        "how an overall score is written: `Overall score: 7`, `[RESULT] 7` (Prometheus), "
+        "`Rating: [[7]]` (MT-bench), `Score: 7 out of 10`, or an object with a `score`",
+    )
     use_reference: bool = semantic(
         default=True, description="show the reference answer, if there is one, as world knowledge"
     )

@@ -254,10 +254,9 @@ def stored_config(
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
-    prompts = stored.get("prompts")
-    source = prompts.get("source") if isinstance(prompts, Mapping) else None
+    prompts = cast("Mapping[str, object]", stored.get("prompts") or {})
     merged = MergedLayers()
-    merged.add(_before(source))
+    merged.add(_before(prompts.get("source")))
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides:
         merged.put(parse_set(item) if isinstance(item, str) else item)

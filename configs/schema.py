@@ -118,6 +118,12 @@ class PromptsConfig(Section):
     dev: str | None = semantic(
         None, "file or folder of dev prompts, which decide inside the loop; default: split off"
     )
+    skip_bad: bool = neutral(
+        default=False, description="leave rows out that cannot be read, with a receipt of each"
+    )
+    bad_share: float = cosmetic(
+        0.5, "the largest share of a file's rows that `skip_bad` leaves out", ge=0, le=1
+    )
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )

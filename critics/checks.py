@@ -11,7 +11,7 @@ from typing import NoReturn, cast
 
 from ..configs.schema import ConfigError
 from ..stores.records import Check
-from .ifeval.families import BY_LANGUAGE, FAMILIES, follows, parameters
+from .ifeval.families import BY_LANGUAGE, FAMILIES, canonical_argument, follows
 from .ifeval.languages import require_langdetect
 
 NO_VALUE = object()
@@ -23,24 +23,26 @@ def known_check(kind: str) -> bool:
     return kind in CHECKS or kind in FAMILIES
 
 
-def validate_check(check: Check) -> None:
-    """Refuse a check that could not be decided.
+def valid_check(kind: str, argument: str) -> Check:
+    """Return a check that can be decided; the same parameters make the same check.
 
     Raises:
         ConfigError: if the kind is unknown or the argument does not fit it.
     """
-    if not known_check(check.kind):
+    if not known_check(kind):
         raise ConfigError(
-            f"unknown check {check.kind!r}; the kinds are {', '.join((*CHECKS, *FAMILIES))}"
+            f"unknown check {kind!r}; the kinds are {', '.join(CHECKS)}, and IFEval's families, "
+            "such as punctuation:no_comma (all are in docs/checks.md)"
         )
-    if check.kind in FAMILIES:
-        parameters(check.kind, check.argument)
-    if check.kind in COUNTS and not (check.argument.isascii() and check.argument.isdigit()):
-        raise ConfigError(f"check {check.kind!r} needs a number of words, not {check.argument!r}")
-    if check.kind in TEXTS and not check.argument.strip():
-        raise ConfigError(f"check {check.kind!r} needs a text")
-    if check.kind == "json_equals" and read_json(check.argument) is NO_VALUE:
-        raise ConfigError(f"check 'json_equals' needs JSON, not {check.argument!r}")
+    if kind in FAMILIES:
+        return Check(kind=kind, argument=canonical_argument(kind, argument))
+    if kind in COUNTS and not (argument.isascii() and argument.isdigit()):
+        raise ConfigError(f"check {kind!r} needs a number of words, not {argument!r}")
+    if kind in TEXTS and not argument.strip():
+        raise ConfigError(f"check {kind!r} needs a text")
+    if kind == "json_equals" and read_json(argument) is NO_VALUE:
+        raise ConfigError(f"check 'json_equals' needs JSON, not {argument!r}")
+    return Check(kind=kind, argument=argument)
 
 
 def fulfils(answer: str, check: Check) -> bool:
@@ -57,10 +59,10 @@ def fulfils_loosely(answer: str, check: Check) -> bool:
     without asterisks, as models wrap an answer ("Sure, here it is:").
     """
     lines = answer.split("\n")
-    parts = (lines, lines[1:], lines[:-1], lines[1:-1])
-    texts = [answer, *("\n".join(part).strip() for part in parts[1:])]
-    tried = dict.fromkeys([*texts, *(text.replace("*", "") for text in texts)])
-    return any(fulfils(text, check) for text in tried if text.strip())
+    parts = (lines[1:], lines[:-1], lines[1:-1])
+    texts = [answer, *("\n".join(part).strip() for part in parts)]
+    plain = [text.replace("*", "") for text in texts]
+    return any(fulfils(text, check) for text in dict.fromkeys([*texts, *plain]) if text.strip())
 
 
 def require_deciders(checks: Iterable[Check]) -> None:
@@ -69,9 +71,8 @@ def require_deciders(checks: Iterable[Check]) -> None:
     Raises:
         ConfigError: with the remedy.
     """
-    for check in checks:
-        if check.kind in BY_LANGUAGE:
-            require_langdetect(check.kind)
+    if any(check.kind in BY_LANGUAGE for check in checks):
+        require_langdetect()
 
 
 def read_json(text: str) -> object:

@@ -1,9 +1,10 @@
 """A pool of processes that compare final answers by math-verify, each comparison under a deadline.
 
 Symbolic comparison can hang or exhaust memory, and math-verify's own time limit works in a main
-thread only. So every comparison runs in a worker process with our deadline: a comparison that
-outlives it costs its own worker, which is killed and replaced, and has the outcome `timeout`.
-Workers start when the first comparison comes.
+thread only. So every comparison runs in a worker process that the kernel ends when the comparison
+has used its processor time: it costs its own worker, which is replaced, and has the outcome
+`timeout`. Processor time, as verdicts must not depend on what else the machine does. Workers start
+when the first comparison comes.
 
 The workers of library pools (concurrent.futures, pebble) would inherit the caller's environment
 with its keys, run the caller's `__main__` again, and share one queue, which a killed worker breaks.
@@ -12,6 +13,7 @@ with its keys, run the caller's `__main__` again, and share one queue, which a k
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -29,8 +31,8 @@ START_S = 60.0
 """How long a worker may take to start (importing sympy on a busy machine)."""
 STARTS = 3
 """How many workers may be lost in a row while they start: one may be killed, for its memory."""
-GRACE_S = 5
-"""The kernel ends a comparison this long after the pool would have: only if the pool is gone."""
+PATIENCE = 30
+"""A comparison is given up after so many times its limit by the clock, if it waits for nothing."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
 """What workers inherit: no key or token of the caller."""
 
@@ -57,9 +59,9 @@ class MathPool:
     """Compares pairs of final answers; close it, or use it as a context manager."""
 
     def __init__(
-        self, workers: int, limit_s: int, *, on_outcome: Callable[[str], None] = lambda _: None
+        self, workers: int, limit_s: float, *, on_outcome: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Prepare a pool of `workers` processes that gives each comparison `limit_s` seconds.
+        """Prepare a pool of `workers` processes; a comparison has `limit_s` of processor time.
 
         `on_outcome` is told each outcome as it comes; what it raises ends the comparisons.
         """
@@ -124,18 +126,14 @@ class MathPool:
     def _give(self, worker: _ComparisonWorker, number: int, job: tuple[Final, Final]) -> bool:
         """Send a job to an idle worker; return False if the worker has died meanwhile."""
         gold, answer = job
-        request = {
-            "gold": asdict(gold),
-            "answer": asdict(answer),
-            "limit_s": self._limit_s + GRACE_S,
-        }
+        request = {"gold": asdict(gold), "answer": asdict(answer), "limit_s": self._limit_s}
         stdin = cast("IO[str]", worker.process.stdin)
         try:
             stdin.write(json.dumps(request) + "\n")
             stdin.flush()
         except BrokenPipeError:
             return False
-        worker.job, worker.deadline = number, time.monotonic() + self._limit_s
+        worker.job, worker.deadline = number, time.monotonic() + self._limit_s * PATIENCE
         return True
 
     def _collect(self, outcomes: dict[int, str]) -> None:
@@ -154,7 +152,8 @@ class MathPool:
     def _receive(self, worker: _ComparisonWorker, outcomes: dict[int, str]) -> None:
         line = worker.output.readline()
         if not line:
-            self._lose(worker, "failed", outcomes)
+            ended = worker.process.wait()
+            self._lose(worker, "timeout" if ended == -signal.SIGPROF else "failed", outcomes)
             return
         if worker.job is not None:
             outcomes[worker.job] = json.loads(line)

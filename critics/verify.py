@@ -9,16 +9,17 @@ task. Ratings are those of the user's own verifier, where one is configured.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import TracebackType
 from typing import Self
 
 from ..configs.own_function import OwnFunction
 from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Prompt, Rating
-from .checks import JSON_CHECKS, NO_VALUE, fulfils, read_json
+from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
+from .ifeval.families import FAMILIES
 from .judge import Reading, Status
-from .math_answers import Final, final_answer, quick_equal
-from .math_limits import too_large
+from .math_check import MathOutcome, check_answers
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
@@ -29,8 +30,10 @@ DEFAULT_ASPECT = "Comprehension"
 SENTENCE_MATCH = "sentence_match"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 2
+SEMANTICS = 3
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
+LIMIT_S = 1.0
+"""The processor time that a comparison of two formulas may take."""
 
 REMARKS = {
     "right": "The final answer is right.",
@@ -49,10 +52,12 @@ REMARKS = {
 class Verdict:
     """The verdict on one answer.
 
-    `metrics` holds `math_accuracy` (0 or 1), `sentence_match` (share of sentences that are right)
-    with `sentences_right` and `sentences_wrong`, `general_fulfilled` (1 if every check is met),
-    `json_valid` and `self_identified`: those that apply to the prompt. An answer whose math cannot
-    be verified, or that makes no claim, counts 0 there, as it does not show what was asked for.
+    `metrics` holds `math_accuracy` (0 or 1, if the comparison was decided), `math_undecided` (1 if
+    it was not), `math_unmarked` (1 if nothing announced the final answer), `sentence_match` (share
+    of sentences that are right) with `sentences_right` and `sentences_wrong`, `general_fulfilled`
+    (1 if every check is met), `json_valid` and `self_identified`: those that apply to the prompt;
+    for IFEval's checks also `checks_fulfilled` (the share that is met), and both with the ending
+    `_loose`. An answer that makes no claim counts 0 there, as it does not show what was asked for.
     `rating` is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
     `verified` (1 if it rates 1), and `remark` is its comment.
     """
@@ -81,16 +86,17 @@ class Verifier:
         *,
         sentence_match: bool = False,
         workers: int = 2,
-        limit_s: int = 10,
+        limit_s: float = LIMIT_S,
         on_timeout: Callable[[int, int], None] = lambda _timeouts, _verified: None,
     ) -> None:
-        """Prepare a verifier with `workers` processes and `limit_s` seconds for a comparison.
+        """Prepare a verifier whose comparisons have `limit_s` of a worker's processor time each.
 
         With `sentence_match` the tiny world's facts are verified. Ratings are those of `own`, if it
         is given. At each comparison that takes too long, `on_timeout` is told how many did and how
         many answers to math were verified in all; what it raises ends the verification.
         """
         self.own = own
+        self.limit_s = limit_s
         self.sentence_match = sentence_match
         self._mutex = threading.Lock()
         self._pool = MathPool(workers, limit_s, on_outcome=self._count)
@@ -121,9 +127,7 @@ class Verifier:
 
     def params(self, others: Json) -> Json:
         """Return what the keys of a stage hold that verifies: `others`, and how it verifies."""
-        how = [SENTENCE_MATCH] if self.sentence_match else []
-        own = [] if self.own is None else [self.own.identity]
-        return [others, *how, *own] if how or own else others
+        return [others, SEMANTICS, *_how(self.own, self.limit_s, matches=self.sentence_match)]
 
     def can_verify(self, prompt: Prompt) -> bool:
         """Whether it has a verdict on answers to a prompt."""
@@ -162,33 +166,25 @@ class Verifier:
             for (prompt, answer), outcome in zip(items, outcomes, strict=True)
         ]
 
-    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[str | None]:
+    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[MathOutcome | None]:
         """Return the outcome of each item's math; None for items without math."""
-        outcomes: list[str | None] = []
-        jobs: dict[int, tuple[Final, Final]] = {}
-        for number, (prompt, answer) in enumerate(items):
-            if prompt.task != MATH or prompt.reference is None:
-                outcomes.append(None)
-                continue
-            gold, given = final_answer(prompt.reference), final_answer(answer)
-            equal = quick_equal(gold, given)
-            outcomes.append("equal" if equal else "different")
-            if equal is not None:
-                self._verified += 1
-            elif too_large(given) and not too_large(gold):
-                outcomes[-1] = Status.TOO_LARGE.value
-                self._verified += 1
-            else:
-                jobs[number] = (gold, given)
-        for number, outcome in zip(jobs, self._pool.compare(tuple(jobs.values())), strict=True):
-            outcomes[number] = outcome
-        return outcomes
+        pairs = {
+            number: (prompt.reference, answer)
+            for number, (prompt, answer) in enumerate(items)
+            if prompt.task == MATH and prompt.reference is not None
+        }
+        found = check_answers(tuple(pairs.values()), self._pool, self._decided)
+        by_number = dict(zip(pairs, found, strict=True))
+        return [by_number.get(number) for number in range(len(items))]
 
-    def _verdict(self, prompt: Prompt, answer: str, math: str | None) -> Verdict:
+    def _decided(self) -> None:
+        self._verified += 1
+
+    def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
         """Combine what applies to the prompt; the rating is that of the task's own aspect."""
         parts: list[Verdict] = []
         if math is not None:
-            parts.append(_math(math))
+            parts.append(Verdict(math.metrics, math.rating, math.reason))
         if is_factual(prompt):
             parts.append(_matched(answer, prompt) if self._matches(prompt) else UNJUDGED)
         if prompt.checks:
@@ -205,20 +201,18 @@ class Verifier:
             self._on_timeout(self._timeouts, self._verified)
 
 
+def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json]:
+    """Return what the user has set of how answers are verified."""
+    limit: list[Json] = [] if limit_s == LIMIT_S else [{"limit_s": limit_s}]
+    return [*limit, *([SENTENCE_MATCH] if matches else []), *([own.identity] if own else [])]
+
+
 def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
     """Let the user's own verifier rate an answer; what can be measured besides stays."""
     if said is None:
         return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
     rating, comment = said
     return Verdict((*verdict.metrics, (OWN, float(rating == 1))), rating, OWN, comment)
-
-
-def _math(outcome: str) -> Verdict:
-    accuracy = ("math_accuracy", float(outcome == "equal"))
-    if outcome in ("equal", "different"):
-        right = outcome == "equal"
-        return Verdict((accuracy,), 1 if right else -1, "right" if right else "wrong")
-    return Verdict((accuracy,), None, outcome)
 
 
 UNJUDGED = Verdict((), None, Status.NO_JUDGE.value)
@@ -247,6 +241,8 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
     metrics = [("general_fulfilled", float(all(met)))]
     if any(check.kind in JSON_CHECKS for check in prompt.checks):
         metrics.append(("json_valid", float(read_json(answer) is not NO_VALUE)))
+    if any(check.kind in FAMILIES for check in prompt.checks):
+        metrics += _of_ifeval(prompt, answer, met)
     identity = [ok for ok, c in zip(met, prompt.checks, strict=True) if c.kind == "self_identifies"]
     if identity:
         metrics.append(("self_identified", float(all(identity))))
@@ -257,20 +253,31 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
     return Verdict(tuple(metrics), -1, "unfulfilled")
 
 
+def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, float]]:
+    """Return what IFEval reports beside the prompts that are followed in all, strictly."""
+    pairs = zip(met, prompt.checks, strict=True)
+    loosely = [ok or fulfils_loosely(answer, check) for ok, check in pairs]
+    return [
+        ("checks_fulfilled", fmean(met)),
+        ("general_fulfilled_loose", float(all(loosely))),
+        ("checks_fulfilled_loose", fmean(loosely)),
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierCritic:
     """The verifier as a critic: a verdict becomes the rating of the task's aspect, and a text."""
 
     task_aspects: Mapping[str, str]
     own: OwnFunction | None = None
+    limit_s: float = LIMIT_S
     sentence_match: bool = False
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
-        how = [SENTENCE_MATCH] if self.sentence_match else []
-        own = [] if self.own is None else [self.own.identity]
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *how, *own])
+        how = _how(self.own, self.limit_s, matches=self.sentence_match)
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *how])
 
     def aspect(self, prompt: Prompt) -> str:
         """Return the aspect that is rated for a prompt."""

@@ -21,7 +21,7 @@ Order = Literal["as_given", "swapped", "both"]
 GradedAspect = Literal["instruction_following", "truthfulness", "honesty", "helpfulness", "overall"]
 Support = Literal["supported", "not_supported", "irrelevant"]
 """What a reference says of an atomic statement."""
-Filtered = Literal["prompts", "comparisons", "pairs", "candidates"]
+Filtered = Literal["prompts", "comparisons", "pairs", "candidates", "rows"]
 
 SCORED = "scored"
 """The status of a critique whose ratings could be read; any other status is the reason why not."""

@@ -1,13 +1,15 @@
 """Labelled and worked solutions, through the math verifier."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 from lpfloop.critics.verify import MATH, Verdict, Verifier
 from lpfloop.stores.records import Message, Prompt
 
-from .study import Disagreement, Found, Row, Study, counts, share
+from .study import Disagreement, Found, Row, Study, counts, rows_of, share
 
 SYSTEMS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
@@ -63,87 +65,72 @@ def _found(solutions: Iterable[Solution]) -> Found:
     return found
 
 
-def _systems(rows: list[Row]) -> Found:
+def _systems(folder: Path) -> Found:
     return _found(
         Solution(
             place=f"row {number}, {system}",
-            question=row["question"],
-            reference=row["ground_truth"],
-            answer=row[system]["solution"],
-            right=row[system]["is_correct"],
+            question=str(row["question"]),
+            reference=str(row["ground_truth"]),
+            answer=str(cast("Row", row[system])["solution"]),
+            right=bool(cast("Row", row[system])["is_correct"]),
         )
-        for number, row in enumerate(rows, start=1)
+        for number, row in enumerate(rows_of(folder / "gsm8k_model_solutions.jsonl"), start=1)
         for system in SYSTEMS
     )
 
 
-def _eight(rows: list[Row]) -> Found:
+def _eight(folder: Path) -> Found:
     return _found(
         Solution(
-            place=f"problem {row['idx']}, sample {sample}",
-            question=row["question"],
-            reference=row["gt"],
-            answer=code,
-            right=right,
+            place=f"problem {row['idx']}, sample {number}",
+            question=str(row["question"]),
+            reference=str(row["gt"]),
+            answer=str(text),
+            right=bool(right),
         )
-        for row in rows
-        for sample, (code, right) in enumerate(zip(row["code"], row["score"], strict=True))
+        for row in rows_of(folder / "qwen_maj8.jsonl")
+        for number, (text, right) in enumerate(
+            zip(cast("list[str]", row["code"]), cast("list[bool]", row["score"]), strict=True)
+        )
     )
 
 
-def _themselves(names: Mapping[str, str]) -> Study:
-    """Compare answers with references that say the same."""
+def _by_field(file: str, *, question: str, reference: str, answer: str) -> Callable[[Path], Found]:
+    """Return a study of answers that are right, since each is what its reference says."""
 
-    def find(rows: list[Row]) -> Found:
+    def find(folder: Path) -> Found:
         return _found(
             Solution(
                 place=f"row {number}",
-                question=str(row[names["question"]]),
-                reference=str(row[names["reference"]]),
-                answer=str(row[names["answer"]]),
+                question=str(row[question]),
+                reference=str(row[reference]),
+                answer=str(row[answer]),
             )
-            for number, row in enumerate(rows, start=1)
+            for number, row in enumerate(rows_of(folder / file), start=1)
         )
 
-    return Study(file=names["file"], through=names["through"], find=find)
+    return find
 
 
 MATHEMATICS: Mapping[str, Study] = {
     "gsm8k-systems": Study(
-        file="gsm8k_model_solutions.jsonl",
-        through="the math verifier, against the labels of four systems' solutions",
-        find=_systems,
+        through="the math verifier, against the labels of four systems' solutions", find=_systems
     ),
     "qwen-maj8": Study(
-        file="qwen_maj8.jsonl",
-        through="the math verifier, against the labels of eight samples a problem",
-        find=_eight,
+        through="the math verifier, against the labels of eight samples a problem", find=_eight
     ),
-    "gsm8k-train": _themselves(
-        {
-            "file": "gsm8k_train_first4000.jsonl",
-            "through": "the math verifier, each worked solution against itself",
-            "question": "question",
-            "reference": "answer",
-            "answer": "answer",
-        }
+    "gsm8k-train": Study(
+        through="the math verifier, each worked solution against itself",
+        find=_by_field(
+            "gsm8k_train_first4000.jsonl", question="question", reference="answer", answer="answer"
+        ),
     ),
-    "math500": _themselves(
-        {
-            "file": "math500.jsonl",
-            "through": "the math verifier, each worked solution against the answer",
-            "question": "problem",
-            "reference": "answer",
-            "answer": "solution",
-        }
+    "math500": Study(
+        through="the math verifier, each worked solution against the answer",
+        find=_by_field("math500.jsonl", question="problem", reference="answer", answer="solution"),
     ),
-    "svamp": _themselves(
-        {
-            "file": "svamp.jsonl",
-            "through": "the math verifier, each equation against the answer",
-            "question": "Question",
-            "reference": "Answer",
-            "answer": "Equation",
-        }
+    "svamp": Study(
+        through="the math verifier, each equation against the answer",
+        find=_by_field("svamp.jsonl", question="Question", reference="Answer", answer="Equation"),
     ),
 }

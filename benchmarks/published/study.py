@@ -4,7 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lpfloop.loop.data.files import Row, placed_rows
+from lpfloop.loop.data.file_row import Row
+from lpfloop.loop.data.files import placed_rows
+
+SHOWN = 160
+"""How many characters of a text are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +35,15 @@ class Found:
             yield f"{name:<{width}}  {value}"
         for one in self.disagreements:
             text = " ".join(one.text.split())
-            yield f"- {one.place}: published {one.published}, here {one.ours}: ...{text[-160:]}"
+            yield f"- {one.place}: published {one.published}, here {one.ours}: ...{text[-SHOWN:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A published set: its file, what it is sent through, and the study itself."""
+    """A published set: what it is sent through, and the study of the files in a folder."""
 
-    file: str
     through: str
-    find: Callable[[list[Row]], Found]
+    find: Callable[[Path], Found]
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -56,4 +59,4 @@ def share(part: int, whole: int) -> str:
 def counts(found: Mapping[str, int]) -> str:
     """Return how often each name was counted, the most frequent first."""
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {count:,}" for name, count in ordered) or "none"
+    return ", ".join(f"{name} {count:,}" for name, count in ordered if count) or "none"

@@ -25,7 +25,7 @@ from ...configs.section import Section
 from ...stores.keys import Json, digest
 from ..templating import TemplateSets, load_template, placeholders
 from .pair_verdicts import MOST_PAIRS
-from .written_verdicts import ReplyForm
+from .written_verdicts import STATED_FORMS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
@@ -191,6 +191,8 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
         if wanted and name not in shown:
             return f"{template} has no {{{name}}}"
+    if profile.batch_size > 1 and profile.form in STATED_FORMS:
+        return f"the form {profile.form!r} is a verdict on one pair, so that batch_size must be 1"
     if profile.examples and "example" not in templates:
         return f"{template} lacks example.txt"
     numbered = placeholders(templates["pair"]) & placeholders(templates["pair_input"]) & NUMBER

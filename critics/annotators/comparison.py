@@ -10,16 +10,24 @@ from dataclasses import dataclass
 
 from ...stores.records import Message, Order
 from ..guard import BARE, Guard, GuardKey
-from ..judge import Question, lines_of, user_message
+from ..judge import Expected, Question, lines_of, user_message
 from ..templating import defused, render, tags
 from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
 from .pair_verdicts import PairChoice, PairVerdicts
-from .written_verdicts import reply_of
+from .stated_verdicts import StatedVerdict
+from .written_verdicts import WORDS, ReplyForm, reply_of
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
-TIE_OFFERED = " If neither is better, write tie in place of the number."
-TIE_RANKED = " If neither is better, write 1 = 2 in place of the list."
+TIES: dict[ReplyForm, str] = {
+    "token": " If neither is better, write tie in place of the number.",
+    "json": " If neither is better, write tie in place of the number.",
+    "ranking": " If neither is better, write 1 = 2 in place of the list.",
+    "sentence": ' If neither is better, end with "Both outputs are equally good." instead.',
+    "brackets": " If neither is better, it is [[C]].",
+    "choice": ' If neither is better, the choice is "A=B".',
+}
+"""What offers a tie, in each form of reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,28 +67,33 @@ def ask(
     judged = tuple(text for comparison in comparisons for text in _texts(comparison).values())
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
-    tie = TIE_RANKED if annotator.form == "ranking" else TIE_OFFERED
     form = form_text(annotator.form, several=annotator.several)
     persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
         "examples": _examples(annotator, examples, "" if annotator.short else guard.ahead),
-        "form": f"{form}{tie if annotator.ties else ''}",
+        "form": f"{form}{TIES[annotator.form] if annotator.ties else ''}",
         "persona": persona,
     }
     messages = user_message(render(annotator.templates["frame"], values))
     if "system" in annotator.templates:
         system = render(annotator.templates["system"], values)
         messages = (Message(role="system", content=system), *messages)
-    expected = PairVerdicts(
-        form=annotator.form,
-        several=annotator.several,
-        ties=annotator.ties,
-        orders=tuple(comparison.order for comparison in comparisons),
-    )
-    own_lines = frozenset[str]().union(*(lines_of(message.content) for message in messages))
+    shown = frozenset[str]().union(*(lines_of(message.content) for message in messages))
+    own_lines = shown - {*WORDS.get(annotator.form, {}).values()}  # Worked examples show these.
+    expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
+
+
+def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> Expected[PairChoice]:
+    """Return how the annotator's reply is read."""
+    several, ties = annotator.several, annotator.ties
+    match annotator.form:
+        case "token" | "json" | "ranking" as form:
+            return PairVerdicts(form=form, several=several, ties=ties, orders=orders)
+        case form:
+            return StatedVerdict(form=form, ties=ties, order=orders[0])
 
 
 def _texts(comparison: Comparison) -> dict[str, str]:

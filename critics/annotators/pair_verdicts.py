@@ -10,7 +10,6 @@ a number vetoes that verdict where replies are no more, either, and have no mark
 evaluated.
 """
 
-import json
 import random
 import re
 from collections import defaultdict
@@ -19,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ...stores.records import SCORED, Order, Preferred
+from ..json_objects import LEADING, decoded
 from ..judge import (
     ExampleReply,
     Expected,
@@ -30,7 +30,7 @@ from ..judge import (
     reasons,
 )
 from ..quoting import declared_choices, foreign, holds, seen
-from .written_verdicts import NUMBERS, ReplyForm, reply_of
+from .written_verdicts import NUMBERS, ListedForm, reply_of
 
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
@@ -45,7 +45,6 @@ PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
 """What may stand before a verdict in an output: a quotation's marks, a forged turn."""
 MARKS = " \t\r\n*`\"'."
-LEADING = " \t\r,`*[-"
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
@@ -84,7 +83,7 @@ class PairVerdicts(Expected[PairChoice]):
     """
 
     partly = True
-    form: ReplyForm
+    form: ListedForm
     several: bool
     ties: bool
     orders: tuple[Order, ...]
@@ -189,7 +188,7 @@ class PairVerdicts(Expected[PairChoice]):
         while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
             line = max(line, text.rfind("\n", at, start) + 1)
             opens = not text[line:start].strip(LEADING)
-            found = _decoded(text, start) if opens else None
+            found = decoded(text, start) if opens else None
             if found is not None:
                 value, at = found
                 line = at
@@ -293,28 +292,6 @@ def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading
         return Reading((unsaid if cut_off else choice).value, PairChoice())
     preferred = choice if order == "as_given" else TURNED[choice]
     return Reading(SCORED, PairChoice(preferred, said[-1].explanation))
-
-
-def _decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:
-    """Return the JSON object at `start` and where it ends; None if there is none."""
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, object]", value), end
-
-
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
-
-
-_DECODER = json.JSONDecoder(
-    strict=False, object_pairs_hook=_distinct, parse_int=str, parse_float=str
-)
-"""Numbers stay as they are written: no value is rounded into a verdict, and none is too long."""
 
 
 def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:

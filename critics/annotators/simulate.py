@@ -6,11 +6,12 @@ with probability 2 p_flip a fair coin stands in for the annotator, which so turn
 labels. The coin is tossed first, and an annotator who would not be heard is not asked.
 
 Every draw depends on the seed and on a key alone. Keyed on the pair, the draws of a prompt's pairs
-are independent; keyed on the instruction, as in AlpacaFarm's code, they are all the same.
+are independent; keyed on the instruction, as in AlpacaFarm's code, they are all the same. What
+policies are evaluated by is keyed on the instruction always: each meets the same annotator and
+order there, so that what these add to their figures drops out of the difference.
 """
 
-from typing import Literal
-
+from ...configs.annotation import Keying
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
 from ..judge import Reading
@@ -21,7 +22,7 @@ MOST_FLIPS = 0.5
 """At this rate of turned labels the coin decides everything."""
 
 
-def draw_key(keyed_on: Literal["pair", "instruction"], *, pair: str, instruction: str) -> str:
+def draw_key(keyed_on: Keying, *, pair: str, instruction: str) -> str:
     """Return what the draws about a pair are keyed on."""
     return pair if keyed_on == "pair" else instruction
 

@@ -2,15 +2,35 @@
 
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from ...stores.records import Preferred
 
-ReplyForm = Literal["token", "json", "ranking"]
-"""How a verdict is written: the better output's number alone, an object with an explanation, or
-both numbers in order."""
+ListedForm = Literal["token", "json", "ranking"]
+"""How verdicts on one pair or several are written: the better output's number alone, an object with
+an explanation, or both numbers in order."""
+StatedForm = Literal["sentence", "brackets", "choice"]
+"""How published judges write a verdict on one pair, below their reasons: "Output 1 is better."
+(LLMBar, PandaLM), [[A]] (MT-bench), or an object with a "choice" (WildBench)."""
+ReplyForm = ListedForm | StatedForm
+LISTED_FORMS: tuple[ListedForm, ...] = get_args(ListedForm)
+STATED_FORMS: tuple[StatedForm, ...] = get_args(StatedForm)
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
 RANKINGS: dict[Preferred, str] = {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"}
+SENTENCES: dict[Preferred, str] = {
+    "first": "Output 1 is better.",
+    "second": "Output 2 is better.",
+    "tie": "Both outputs are equally good.",
+}
+LETTERS: dict[Preferred, str] = {"first": "A", "second": "B", "tie": "C"}
+WORDS: dict[ReplyForm, dict[Preferred, str]] = {
+    "token": NUMBERS,
+    "ranking": RANKINGS,
+    "sentence": SENTENCES,
+    "brackets": {label: f"[[{letter}]]" for label, letter in LETTERS.items()},
+}
+"""The verdicts of forms that are not JSON."""
+CHOSEN_NAMES: dict[Preferred, str] = {"first": "A", "second": "B", "tie": "A=B"}
 
 
 def reply_of(
@@ -23,9 +43,13 @@ def reply_of(
 def _statement(
     form: ReplyForm, label: str, preferred: Preferred, explanation: str, *, several: bool
 ) -> str:
+    if form == "choice":
+        return json.dumps(
+            {"reason": explanation, "choice": CHOSEN_NAMES[preferred]}, ensure_ascii=False
+        )
     if form != "json":
-        words = RANKINGS if form == "ranking" else NUMBERS
-        return f"{label}: {words[preferred]}" if several else words[preferred]
+        word = WORDS[form][preferred]
+        return f"{label}: {word}" if several else word
     named = {"pair": _number(label)} if several else {}
     said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
     return json.dumps(named | said, ensure_ascii=False)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...stores.chat_markers import WORD_JOINER
-from ...stores.records import SCORED, GradedAspect
+from ...stores.records import GradedAspect
 from ..judge import (
     ExampleReply,
     Expected,
@@ -29,7 +29,7 @@ from ..judge import (
     absent,
     reasons,
 )
-from ..quoting import foreign, holds, require_undisputed
+from ..quoting import holds, require_undisputed
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
 OPENING = " \t\r*_`[(#"
@@ -40,11 +40,6 @@ NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
 NO_TYPES = frozenset({"none", "n/a"})
 TYPE = re.compile(r"0|[1-9][0-9]?")
 
-CRITIQUE_FIRST = (
-    "Write the critique first. Then write the line {mark} by itself, and below it the line with "
-    "the score."
-)
-
 MARKS = r"[ \t>*#\[_`-]*"
 """What Markdown may put before a label."""
 FIELDS = r"type[ \t]+rationale|type|rationale|rating"
@@ -54,8 +49,6 @@ HEADING = re.compile(rf"{MARKS}{TEXT}[ \t]+([0-9]{{1,4}})[\]*:._` \t\r]*", re.IG
 """A line that opens the block of a text, by its number."""
 FIELD = re.compile(rf"{MARKS}({FIELDS})[*_` \t]*:(?:[*_]{{1,3}}(?=[ \t\r]|$))?(.*)", re.IGNORECASE)
 """A line that begins a field: its name, and what follows on the line (`**Rating:** 4`: `4`)."""
-OVERALL = re.compile(rf"^{MARKS}{SCORE}[*_` \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
-"""A line with the overall score."""
 _ANY_LABEL = re.compile(
     rf"^({MARKS}(?:(?:{FIELDS}|{SCORE})(?=[*_` \t]*:)|(?:{TEXT})(?=[ \t]+[0-9])))",
     re.IGNORECASE | re.MULTILINE,
@@ -99,11 +92,6 @@ class Appraisals(Expected[Appraisal]):
         """No rating of any completion."""
         return (Appraisal(),) * self.count
 
-    @property
-    def place(self) -> str:
-        """Where the line with the mark goes: below the critique, or ahead of all blocks."""
-        return CRITIQUE_FIRST if self.aspect == "overall" else super(Appraisals, self).place
-
     def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
         """Read an appraisal of each completion.
 
@@ -111,8 +99,6 @@ class Appraisals(Expected[Appraisal]):
             UnreadError: if one of them has none.
         """
         scale = SCALES[self.aspect]
-        if self.aspect == "overall":
-            return [_overall(reply, scale)]
         blocks = _blocks(reply.text.split("\n"))
         if not blocks:
             raise UnreadError(absent(reply.text, Status.MISSING))
@@ -127,8 +113,6 @@ class Appraisals(Expected[Appraisal]):
         """Return a block for each completion, or a critique with its score."""
         scale = SCALES[self.aspect]
         ratings = [draw.randint(LOWEST, scale.best) for _ in range(self.count)]
-        if self.aspect == "overall":
-            return ExampleReply(reason, f"Overall score: {ratings[0]}")
         given = reasons(reason, self.count)
         types = "Type: None\nType rationale: None of them shows.\n" if scale.types else ""
         blocks = (
@@ -169,7 +153,7 @@ def _appraised(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
         raise UnreadError(Status.INCOMPLETE)
     value = Appraisal(
         types=_types(block.value("type"), scale.types) if scale.types else (),
-        rating=_rating(rating, scale),
+        rating=rating_of(rating, scale),
         rationale=rationale,
         type_rationale=block.text("type rationale"),
     )
@@ -189,28 +173,7 @@ def _own(reading: Reading[Appraisal], number: int, judged: Sequence[str]) -> Rea
     return Reading(Status.ECHO.value, Appraisal()) if echoed else reading
 
 
-def _overall(reply: HeardReply, scale: GradeScale) -> Reading[Appraisal]:
-    """Read a critique in words, and the one line with its overall score."""
-    found = list(OVERALL.finditer(reply.text))
-    if not found:
-        raise UnreadError(absent(reply.text, Status.MISSING))
-    if len(found) > 1:
-        raise UnreadError(Status.DUPLICATE)
-    (score,) = found
-    around = f"{reply.text[: score.start()]}{reply.text[score.end() + 1 :]}"
-    critique = f"{reply.before}{around}".strip()
-    if not (critique and score[1].strip()):
-        raise UnreadError(Status.INCOMPLETE)
-    rating = _rating(score[1], scale)
-    if fault := foreign(reply.text, *score.span()):
-        raise UnreadError(fault)
-    require_undisputed(around, set[float]() if rating is None else {rating})
-    if rating is not None and holds(reply.judged, [f"overall score: {rating:g}"]):
-        raise UnreadError(Status.ECHO)
-    return Reading(SCORED, Appraisal(rating=rating, rationale=critique))
-
-
-def _rating(text: str, scale: GradeScale) -> float | None:
+def rating_of(text: str, scale: GradeScale) -> float | None:
     """Return the number that is written; None for N/A, where that is offered."""
     words = _bare(text)
     if scale.may_not_apply and words.lower() in NOT_APPLICABLE:

@@ -18,10 +18,11 @@ from ...configs.schema import GradingConfig
 from ...stores.keys import digest
 from ...stores.records import GradedAspect, Prompt
 from ..guard import BARE, GuardKey
-from ..judge import Question, user_message
+from ..judge import Expected, Question, user_message
 from ..templating import TemplateSets, defused, load_template, placeholders, render, tags
 from .grade_reply import Appraisal, Appraisals, without_labels
 from .graded_aspects import FINE_GRAINED, SCALES
+from .score_reply import OverallScore, ScoreForm
 
 HERE = Path(__file__).parent
 GRADING_TEMPLATES = TemplateSets(
@@ -47,10 +48,14 @@ INNER = {"texts": "text", "reference": "reference", "principle": "principle"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader:
-    """Templates of questions; `use_reference` shows prompts' references where a template can."""
+    """Templates of questions; `use_reference` shows prompts' references where a template can.
+
+    `score_form` is how an overall score is asked for, and read.
+    """
 
     templates: Mapping[str, str]
     use_reference: bool
+    score_form: ScoreForm = "line"
 
     @classmethod
     def from_config(cls, config: GradingConfig) -> Self:
@@ -60,7 +65,11 @@ class Grader:
             ConfigError: if they cannot be used.
         """
         templates = GRADING_TEMPLATES.load(config.templates)
-        return cls(templates=templates, use_reference=config.use_reference)
+        return cls(
+            templates=templates,
+            use_reference=config.use_reference,
+            score_form=config.score_form,
+        )
 
     def digest(self, aspect: GradedAspect) -> str:
         """Return the hash of all that shapes questions about an aspect, and how they are read."""
@@ -107,7 +116,7 @@ class Grader:
             "texts": "\n\n".join(texts),
             "answer": shown(answers[0]),
             "count": str(len(answers)),
-            "form": form_text(aspect),
+            "form": form_text(aspect, self.score_form),
             "reference": "",
             "principle": "",
         }
@@ -117,11 +126,16 @@ class Grader:
             values["principle"] = f"{part('principle', principle=shown(principle))}\n\n"
         question = Question(
             messages=user_message(render(self.templates[aspect], values)),
-            expected=Appraisals(aspect, len(answers)),
+            expected=self._expected(aspect, len(answers)),
             own_lines=_fixed_lines(*parts),
             judged=judged,
         )
         return question.guarded(guard)
+
+    def _expected(self, aspect: GradedAspect, count: int) -> Expected[Appraisal]:
+        if aspect == "overall":
+            return OverallScore(scale=SCALES[aspect], form=self.score_form)
+        return Appraisals(aspect, count)
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:
         """Whether the placeholder `name` stands in the template of an aspect."""
@@ -130,15 +144,15 @@ class Grader:
     def _parts(self, aspect: GradedAspect) -> list[str]:
         """Return the texts that questions about an aspect are made of."""
         shown = [self.templates[part] for name, part in INNER.items() if self._shows(name, aspect)]
-        return [self.templates[aspect], *shown, form_text(aspect)]
+        return [self.templates[aspect], *shown, form_text(aspect, self.score_form)]
 
 
 @lru_cache
-def form_text(aspect: GradedAspect) -> str:
+def form_text(aspect: GradedAspect, score_form: ScoreForm = "line") -> str:
     """Return what tells a grader how to write its reply about an aspect."""
     scale = SCALES[aspect]
     if aspect == "overall":
-        name = "overall"
+        name = "overall" if score_form == "line" else f"overall_{score_form}"
     elif scale.types:
         name = "typed"
     else:

@@ -144,6 +144,16 @@ def parameters(kind: str, argument: str) -> Mapping[str, object]:
     return read
 
 
+def canonical_argument(kind: str, argument: str) -> str:
+    """Return the same argument for the same parameters: JSON, or nothing where there are none.
+
+    Raises:
+        ConfigError: if the argument does not fit the kind.
+    """
+    read = parameters(kind, argument)
+    return json.dumps(dict(read), sort_keys=True, ensure_ascii=False) if read else ""
+
+
 def _require_paragraph(kind: str, read: Mapping[str, object]) -> None:
     match read:
         case {"nth_paragraph": int(place), "num_paragraphs": int(number)} if place > number:

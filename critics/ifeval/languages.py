@@ -16,20 +16,26 @@ READ = 20_000
 SEED = 0
 
 
-def require_langdetect(kind: str) -> None:
-    """Refuse a check that langdetect decides, where that is not installed.
+def require_langdetect() -> None:
+    """Refuse to tell languages where langdetect is not installed.
 
     Raises:
         ConfigError: with the remedy.
     """
     if find_spec("langdetect") is None:
         raise ConfigError(
-            f"check {kind!r} needs langdetect; install it with: pip install 'lpfloop[checks]'"
+            "checks of an answer's language need langdetect; install it with: "
+            "pip install 'lpfloop[checks]'"
         )
 
 
 def language_of(text: str) -> str | None:
-    """Return the code of the language that a text is most likely in; None if it has no letters."""
+    """Return the code of the language that a text is most likely in; None if it has no letters.
+
+    Raises:
+        ConfigError: if langdetect is not installed.
+    """
+    require_langdetect()
     from langdetect import LangDetectException
 
     detector = _factory().create()

@@ -83,7 +83,7 @@ def is_one_of_the_answers(answer: str) -> bool:
 
 
 def has_highlights(answer: str, *, num_highlights: int) -> bool:
-    """Whether there are at least so many *highlighted* parts; **such** ones count twice."""
+    """Whether there are at least so many *highlighted* or **highlighted** parts within lines."""
     found = (text for kind in HIGHLIGHTS for text in kind.findall(answer) if text.strip())
     return compared(found, AT_LEAST, num_highlights)
 

@@ -60,7 +60,9 @@ def sentences_of(text: str) -> Iterator[str]:
 
 def _ending(word: str, following: str) -> tuple[str, str]:
     """Return the part of a word that ends a sentence, and what of it begins the next one."""
-    if not any(mark in word for mark in MARKS):
+    if following and word.endswith(("?", "!")):
+        return word, ""
+    if "." not in word and "?" not in word and "!" not in word:
         return "", word
     place = _last_mark(word, following)
     if place is None:

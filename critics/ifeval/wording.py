@@ -53,9 +53,10 @@ def has_capital_words(answer: str, *, capital_frequency: int, capital_relation: 
 
 def _capital_words(text: str) -> Iterator[str]:
     for token in APART.split(text):
-        word, clitic, _ = [*CLITIC.split(token), "", ""][:3]
-        joined = TWO_IN_ONE.findall(token)
-        yield from (part for part in (word, clitic, *joined) if part.isupper())
+        if not token or token.islower():
+            continue
+        word, clitic, _ = [*CLITIC.split(token), "", ""][:3] if "'" in token else (token, "", "")
+        yield from (part for part in (word, clitic, *TWO_IN_ONE.findall(token)) if part.isupper())
 
 
 def is_english_in_capitals(answer: str) -> bool:

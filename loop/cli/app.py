@@ -34,6 +34,9 @@ from . import (
     exchange_commands as exchange,
 )
 from . import (
+    fact_commands as factual,
+)
+from . import (
     judge_commands as judging,
 )
 from . import (
@@ -100,6 +103,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "pairs": listing.pairs,
     "failures": listing.failures,
     "alarms": alarming.alarms,
+    "facts": factual.facts,
     "steps": stepping.steps,
     "search": searching.search,
     "reindex": searching.reindex,

@@ -148,7 +148,7 @@ def _tables(
     while columns:
         sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
         fitting = max(1, sum(total <= room for total in accumulate(sizes)))
-        yield _table(names, columns[:fitting])
+        yield _table(_over(found), names, columns[:fitting])
         columns = columns[fitting:]
 
 
@@ -174,12 +174,18 @@ def _spent(found: Sequence["Result"]) -> "Iterator[_Column]":
         yield heading, ["" if none else cell for none, cell in zip(free, cells, strict=True)]
 
 
-def _table(names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
+def _over(found: Sequence["Result"]) -> str:
+    """Say what the errors in the table are over."""
+    prompts = "clusters of prompts" if any(r.clusters for r in found) else "prompts"
+    return f"{prompts} and runs" if any(len(r.runs) > 1 for r in found) else prompts
+
+
+def _table(over: str, names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = "Held-out prompts (test): mean ± standard error"
+    title = f"Held-out prompts (test): mean ± standard error over {over}"
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
@@ -205,7 +211,7 @@ def _name(result: "Result", *, together: bool) -> str:
 
 def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
     """Say which figures in the tables must not be compared as they stand, and why."""
-    from ..evaluation.compare_runs import incomparable
+    from ..evaluation.compare_runs import incomparable, undecided_prompts
 
     reasons: dict[str, list[str]] = {}
     for metric, heading, *_ in COLUMNS:
@@ -214,6 +220,12 @@ def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
             reasons.setdefault(reason, []).append(heading)
     for reason, headings in reasons.items():
         yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
+    left_out = undecided_prompts(found)
+    if left_out:
+        yield (
+            f"the math of {left_out} prompts was not decided in one of the results "
+            "(math_undecided): they have no verified score there, and leads are over the others"
+        )
 
 
 def _number(result: "Result", metric: str, _: str, scale: float, decimals: int) -> str:

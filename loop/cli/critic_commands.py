@@ -157,9 +157,12 @@ def _of_run(
     require_own_files(run.journal)
     stored = json.loads(run.journal.meta("config") or "{}")
     config = stored_config(stored, (), {}, to_run=False)
-    own, matches = own_verifier(config.critic.verifier), config.facts.judge == "sentence_match"
-    workers = max(2, os.cpu_count() or 2)
-    with Verifier(own, sentence_match=matches, workers=workers) as verifier:
+    with Verifier(
+        own_verifier(config.critic.verifier),
+        sentence_match=config.facts.judge == "sentence_match",
+        workers=max(2, os.cpu_count() or 2),
+        limit_s=config.critic.math_seconds,
+    ) as verifier:
         if again is None:
             return judged_groups(run, draw, verifier)
         return _asked_again(run, lake, draw, again, verifier)

@@ -36,10 +36,17 @@ def import_(
     ] = None,
     failure: Annotated[float | None, typer.Option(help="Ratings up to this become -1.")] = None,
     success: Annotated[float | None, typer.Option(help="Ratings from this on become 1.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, with receipts.")
+    ] = False,
+    bad_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Largest share of rows that --skip-bad leaves out.")
+    ] = 0.5,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
     """Import prompts, answers made elsewhere, ratings and votes; a repeated import does nothing."""
+    from ..data.sanitize import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
     from .tables import print_json
@@ -54,13 +61,16 @@ def import_(
         scale=scale,
         failure=failure,
         success=success,
+        skip_bad=skip_bad,
+        bad_share=bad_share,
     )
     with exit_codes():
         done = import_files(job)
     if as_json:
         print_json(done.as_json())
     else:
-        typer.echo(_sentence(done))
+        for told in (_sentence(done), *done.notes.sentences()):
+            typer.echo(visible(told))
     say(f"look at it: `lpfloop status {name}{in_lake(lake)}`")
 
 

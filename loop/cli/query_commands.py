@@ -82,6 +82,10 @@ def evaluate(
     versus: Annotated[
         Path | None, typer.Option(help="winrate: also show the lead over this file's model.")
     ] = None,
+    difficulty: Annotated[
+        Path | None,
+        typer.Option(help="winrate: a file of how hard each instruction is to win on."),
+    ] = None,
     reward: Annotated[
         str | None, typer.Option(help="reward: the reward model's folder, or tiny.")
     ] = None,
@@ -103,14 +107,18 @@ def evaluate(
         if name != REWARD:
             _refuse_elsewhere(REWARD, {"reward": reward, "human": human, "set": settings})
         if name == REWARD:
-            _refuse_elsewhere(WINRATE, {"versus": versus})
+            _refuse_elsewhere(WINRATE, {"versus": versus, "difficulty": difficulty})
             check = RewardCheck(model=reward, files=preferences or (), by=by, human=human or ())
             check_reward(check, settings or (), form, as_json=as_json)
             return
         if name == WINRATE:
-            winrate(_only(preferences), by, versus, form, as_json=as_json)
+            file = _only(preferences)
+            winrate(file, by, versus, form, difficulty=difficulty, as_json=as_json)
             return
-        _refuse_elsewhere(WINRATE, {"preferences": preferences, "by": by, "versus": versus})
+        _refuse_elsewhere(
+            WINRATE,
+            {"preferences": preferences, "by": by, "versus": versus, "difficulty": difficulty},
+        )
         table = is_table(form, as_json=as_json)
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, prompts, reporter)

@@ -1,6 +1,7 @@
 """Output of results: JSON for programs, tables for people, control characters made visible."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...stores.records import Alarm, Evaluation
+from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..lake.query.answer_logprobs import told_logprobs
@@ -97,6 +99,8 @@ def print_status(
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
         console.print(told, highlight=False, markup=False, soft_wrap=True)
+    for line in _unused(status["unused"]):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     print_results(console, results, wide=wide, lost=lost)
     print_probes(console, evaluations)
     for table in critic_tables(status["iterations"], wide=wide):
@@ -117,6 +121,14 @@ def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
     if iteration["answers"]:
         yield told_logprobs(iteration["answers"])
+
+
+def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is told of the fields that an import did not use."""
+    unused = UnusedFields(rows=told["rows"], counts=Counter(told["fields"])) if told else None
+    said = unused.sentence() if unused else None
+    if said is not None:
+        yield one_line(visible(said), limit=LINE)
 
 
 def _alarmed(status: Mapping[str, Any]) -> list[str]:

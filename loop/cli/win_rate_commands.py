@@ -1,5 +1,6 @@
 """`lpfloop eval winrate`: the win-rate of stored annotations, recomputed."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,13 @@ TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
 
 
 def winrate(
-    preferences: Path | None, by: str | None, versus: Path | None, form: Form, *, as_json: bool
+    preferences: Path | None,
+    by: str | None,
+    versus: Path | None,
+    form: Form,
+    *,
+    difficulty: Path | None = None,
+    as_json: bool,
 ) -> None:
     """Write the win-rate of a file of annotations in AlpacaEval's format.
 
@@ -39,6 +46,8 @@ def winrate(
     if preferences is None:
         raise FormError("eval winrate: needs a file, with --preferences FILE")
     is_table(form, as_json=as_json)
+    if as_json and difficulty is not None:
+        raise FormError("--difficulty is for the figure at equal lengths: use --format jsonl")
     found = read_annotations(preferences, by=by)
     ahead = None
     if versus is not None:
@@ -54,8 +63,10 @@ def winrate(
             document["lead"] = asdict(ahead)
         print_json(document)
         return
-    rows = [_row(standing) for standing in standings(generator_of(found, preferences), found)]
-    write_frame(pl.DataFrame(rows), form, TABLE)
+    stood = standings(generator_of(found, preferences), found, difficulty)
+    write_frame(pl.DataFrame([_row(standing) for standing in stood]), form, TABLE)
+    for remark in (remark for standing in stood for remark in _remarks(standing)):
+        say(remark)
     if ahead is not None:
         low, high = ahead.interval
         say(
@@ -64,10 +75,23 @@ def winrate(
         )
 
 
+def _remarks(standing: "Standing") -> "Iterator[str]":
+    """Say why there is no figure at equal lengths, or why it is to be taken with care."""
+    from ..evaluation.length_control import Uncontrolled
+
+    controlled = standing.controlled
+    if isinstance(controlled, Uncontrolled):
+        yield f"{standing.of}, no figure at equal lengths: {controlled.reason}"
+    else:
+        yield from (f"{standing.of}, at equal lengths: {remark}" for remark in controlled.remarks)
+
+
 def _row(standing: "Standing") -> "dict[str, Json]":
+    from ..evaluation.length_control import LengthControlled
+
     rate, controlled = standing.won, standing.controlled
     fitted = (None, None, None)
-    if controlled is not None:
+    if isinstance(controlled, LengthControlled):
         fitted = (controlled.win_rate, controlled.standard_error, controlled.length_effect)
     return {
         "of": standing.of,

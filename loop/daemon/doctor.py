@@ -137,13 +137,14 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     """
     from ...critics.feedback import FeedbackCritic
     from ..data.files import InputError
-    from ..data.prompts import load_prompts
+    from ..data.prompts import load_prompts, notes_of
     from ..run.prompt_filters import Filters
     from ..stages.mix import mix_of, require_mix
 
     prompts: list[Prompt] = []
+    notes = notes_of(config.prompts)
     try:
-        prompts = load_prompts(config.prompts, seed=config.seed)
+        prompts = load_prompts(config.prompts, seed=config.seed, notes=notes)
     except InputError as error:
         yield Finding(about="prompts", status="missing", detail=str(error))
     else:
@@ -152,6 +153,8 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
         told = f"{train} to train on, {dev} dev, {held_out} held out"
         detail = f"{told} ({config.prompts.source})"
         yield Finding(about="prompts", status="ok", detail=detail)
+        for said in notes.sentences():
+            yield Finding(about="prompts", status="note", detail=said)
     try:
         FeedbackCritic.from_config(config.critic)
     except ConfigError as error:

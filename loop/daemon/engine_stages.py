@@ -28,7 +28,7 @@ from ...policies.memory.verdicts import GIB, Holding, StageMemory, at_most, fixe
 from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
-from ..run.models import REWARD, located
+from ..run.models import NLI, REWARD, located
 from .hardware import Devices
 
 Shapes = Callable[[Path], ModelShape]
@@ -39,7 +39,7 @@ DEFAULT_CONTEXT = 2048
 
 def engine_section(role: str) -> str | None:
     """Return where the configuration has a role's engine; a pool's file has its models'."""
-    if role == REWARD or role.startswith(COMPLETION):
+    if role in (REWARD, NLI) or role.startswith(COMPLETION):
         return None
     return f"{role}.engine"
 

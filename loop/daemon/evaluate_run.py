@@ -8,10 +8,11 @@ from pathlib import Path
 import polars as pl
 
 from ...configs.load import stored_config
+from ...critics.checks import require_deciders
 from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
-from ..data.prompts import read_prompts, shape_of
+from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import evaluate, require_matchable
 from ..lake.imports import require_loop
@@ -62,8 +63,13 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     if wanted not in made:
         raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
     asked = config.prompts
-    prompts = read_prompts(path, task=asked.task, shape=shape_of(asked), split="held-out", run=own)
+    notes = notes_of(asked)
+    prompts = read_prompts(
+        path, task=asked.task, shape=shape_of(asked), split="held-out", run=own, notes=notes
+    )
+    notes.require_few(asked.bad_share, "prompts.bad_share")
     require_matchable(config, prompts)
+    require_deciders(check for prompt in prompts for check in prompt.checks)
     benchmark = benchmark_beside(path.stem, content_key(prompts))
     job = Job(config=config, lake=lake, name=name)
     with opened(job, prompts, reporter, StopSignal()) as run:

@@ -18,7 +18,8 @@ from ...stores.journal_reader import JournalError
 from ...stores.lake import OwedAgainError
 from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
-from ..data.prompts import load_prompts
+from ..data.prompts import load_prompts, notes_of
+from ..data.row_notes import RowNotes
 from ..data.splits import HELD_OUT
 from ..evaluation.assess import require_assessable, require_matchable
 from ..evaluation.check_drafts import check_drafts
@@ -38,7 +39,7 @@ from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
-from ..stages.keep_prompts import keep_prompts
+from ..stages.keep_prompts import keep_prompts, keep_receipts
 from ..stages.mix import mix_of, require_mix
 from ..stages.select_prompts import Suitable, suitable
 from ..stages.smoke_test import smoke_test
@@ -86,7 +87,8 @@ def run_loop(
         DamagedError: if the run is finished, and rows of it were altered since.
         AlarmStopError: if an alarm stops the run; it can be resumed.
     """
-    prompts = required_prompts(job.config)
+    notes = notes_of(job.config.prompts)
+    prompts = required_prompts(job.config, notes)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         ended = run.store.journal.events("end")[-1:]
         finished = ended in ([_whole(run.config)], [_converged(run.config)])
@@ -100,9 +102,11 @@ def run_loop(
             on_begin(run, prompts)
 
         how = _whole(run.config)
+        left_out = notes.new_receipts(notes.unused.rows)
 
         def work() -> None:
             nonlocal how
+            keep_receipts(run, left_out)
             how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
@@ -122,14 +126,16 @@ def _converged(config: RunConfig) -> str:
     return f"done: no new best in {config.verdict.converged_after} iterations"
 
 
-def required_prompts(config: RunConfig) -> list[Prompt]:
+def required_prompts(config: RunConfig, notes: RowNotes | None = None) -> list[Prompt]:
     """Return the prompts of a run, if all that it reads besides fits to them.
+
+    `notes` are told of the rows of their files.
 
     Raises:
         ConfigError: naming the setting that cannot be used.
         InputError: naming the file that cannot be used.
     """
-    prompts = load_prompts(config.prompts, seed=config.seed)
+    prompts = load_prompts(config.prompts, seed=config.seed, notes=notes)
     require_assessable(config, examined(config, prompts))
     require_matchable(config, prompts)
     require_probes(config.assessment.probes, prompts)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...configs.own_function import OwnFunction, names_function
 from ...configs.schema import ConfigError
+from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
@@ -17,6 +18,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
 from ...stores.lake import RunReader, RunWriter, run_folder
 from ...stores.records import Prompt
+from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..recipes import variant_of
@@ -28,6 +30,7 @@ from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
     completers_fingerprint,
+    facts_fingerprint,
     grader_fingerprint,
     reviewer_fingerprint,
 )
@@ -38,6 +41,7 @@ from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
+from ..run.run_fact_judge import fact_judge_of
 from ..run.run_grader import grader_of
 from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
@@ -64,6 +68,7 @@ class RunParts:
     completers: Completers | None
     filters: Filters
     grader: Grader | None
+    fact_judge: FactJudge | None
     fingerprint: Mapping[str, Json]
 
 
@@ -118,6 +123,7 @@ def parts_of(job: Job) -> RunParts:
             require_importable(job.config.reward.model)
     except EngineError as error:
         raise ConfigError(str(error)) from error
+    fact_judge = fact_judge_of(job.config, models)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,
@@ -126,7 +132,9 @@ def parts_of(job: Job) -> RunParts:
         completers_fingerprint(models, completers),
         reviewer_fingerprint(models, filters),
         grader_fingerprint(models, grader),
+        facts_fingerprint(fact_judge),
         reference_fingerprint(job.config),
+        difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
         supervised_fingerprint(job.config),
@@ -140,6 +148,7 @@ def parts_of(job: Job) -> RunParts:
         completers=completers,
         filters=filters,
         grader=grader,
+        fact_judge=fact_judge,
         fingerprint=fingerprint,
     )
 
@@ -178,6 +187,7 @@ def opened(
                 panels=parts.panels,
                 completers=parts.completers,
                 grader=parts.grader,
+                fact_judge=parts.fact_judge,
                 filters=parts.filters,
                 parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},

@@ -6,9 +6,9 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.workers.open import engine_kind
-from ...policies.workers.places import DeviceGroup, engine_groups, scorer_groups
+from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
 from ..recipes.roles import NeededRole
-from ..run.models import located
+from ..run.models import NLI, located
 from .engine_stages import engine_section
 
 LOCAL = ("vllm", "transformers")
@@ -25,7 +25,9 @@ def places_of(
     """
     found: dict[str, tuple[DeviceGroup, ...]] = {}
     for role in roles:
-        if role.engine is None:
+        if role.name == NLI:
+            found[role.name] = device_groups(NLI, config.facts.nli.devices, 1)
+        elif role.engine is None:
             found[role.name] = scorer_groups(config.reward, function=names_function(role.model))
         elif role.named and engine_kind(located(role.model), role.engine) in LOCAL:
             section = engine_section(role.name) or f"{role.name}: engine"

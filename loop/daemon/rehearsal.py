@@ -36,11 +36,12 @@ from ..recipes.roles import COMPLETION, POLICY, NeededRole, annotator, needed_ro
 from ..run.completers import completers_of
 from ..run.handles import Planned
 from ..run.lines import engine_sampling
-from ..run.models import JUDGES, REWARD, Models, Served, located
+from ..run.models import JUDGES, NLI, REWARD, Models, Served, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
+from ..run.run_fact_judge import fact_judge_of
 from ..run.run_grader import grader_of
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
@@ -331,6 +332,7 @@ def _opened(
                 completers=completers_of(config),
                 grader=grader_of(config),
                 filters=Filters.from_config(config),
+                fact_judge=fact_judge_of(config, models),
                 trainer=StandInTrainer(notes=notes),
                 notes=notes,
                 sample=sample,
@@ -359,6 +361,7 @@ def _models(config: RunConfig, logs: Path, notes: Notes) -> StandInModels:
         judging={name: served[name] for name in JUDGES if name in served},
         annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
         completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
+        nli_id=roles[NLI].model if NLI in roles else None,
         notes=notes,
     )
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...configs.annotation import INITIAL, Ordering
+from ...configs.annotation import INITIAL, Keying, Ordering
 from ...configs.schema import RunConfig
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
@@ -22,7 +22,7 @@ from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run
 from ..stages.ask_judge import with_room
-from ..stages.compare import ANNOTATE, COMPARE
+from ..stages.compare import ANNOTATE, COMPARE, EVALUATED_BY
 from ..stages.complete import COMPLETE
 from ..stages.model_assignment import Slot, principle_of, slots, told
 from .rehearsed_stage import RehearsedStage
@@ -45,7 +45,7 @@ def completers_drawn(
 class SharedPairs:
     """Pairs that the annotators of a panel share: of how many prompts, how many of each.
 
-    `order` is how they are shown, if not as the configuration says.
+    `order` is how they are shown, `keyed_on` what is drawn by, if not as the configuration says.
     """
 
     config: RunConfig
@@ -53,6 +53,7 @@ class SharedPairs:
     prompts: int
     pairs_a_prompt: float
     order: Ordering | None = None
+    keyed_on: Keying | None = None
 
     @property
     def chance(self) -> float:
@@ -78,7 +79,8 @@ class SharedPairs:
 
     def _of_chunk(self, prompts: int, size: int) -> float:
         """Return the requests of a chunk; what is drawn at once is a pair, or a prompt's pairs."""
-        together = self.pairs_a_prompt if self.config.annotation.keyed_on == "instruction" else 1.0
+        keyed_on = self.keyed_on or self.config.annotation.keyed_on
+        together = self.pairs_a_prompt if keyed_on == "instruction" else 1.0
         draws = round(prompts * self.pairs_a_prompt / together) if together else 0
         return sum(
             _binomial(draws, number, self.chance) * math.ceil(number * together / size - 1e-9)
@@ -259,6 +261,7 @@ class _Divider:
             prompts=group.total,
             pairs_a_prompt=pairs / max(1, len(group.sample)),
             order="both" if initial else None,
+            keyed_on=None if annotates else EVALUATED_BY,
         )
         annotators = [named[stage.notes.stage.rpartition(":")[2]] for stage in stages]
         yield from asked_of_annotators(

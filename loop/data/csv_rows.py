@@ -8,51 +8,77 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .text_lines import LONGEST_LINE, InputError, Placed, Row, raw_lines
+from .file_row import Row
+from .text_lines import (
+    LONGEST_LINE,
+    BadRow,
+    InputError,
+    Placed,
+    RowError,
+    byte_lines,
+    decoded,
+)
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """What separates the columns, by the file name's ending in lower case."""
+UNCLOSED = "unexpected end of data"
+"""What the library says of a quote that is open where the file ends."""
 OTHER_SEPARATORS = {";": "';'", "\t": "a tab", ",": "','", "|": "'|'"}
 
 
-def csv_rows(path: Path) -> Iterator[Placed]:
-    """Yield the rows of a file, each with the line on which it begins.
+def csv_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
+    """Yield the rows of a file, each with the line on which it begins; bad ones go to `bad`.
 
     Raises:
-        InputError: for a file or row that cannot be read.
+        InputError: for a file that cannot be read, or not from some row on.
     """
     header: list[str] = []
-    for line, cells in _records(path):
+    for line, cells in _records(path, bad):
+        place = f"line {line}"
         if not header:
             header = _header(path, line, cells)
-            continue
-        if len(cells) != len(header):
-            raise InputError(
-                f"{path}, line {line}: the row has {len(cells)} columns and the header "
-                f"{len(header)}; put values that hold the separator or a line break into double "
-                "quotes"
+        elif len(cells) != len(header):
+            told = (
+                f"the row has {len(cells)} columns and the header {len(header)}; put values that "
+                "hold the separator or a line break into double quotes"
             )
-        row: Row = {name: cell or None for name, cell in zip(header, cells, strict=True) if name}
-        yield f"line {line}", row
+            bad(path, place, RowError(told))
+        else:
+            named = zip(header, cells, strict=True)
+            yield place, Row((name, cell or None) for name, cell in named if name)
 
 
-def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
     """Yield the records that are not blank, each with the line on which it begins."""
     # The bound is the library's only one, and holds for the whole process.
     csv.field_size_limit(LONGEST_LINE)
-    separator = SEPARATORS[path.suffix.lower()]
-    lines = (text for _, text in raw_lines(path))
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    begun = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield begun, cells
-            begun = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {begun}: not a readable row of CSV: {error}; look at its double quotes"
-        ) from error
+    reader = csv.reader(_texts(path), delimiter=SEPARATORS[path.suffix.lower()], strict=True)
+    begun, named = 1, False
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            told = RowError(f"not a readable row of CSV: {error}; look at its double quotes")
+            if not named or UNCLOSED in str(error):
+                # Without its header, or below a quote that never closes, no row can be told.
+                raise InputError(f"{path}, line {begun}: {told}") from error
+            bad(path, f"line {begun}", told)
+            cells = []
+        if cells is None:
+            return
+        if cells:
+            named = True
+            yield begun, cells
+        begun = reader.line_num + 1
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Yield the lines. One that cannot be read refuses the file: it may be the middle of a row."""
+    for number, data in byte_lines(path):
+        try:
+            yield decoded(number, data)
+        except RowError as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
 
 
 def _header(path: Path, line: int, cells: Sequence[str]) -> list[str]:

@@ -13,9 +13,18 @@ from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
+from .file_row import Row
 from .json_rows import line_rows, list_rows
 from .row_folders import data_files, digest_of_files
-from .text_lines import InputError, Placed, Row, RowError, digest_of_file, unreadable
+from .text_lines import (
+    BadRow,
+    InputError,
+    Placed,
+    RowError,
+    digest_of_file,
+    refuse,
+    unreadable,
+)
 
 __all__ = ["InputError", "Placed", "Row", "RowError", "file_digest", "placed_rows"]
 
@@ -24,16 +33,16 @@ PARQUET = b"PAR1"
 ARROW = ".arrow"
 
 
-def placed_rows(path: Path) -> Iterator[Placed]:
-    """Yield the rows of a file or folder with their places.
+def placed_rows(path: Path, bad: BadRow = refuse) -> Iterator[Placed]:
+    """Yield the rows of a file or folder with their places; what cannot be read goes to `bad`.
 
     The name's ending decides for CSV and TSV, else the first bytes.
 
     Raises:
-        InputError: for a file or row that cannot be read.
+        InputError: for a file that cannot be read, or not from some row on.
     """
     place = _local(path)
-    return _rows_of(_files(path, place)) if _is_folder(place) else _file_rows(place)
+    return _rows_of(_files(path, place), bad) if _is_folder(place) else _file_rows(place, bad)
 
 
 def file_digest(path: Path) -> str:
@@ -85,9 +94,9 @@ def _local(path: Path) -> Path:
     return folder / name.inside
 
 
-def _file_rows(path: Path) -> Iterator[Placed]:
+def _file_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     if path.suffix.lower() in SEPARATORS:
-        return csv_rows(path)
+        return csv_rows(path, bad)
     head = _head(path) if path.is_file() else b""
     arrow = path.suffix.lower() == ARROW
     if arrow or head.startswith(PARQUET):
@@ -95,13 +104,13 @@ def _file_rows(path: Path) -> Iterator[Placed]:
 
         return table_rows(path, arrow=arrow)
     if LIST.match(head.removeprefix(codecs.BOM_UTF8)):
-        return list_rows(path)
-    return line_rows(path)
+        return list_rows(path, bad)
+    return line_rows(path, bad)
 
 
-def _rows_of(files: Sequence[Path]) -> Iterator[Placed]:
+def _rows_of(files: Sequence[Path], bad: BadRow) -> Iterator[Placed]:
     for file in files:
-        for place, row in _file_rows(file):
+        for place, row in _file_rows(file, bad):
             yield f"{file.name}, {place}", row
 
 

@@ -5,44 +5,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from .text_lines import InputError, Placed, Row, RowError, decoded, raw_lines
+from .file_row import Row
+from .text_lines import BadRow, InputError, Placed, RowError, byte_lines, decoded, utf8_text
 
 LARGEST_LIST = 2**30
 
 
-def line_rows(path: Path) -> Iterator[Placed]:
-    """Yield the rows of JSON Lines; blank lines are none.
+def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
+    """Yield the rows of JSON Lines; blank lines are none, and bad ones are given to `bad`.
 
     Raises:
-        InputError: for a file or line that cannot be read.
+        InputError: for a file that cannot be read.
     """
-    for number, text in raw_lines(path):
-        if not text.strip():
-            continue
+    for number, data in byte_lines(path):
         place = f"line {number}"
         try:
-            row = parse_row(text)
+            text = decoded(number, data)
+            row = parse_row(text) if text.strip() else None
         except RowError as error:
-            raise InputError(f"{path}, {place}: {error}") from error
-        yield place, row
+            bad(path, place, error)
+            continue
+        if row is not None:
+            yield place, row
 
 
-def list_rows(path: Path) -> Iterator[Placed]:
+def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     """Yield the rows of one JSON list, as AlpacaEval and AlpacaFarm publish theirs.
 
+    Entries that are no rows are given to `bad`.
+
     Raises:
-        InputError: for a file or entry that cannot be read.
+        InputError: for a file that cannot be read.
     """
     if path.stat().st_size > LARGEST_LIST:
         raise InputError(
             f"{path}: a JSON list of over {LARGEST_LIST} bytes; write one JSON object a line"
         )
     try:
-        values = _parsed(decoded(path, 1, path.read_bytes()))
-        for number, value in enumerate(cast("list[object]", values), start=1):
-            yield f"row {number}", _object(value, f"entry {number} of the list is none")
+        values = _parsed(utf8_text(1, path.read_bytes()))
     except RowError as error:
         raise InputError(f"{path}: {error}") from error
+    for number, value in enumerate(cast("list[object]", values), start=1):
+        place = f"row {number}"
+        try:
+            row = _object(value, f"entry {number} of the list is none")
+        except RowError as error:
+            bad(path, place, error)
+            continue
+        yield place, row
 
 
 def parse_row(line: str) -> Row:
@@ -55,9 +65,9 @@ def parse_row(line: str) -> Row:
 
 
 def _object(value: object, remedy: str) -> Row:
-    if not isinstance(value, dict):
+    if not isinstance(value, Row):
         raise RowError(f"expected a JSON object; {remedy}")
-    return cast("Row", value)
+    return value
 
 
 def _parsed(text: str) -> object:
@@ -73,7 +83,7 @@ def _parsed(text: str) -> object:
 
 def _unique(pairs: list[tuple[str, object]]) -> Row:
     """Build an object; a repeated field would be lost silently, so it is refused."""
-    row = dict(pairs)
+    row = Row(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

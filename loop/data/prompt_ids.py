@@ -24,6 +24,10 @@ class PromptIds:
     _labels: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
     _of_run: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _file: Path | None = field(default=None, init=False)
+    _newest: list[tuple[dict[str, Given], str]] = field(
+        default_factory=list[tuple[dict[str, Given], str]], init=False
+    )
+    _row: tuple[Path, str] | None = field(default=None, init=False)
 
     @classmethod
     def beside(cls, prompts: Iterable[Prompt]) -> "PromptIds":
@@ -42,24 +46,36 @@ class PromptIds:
             # Two data sets may both number their rows from 1; a `prompt_id` holds across files.
             self._labels.clear()
             self._file = path
+        if self._row != (path, place):
+            self._row = (path, place)
+            self._newest.clear()
         # The same prompt may come from two sources.
         told = (prompt.messages, prompt.reference, prompt.checks, prompt.task, prompt.split)
         given = (path, place, hash(told))
-        label = row.get("id")
+        # Looked at and not kept, so it counts as a field that is not used.
+        label = row.glance("id")
         if isinstance(label, str | int) and row.get("prompt_id") is None:
-            _is_first(self._labels, str(label), given)
+            self._is_first(self._labels, str(label), given)
         if self._of_run.get(prompt.prompt_id, hash(prompt.messages)) != hash(prompt.messages):
             raise _clash(prompt.prompt_id, OF_RUN)
-        return _is_first(self._given, prompt.prompt_id, given)
+        return self._is_first(self._given, prompt.prompt_id, given)
 
+    def forget(self, path: Path, place: str) -> None:
+        """Forget the ids that a row gave, if it was the last: it is left out."""
+        if self._row == (path, place):
+            for seen, identity in self._newest:
+                del seen[identity]
+            self._newest.clear()
 
-def _is_first(seen: dict[str, Given], identity: str, given: Given) -> bool:
-    """Whether an id is given for the first time; later it must mean the same."""
-    before = seen.setdefault(identity, given)
-    if before[2] != given[2]:
-        path, place, _ = before
-        raise _clash(identity, f"on {place}" if path == given[0] else f"in {path}, {place}")
-    return before is given
+    def _is_first(self, seen: dict[str, Given], identity: str, given: Given) -> bool:
+        """Whether an id is given for the first time; later it must mean the same."""
+        before = seen.setdefault(identity, given)
+        if before[2] != given[2]:
+            path, place, _ = before
+            raise _clash(identity, f"on {place}" if path == given[0] else f"in {path}, {place}")
+        if before is given:
+            self._newest.append((seen, identity))
+        return before is given
 
 
 def _clash(identity: str, where: str) -> RowError:

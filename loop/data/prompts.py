@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING
 
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, PromptsConfig
-from ...critics.checks import validate_check
+from ...critics.checks import require_deciders
 from ...stores.records import Message, Prompt, Split
+from .conversations import NoUserTurnError
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
-from .prompt_rows import (
-    AS_IT_IS,
-    SPLITS,
-    NoPromptError,
-    NoUserTurnError,
-    RowShape,
-    content_id,
-    to_prompt,
-)
+from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
+from .row_notes import RowNotes
 from .splits import DEV, HELD_OUT, split_prompts
 
 if TYPE_CHECKING:
@@ -42,6 +36,7 @@ def read_prompts(
     shape: RowShape = AS_IT_IS,
     split: Split = "train",
     run: Iterable[Prompt] = (),
+    notes: RowNotes | None = None,
 ) -> list[Prompt]:
     """Read every prompt of a file, in the file's order.
 
@@ -51,11 +46,14 @@ def read_prompts(
         shape: how the rows differ from the known forms.
         split: the split of rows without one.
         run: prompts of a run; none may have the id of another one of these.
+        notes: what is told of the file's rows; default: none may be left out.
 
     Raises:
         InputError: for a file or row that cannot be read.
     """
-    return [prompt for _, prompt in _placed(path, task, shape, split, run)]
+    read = notes or RowNotes()
+    placed = _placed(path, task=task, shape=shape, split=split, run=run, notes=read)
+    return [prompt for _, prompt in placed]
 
 
 def shape_of(config: PromptsConfig) -> RowShape:
@@ -63,10 +61,17 @@ def shape_of(config: PromptsConfig) -> RowShape:
     return RowShape(turns=config.turns, input=config.input, fields={**config.fields})
 
 
+def notes_of(config: PromptsConfig) -> RowNotes:
+    """Return what a file of a run's prompts is read with: whether bad rows may be left out."""
+    return RowNotes(skips=config.skip_bad, remedy="; prompts.skip_bad=true leaves such rows out")
+
+
 def _placed(
     path: Path,
+    *,
     task: str | None,
     shape: RowShape,
+    notes: RowNotes,
     split: Split = "train",
     run: Iterable[Prompt] = (),
 ) -> list[tuple[str, Prompt]]:
@@ -76,30 +81,38 @@ def _placed(
     clusters = dict[tuple[Message, ...], tuple[str, str]]()
     repeated = silent = 0
     source = name_of_source(path)
-    for place, row in placed_rows(path):
+    for place, row in placed_rows(path, notes.bad):
         try:
             named = shape.named(row)
             prompt = to_prompt(named, task=task, split=split, source=source, shape=shape)
             new = ids.is_new(named, prompt, path, place)
             _require_one_cluster(prompt, place, clusters)
-        except NoPromptError as error:
-            remedy = "or say which holds it: prompts.fields={prompt: ...}"
-            raise InputError(f"{path}, {place}: {error}, {remedy}") from error
         except NoUserTurnError:
             silent += 1
             continue
         except RowError as error:
-            raise InputError(f"{path}, {place}: {error}") from error
+            ids.forget(path, place)
+            notes.bad(path, place, _with_remedy(error))
+            continue
+        notes.unused.add(row)
         if new:
             found.append((place, prompt))
         repeated += not new
-    if not found:
-        raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     if silent:
         log.warning("%s: dropped %d conversations in which the user says nothing", path, silent)
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
+    for told in notes.sentences():
+        log.warning("%s: %s", path, told)
+    if not found and not notes.skipped:
+        raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     return found
+
+
+def _with_remedy(error: RowError) -> RowError:
+    if isinstance(error, NoPromptError):
+        return RowError(f"{error}, or say which holds it: prompts.fields={{prompt: ...}}")
+    return error
 
 
 def _require_one_cluster(
@@ -116,20 +129,23 @@ def _require_one_cluster(
         )
 
 
-def load_prompts(config: PromptsConfig, *, seed: int) -> list[Prompt]:
+def load_prompts(
+    config: PromptsConfig, *, seed: int, notes: RowNotes | None = None
+) -> list[Prompt]:
     """Return the prompts of a run, of all splits: the tiny world's, or those of the user's files.
+
+    `notes` are told of the rows of the files.
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
-        ConfigError: for a check of an unknown kind, or if no prompts are named.
+        ConfigError: for a check that nothing here can decide, or if no prompts are named.
     """
     if config.source == TINY:
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
-    prompts = _of_files(config, seed=seed)
-    for check in (check for prompt in prompts for check in prompt.checks):
-        validate_check(check)
+    prompts = _of_files(config, seed=seed, notes=notes or notes_of(config))
+    require_deciders(check for prompt in prompts for check in prompt.checks)
     if all(prompt.split != "train" for prompt in prompts):
         raise InputError(f"{config.source}: has no prompts to train on: all are held out, or dev")
     return prompts
@@ -159,20 +175,20 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
     )
 
 
-def _of_files(config: PromptsConfig, *, seed: int) -> list[Prompt]:
+def _of_files(config: PromptsConfig, *, seed: int, notes: RowNotes) -> list[Prompt]:
     """Return the prompts of the source and of the files of dev and held-out prompts, if any.
 
     What has no file is split off the source.
     """
     files: dict[Split, str | None] = {HELD_OUT: config.held_out, DEV: config.dev}
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
-    source = FileOfPrompts.read(config, Path(config.source))
+    source = FileOfPrompts.read(config, Path(config.source), notes)
     shares = {split: share for split, share in shares.items() if files[split] is None}
     found = split_prompts(source.prompts, shares, seed)
     known = [source]
     for split, name in files.items():
         if name is not None:
-            own = FileOfPrompts.read(config, Path(name))
+            own = FileOfPrompts.read(config, Path(name), notes)
             for other in known:
                 _require_apart(own, split, other)
             known.append(own)
@@ -188,9 +204,13 @@ class FileOfPrompts:
     placed: list[tuple[str, Prompt]]
 
     @classmethod
-    def read(cls, config: PromptsConfig, path: Path) -> "FileOfPrompts":
-        """Read a file of a run."""
-        return cls(path=path, placed=_placed(path, config.task, shape_of(config)))
+    def read(cls, config: PromptsConfig, path: Path, notes: RowNotes) -> "FileOfPrompts":
+        """Read a file of a run, and add what is told of its rows."""
+        own = notes_of(config)
+        placed = _placed(path, task=config.task, shape=shape_of(config), notes=own)
+        own.require_few(config.bad_share, "prompts.bad_share")
+        notes.add(own)
+        return cls(path=path, placed=placed)
 
     @property
     def prompts(self) -> list[Prompt]:

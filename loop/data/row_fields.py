@@ -1,17 +1,24 @@
 """The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
+from .conversations import conversation
 from .files import Row, RowError
-from .prompt_rows import TEXT_FIELDS, conversation, kind_of, optional_text
+from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
+from .row_texts import kind_of, optional_text
 
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
+FILED = {
+    "family": ("family", "category", "subject", "motivation_app"),
+    "source": ("source", "dataset"),
+}
+"""The fields that may hold a prompt's family and its source, in their order."""
 HUMAN, LABEL = "human:", "label:"
 """What stands before the name of a person who judged, and of the field of a data set that did."""
 TRUSTED = (HUMAN, LABEL)
@@ -102,7 +109,7 @@ def human(name: str) -> str:
 
 def only(row: Row, field: str) -> Row:
     """Return a row without the other fields that could hold its prompt."""
-    return {k: v for k, v in row.items() if k == field or k not in TEXT_FIELDS}
+    return row.without(name for name in TEXT_FIELDS if name != field)
 
 
 def list_of(row: Row, name: str) -> list[object]:
@@ -119,12 +126,23 @@ def fields_of(row: Row, name: str) -> Row:
     """Return the fields of an object that may be absent; null fields count as absent."""
     value = row.get(name)
     if value is None:
-        return {}
-    return {k: v for k, v in object_of(value, name).items() if v is not None}
+        return Row()
+    return object_of(value, name).filled()
 
 
 def object_of(value: object, where: str) -> Row:
     """Return `value`, which must be a JSON object."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Row):
         raise RowError(f"{where!r} must be an object, but is {kind_of(value)}")
-    return cast("Row", value)
+    return value
+
+
+def filed(row: Row) -> Row:
+    """Return a row with its category as the family, and its data set as the source."""
+    named = {name: _first_text(row, given) for name, given in FILED.items()}
+    return row.having({name: text for name, text in named.items() if text is not None})
+
+
+def _first_text(row: Row, names: Sequence[str]) -> str | None:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text.strip()), None)

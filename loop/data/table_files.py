@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from .file_row import as_row
 from .parquet_pages import BATCH, UnboundedError
 from .parquet_rows import bounded, parquet_rows
 from .text_lines import LONGEST_LINE, InputError, Placed
@@ -21,7 +22,7 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
     read = _arrow_rows if arrow else parquet_rows
     try:
         for number, row in enumerate(read(path, LONGEST_LINE), start=1):
-            yield f"row {number}", row
+            yield f"row {number}", as_row(row)
     except UnboundedError as error:
         raise InputError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:

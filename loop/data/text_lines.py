@@ -2,12 +2,13 @@
 
 import codecs
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from .file_row import Row
 
 LONGEST_LINE = 10 * 2**20
 
-Row = dict[str, object]
 Placed = tuple[str, Row]
 """Where a row stands (`line 3`, `row 3`), and the row."""
 
@@ -20,38 +21,61 @@ class InputError(ValueError):
     """A file that cannot be used; the message names the file, the place and the remedy."""
 
 
-def raw_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield every line, its ending included, with its number.
+BadRow = Callable[[Path, str, RowError], None]
+"""Takes a row that cannot be read: its file, its place, and what is wrong."""
+
+
+def refuse(path: Path, place: str, error: RowError) -> None:
+    """Refuse a file for one row.
 
     Raises:
-        InputError: for a file that cannot be read, or a line that is too long or not UTF-8.
+        InputError: always.
+    """
+    raise InputError(f"{path}, {place}: {error}") from error
+
+
+def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield every line, its ending included, with its number; one that is too long is cut.
+
+    Raises:
+        InputError: for a file that cannot be read.
     """
     try:
         with path.open("rb") as file:
             number = 0
             while data := file.readline(LONGEST_LINE + 1):
                 number += 1
-                if len(data) > LONGEST_LINE:
-                    raise InputError(f"{path}, line {number}: longer than {LONGEST_LINE} bytes")
-                yield number, decoded(path, number, data)
+                yield number, data
+                while len(data) > LONGEST_LINE and not data.endswith(b"\n"):
+                    data = file.readline(LONGEST_LINE + 1)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def decoded(path: Path, number: int, data: bytes) -> str:
+def decoded(number: int, data: bytes) -> str:
     """Return a line's text.
 
     Raises:
-        InputError: if it is not UTF-8.
+        RowError: if it is too long, or not UTF-8.
+    """
+    if len(data) > LONGEST_LINE:
+        raise RowError(f"longer than {LONGEST_LINE} bytes")
+    return utf8_text(number, data)
+
+
+def utf8_text(number: int, data: bytes) -> str:
+    """Return the text of what begins on a line.
+
+    Raises:
+        RowError: if it is not UTF-8.
     """
     if number == 1:
         data = data.removeprefix(codecs.BOM_UTF8)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {number}: not UTF-8 at byte {error.start + 1} of the line; "
-            "save the file as UTF-8"
+        raise RowError(
+            f"not UTF-8 at byte {error.start + 1} of the line; save the file as UTF-8"
         ) from error
 
 

@@ -8,7 +8,8 @@ first of its `Numbers`.
 import math
 import re
 
-from .text_lines import Row, RowError
+from .file_row import Row
+from .text_lines import RowError
 
 NAMES = {
     *("messages", "conversations", "turns", "prompt", "question", "problem", "instruction"),
@@ -22,7 +23,7 @@ PLACE = re.compile(r"\bnumber(\d+)\b")
 def in_lower_case(row: Row) -> Row:
     """Return a row with the fields of a prompt under their names in lower case."""
     own = {name.lower(): name for name in row}
-    return {name: row[own[name]] for name in own if name in NAMES}
+    return row.renamed({name: own[name] for name in own if name in NAMES})
 
 
 def whole_problem(row: Row) -> Row:
@@ -35,7 +36,8 @@ def whole_problem(row: Row) -> Row:
     elif story.strip() and "ques_statement" not in row:
         question = f"{story.rstrip()} {question}"
     family = row.get("family") or row.get("type")
-    return {**row, "question": question, "family": family if isinstance(family, str) else None}
+    named = {"family": family} if isinstance(family, str) else {}
+    return row.having({"question": question, **named})
 
 
 def number_text(value: float) -> str:

@@ -9,6 +9,7 @@ fitted to all comparisons at once.
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from ...configs.annotation import INITIAL
@@ -24,16 +25,26 @@ from ..data.splits import DEV, HELD_OUT
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
+from ..run.remarks import Remarks
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
+from .instruction_difficulty import difficulties_of, difficulty_fingerprint, require_difficulties
 from .kl_divergence import divergence
-from .metrics import MeasuredAnswers, prompt_scores, summarise
+from .measure_facts import measure_facts
+from .metrics import (
+    Clusters,
+    MeasuredAnswers,
+    clustered_params,
+    given_clusters,
+    prompt_scores,
+    summarise,
+)
 from .reference_outputs import reference_outputs, require_outputs
 
-MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=2)
+MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
@@ -51,6 +62,11 @@ class Exam:
     prompts: Prompts
     name: str
     benchmark: str
+
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters that the prompts name."""
+        return given_clusters(prompt for chunk in self.prompts.chunks for prompt in chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +91,18 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
     Raises:
         ConfigError: naming the setting.
-        InputError: if the file of reference outputs cannot be used.
+        InputError: if the file of reference outputs or of difficulties cannot be used.
     """
     wanted = config.assessment
     if wanted.reference is not None:
         require_outputs(wanted.reference, held_out)
+    if wanted.difficulty is not None:
+        if wanted.reference is None:
+            raise ConfigError(
+                "assessment.difficulty is for the length-controlled win-rate, and there is none "
+                "without assessment.reference: set that, or leave it out"
+            )
+        require_difficulties(wanted.difficulty, held_out)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -157,28 +180,35 @@ def assess(
     it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
 ) -> None:
     """Assess answers; `moved` are their policy's scores of KL to M_0."""
-    _measure(it, answers, exam.benchmark)
+    _measure(it, answers, exam)
+    measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
     if not said.beside and path is None:
         return
+    clusters = exam.clusters
+    # So do the numbers of a file of difficulties.
+    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
         numbers = [
-            *summarise([*scores, *_rows(it, said.divergence)]),
-            *_length_controlled(it, said, exam.benchmark),
+            *summarise([*scores, *_rows(it, said.divergence)], clusters),
+            *_length_controlled(it, said, exam, hard),
         ]
         return {Score: scores, Evaluation: numbers}
 
-    params: Json = {"benchmark": exam.benchmark, "oracle": path}
+    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
+    params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
     it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
 
 
-def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
+def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
     """Verify answers, and rate them if the run has a critic."""
+    benchmark, clusters = exam.benchmark, exam.clusters
     critiques = critique(it, answers, samples=1) if it.run.rates else None
 
     def measured(chunk: int) -> MeasuredAnswers:
@@ -194,10 +224,11 @@ def _measure(it: Iteration, answers: Rows[Candidate], benchmark: str) -> None:
 
     def make(_: Unit) -> RowsByType:
         scores = [s for chunk in range(answers.chunks) for s in prompt_scores(measured(chunk))]
-        return {Score: scores, Evaluation: summarise(scores)}
+        return {Score: scores, Evaluation: summarise(scores, clusters)}
 
     read = (answers,) if critiques is None else (answers, critiques)
-    work = it.whole(MEASURE, it.run.verifier.params(benchmark), *read)
+    params = it.run.verifier.params(clustered_params(benchmark, clusters))
+    work = it.whole(MEASURE, params, *read)
     it.run.make(it.number, f"measure:{benchmark}", work, make)
 
 
@@ -251,21 +282,31 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(it: Iteration, said: Said, benchmark: str) -> list[Evaluation]:
-    """Return the win-rate at equal lengths, from 0 to 1."""
-    from .length_control import length_controlled
+def _length_controlled(it: Iteration, said: Said, exam: Exam, hard: str | None) -> list[Evaluation]:
+    """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties."""
+    from .length_control import Compared, Uncontrolled, length_controlled
 
     lengths = {row.candidate_id: len(row.text) for row in _rows(it, said.answers)}
     lengths |= {row.candidate_id: len(row.text) for row in _rows(it, said.outputs)}
     read = [row for row in _rows(it, said.preferences) if row.preferred is not None]
-    found = length_controlled(
-        [WON[row.preferred] for row in read if row.preferred is not None],
-        [lengths[row.second_id] - lengths[row.first_id] for row in read],
-        [row.prompt_id for row in read],
-        seed=derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark),
-    )
-    if found is None:
+    if not read:
         return []
+    clusters, benchmark = exam.clusters, exam.benchmark
+    asked = [it.run.prompts[row.prompt_id].instruction for row in read]
+    compared = Compared(
+        won=[WON[row.preferred] for row in read if row.preferred is not None],
+        longer_by=[lengths[row.second_id] - lengths[row.first_id] for row in read],
+        prompts=[row.prompt_id for row in read],
+        clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
+        difficulty=None if hard is None else difficulties_of(Path(hard), asked),
+    )
+    seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
+    found = length_controlled(compared, seed=seed)
+    remarks = Remarks(it.run.store, it.number, f"assess:{benchmark}")
+    if isinstance(found, Uncontrolled):
+        remarks.note({f"no win-rate at equal lengths: {found.reason}"})
+        return []
+    remarks.note({f"the win-rate at equal lengths: {remark}" for remark in found.remarks})
     number = Evaluation(
         iteration=it.number,
         checkpoint_id=it.policy.identity,

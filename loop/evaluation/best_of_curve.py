@@ -10,17 +10,19 @@ Section 4.4).
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
 from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
+from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .assess import TRUE_SCORE, Exam, assess, load_oracle
+from .metrics import clustered_params, given_clusters
 
 BEST_OF_N = Verb("best_of_n")
 EXPECTED = "expected_"
@@ -112,17 +114,22 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
 def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit the results of best-of-n for n = 1, 2, 4 .. most: means over prompts."""
     oracle = it.run.config.assessment.oracle
+    clusters = given_clusters(prompt for chunk in it.held_out.chunks for prompt in chunk)
     params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
 
     def make(_: Unit) -> RowsByType:
         found = [
-            expectations(_values(it, prompt_id, samples), most)
+            (
+                clusters.get(prompt_id, prompt_id),
+                expectations(_values(it, prompt_id, samples), most),
+            )
             for samples_of in _by_chunk(it, best)
             for prompt_id, samples in samples_of.items()
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
 
-    work = it.whole(BEST_OF_N, it.run.verifier.params(params), best.candidates, best.rewards)
+    keyed = it.run.verifier.params(clustered_params(params, clusters))
+    work = it.whole(BEST_OF_N, keyed, best.candidates, best.rewards)
     it.run.make(it.number, "curve", work, make)
 
 
@@ -166,25 +173,32 @@ def _values(it: Iteration, prompt_id: str, samples: RankedSamples) -> list[Metri
 
 
 def _evaluations(
-    it: Iteration, found: Sequence[Mapping[int, Metrics]], most: int
+    it: Iteration, found: Sequence[tuple[str, Mapping[int, Metrics]]], most: int
 ) -> Iterator[Evaluation]:
-    """Yield the means over prompts, and the bound of the KL: log n - (n-1)/n."""
+    """Yield the means over prompts, and the bound of the KL: log n - (n-1)/n.
+
+    `found` has the cluster of each prompt beside its values.
+    """
     for n in counts(most):
-        told = [by_n[n] for by_n in found if n in by_n]
-        for metric in sorted({name for value in told for name in value}):
-            yield _evaluation(it, n, EXPECTED + metric, [v[metric] for v in told if metric in v])
+        told = [(cluster, by_n[n]) for cluster, by_n in found if n in by_n]
+        for metric in sorted({name for _, value in told for name in value}):
+            sample = [(cluster, v[metric]) for cluster, v in told if metric in v]
+            yield _evaluation(it, n, EXPECTED + metric, sample)
         if told:
             bound = math.log(n) - (n - 1) / n
-            yield replace(_evaluation(it, n, DIVERGENCE, [bound]), n=len(told))
+            yield replace(_evaluation(it, n, DIVERGENCE, [("", bound)]), n=len(told))
 
 
-def _evaluation(it: Iteration, n: int, metric: str, sample: Sequence[float]) -> Evaluation:
+def _evaluation(
+    it: Iteration, n: int, metric: str, sample: Sequence[tuple[str, float]]
+) -> Evaluation:
+    clusters, values = zip(*sample, strict=True)
     return Evaluation(
         iteration=it.number,
         checkpoint_id=it.policy.identity,
         benchmark=benchmark(n),
         metric=metric,
-        value=fmean(sample),
-        stderr=stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else None,
+        value=fmean(values),
+        stderr=mean_error(values, clusters),
         n=len(sample),
     )

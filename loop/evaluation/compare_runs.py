@@ -15,13 +15,14 @@ from typing import Any, cast
 
 import polars as pl
 
+from ...critics.math_check import UNDECIDED
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
-from ..lake.query.policy_figures import APPROVAL, VERIFIED, value_rows
+from ..lake.query.policy_figures import APPROVAL, VERIFIED, clusters_in, value_rows
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.statistics.win_rate import Difference, difference
 
@@ -33,7 +34,7 @@ SCORE = ("iteration", "checkpoint_id", "benchmark", "metric", "prompt_id", "valu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A mean over prompts and its standard error."""
+    """A mean over prompts and its standard error, over clusters of them where prompts name some."""
 
     value: float
     stderr: float | None
@@ -81,6 +82,12 @@ def incomparable(found: Sequence[Result], metric: str) -> str | None:
         return f"a mean over different judges ({judge_kind(metric)})"
     asked = {frozenset[str]().union(*result.scores.values()) for result in having}
     return "on different prompts" if len(asked) > 1 else None
+
+
+def undecided_prompts(found: Sequence[Result]) -> int:
+    """Return how many prompts are left out of leads: in a result, their math was not decided."""
+    prompts = [p for r in found for p, value in r.scores.get(UNDECIDED, {}).items() if value > 0]
+    return len(set(prompts))
 
 
 def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:
@@ -215,15 +222,33 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
 
 
 def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
-    """Return a run's evaluations; those of one task are computed from its prompts' scores."""
+    """Return a run's figures; those of one task are only what its prompts' scores tell."""
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")
-    error = pl.col("value").std() / pl.len().sqrt()
-    of_scores = _figures(run) if task is None else _scores(run, task)
-    numbers = of_scores.group_by(keys).agg(pl.col("value").mean(), stderr=error, n=pl.len())
+    numbers = _means(run, _scores(run, task), keys)
     if task is None:
+        # What was fitted to all prompts at once has no scores of theirs.
         own = run.scan("evaluations").select(*keys, "value", "stderr", "n")
-        numbers = pl.concat([own, numbers.with_columns(pl.col("n").cast(pl.Int64))])
+        numbers = pl.concat([numbers, own.join(numbers, on=keys, how="anti")])
     return numbers.sort(keys).collect()
+
+
+def _means(run: RunReader, scores: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+    """Return the mean of each metric, and its standard error over clusters of prompts."""
+    clusters = run.scan("prompts").select("prompt_id", "cluster").unique("prompt_id")
+    named = scores.join(clusters, on="prompt_id", how="left", maintain_order="left")
+    apart = pl.col("value") - pl.col("value").mean().over(keys)
+    of_cluster = (
+        named.with_columns(pl.coalesce("cluster", "prompt_id"), apart=apart)
+        .group_by(*keys, "cluster")
+        .agg(pl.col("value", "apart").sum(), n=pl.len())
+    )
+    n, held = pl.col("n").sum(), pl.len()
+    spread = (pl.col("apart").pow(2).sum() * held / (held - 1)).sqrt() / n
+    return of_cluster.group_by(keys).agg(
+        value=pl.col("value").sum() / n,
+        stderr=pl.when(held > 1).then(spread),
+        n=n.cast(pl.Int64),
+    )
 
 
 def _figures(run: RunReader) -> pl.LazyFrame:
@@ -267,7 +292,6 @@ def _result(
     began = method == INITIAL
     judges = judges_of(run)
     asked = set[str]().union(*scores.values())
-    clustered = run.scan("prompts").filter(pl.col("cluster").is_not_null())
     return Result(
         method=method,
         runs=(name,),
@@ -276,11 +300,7 @@ def _result(
         checkpoint=first["checkpoint_id"],
         numbers={r["metric"]: Measure(value=r["value"], stderr=r["stderr"]) for r in rows},
         scores=scores,
-        clusters={
-            prompt: cluster
-            for prompt, cluster in clustered.select("prompt_id", "cluster").collect().iter_rows()
-            if prompt in asked
-        },
+        clusters={prompt: c for prompt, c in clusters_in(run).items() if prompt in asked},
         judges={
             row["metric"]: frozenset([judges[kind]] if kind is not None else [])
             for row in rows

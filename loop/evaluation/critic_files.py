@@ -14,9 +14,9 @@ import polars as pl
 
 from ...stores.records import SCORED
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.prompt_rows import optional_text
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
+from ..data.row_texts import optional_text
 from .critic_answers import AnswerDraw, split_up
 from .critic_check import LABEL, AnswerGroup
 
@@ -82,7 +82,7 @@ def _judged(row: Row, place: str) -> dict[str, Any]:
 
 def _ratings(row: Row) -> Row:
     value = row.get("ratings")
-    return {} if value is None else object_of(value, "ratings")
+    return Row() if value is None else object_of(value, "ratings")
 
 
 def _level(aspect: str, value: object) -> int | None:

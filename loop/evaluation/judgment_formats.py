@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import cast
 
 from ...stores.records import Order
+from ..data.conversations import conversation as parsed
 from ..data.files import Row, RowError
-from ..data.prompt_rows import conversation as parsed
-from ..data.prompt_rows import optional_text, text_of
 from ..data.row_fields import INCONSISTENT, TRUSTED, WINNERS, human, published_text, vote_of
+from ..data.row_texts import optional_text, text_of
 from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
 Items = Iterator[OutputPair | Judgment | Topic]
@@ -77,13 +77,15 @@ def pandalm(row: Row, _source: JudgmentSource) -> Items:
     models = str(row.get("cmp_key") or "").split("_")
     named = (models[0], models[1]) if len(models) == len(PAIR) else (None, None)
     pair = _texts(row, ("response1", "response2"), named)
-    for name, given in row.items():
+    for name in row:
         if name.startswith("annotator"):
+            given = row[name]
             preferred = vote_of(given)
             if preferred is None:
                 raise RowError(f"{name!r} must be 0, 1 or 2, but is {json.dumps(given)[:60]}")
             yield Judgment(pair=pair, annotator=human(name), human=True, preferred=preferred)
         elif name.endswith("_result"):
+            given = row[name]
             said = "0" if str(given).lower() == "tie" else given
             judge = name.removesuffix("_result")
             yield Judgment(pair=pair, annotator=judge, human=False, preferred=vote_of(said))
@@ -114,7 +116,7 @@ def mt_bench(row: Row, source: JudgmentSource) -> Items:
 
 def mt_bench_questions(row: Row, source: JudgmentSource) -> Items:
     """Read MT-bench's questions, for their categories."""
-    if source.by in row:
+    if source.by is not None and source.by in row:
         yield Topic(instruction=_question(row), task=text_of(row[source.by], source.by))
 
 

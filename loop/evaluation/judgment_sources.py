@@ -11,7 +11,9 @@ from typing import Any
 import polars as pl
 
 from ...stores.lake import RunReader, run_names
+from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, placed_rows
+from ..data.row_notes import tell_unused
 from ..lake.query.runs import open_run
 from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
 from .judgments import JudgedOutput, Judgment, OutputPair
@@ -48,6 +50,7 @@ def judgments_of(
 
 def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
     known: JudgmentFormat | None = None
+    unused = UnusedFields()
     for number, (place, row) in enumerate(placed_rows(path)):
         try:
             known = known or format_of(row)
@@ -55,6 +58,8 @@ def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
             yield from read_row(known, row, source)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
+        unused.add(row)
+    tell_unused(path, unused)
 
 
 def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:

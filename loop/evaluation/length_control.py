@@ -2,171 +2,254 @@
 
 Length-controlled AlpacaEval (Dubois et al. 2024) fits a logistic model of a judge's preferences,
     logit P(model wins on x) = theta + phi * tanh(delta(x) / std(delta)) + psi * difficulty(x),
-where delta is the difference of the answers' lengths in characters, and predicts at delta = 0. Its
-loss is the cross-entropy of the preferences as probabilities with an L1 penalty on phi, whose
-strength five folds of prompts choose from ten.
+where delta is the difference of the answers' lengths in characters, and predicts at delta = 0.
 
-It differs from AlpacaEval's own program in two parts, for which that downloads data: there is no
-difficulty term (the difficulty of its 805 instructions comes from its leaderboard), and no pull
-towards the answers of a verbose and a terse baseline (two gamed copies of GPT-4, weight 0.2). Theta
-is not penalised: on a few dozen prompts the penalty would draw every win-rate to 50 percent, while
-here, without an effect of length, the result is the win-rate itself. So results are close to
-AlpacaEval's, not equal.
+Where nearly all answers are shorter than the reference's, as those of weak models are, the data
+hardly tell theta from phi: a free phi moves the figure by many points. So phi has a prior, made of
+what AlpacaEval published (`published_lengths`). Its own program does the same by other means: it
+adds comparisons of a verbose and a terse copy of its baseline, of weight 0.2, and a light L1
+penalty. Where difficulties are given, this fit is pulled as those comparisons pull; without them,
+the slope of length also takes up what belongs to difficulty, and is held closer to the published
+ones. Theta is free: where all answers are as long as the reference's, the figure is the win-rate.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..lake.statistics.bootstrap import Indices, Numbers, numbered, resamples
+from .logistic_fit import information, penalised, sigmoid
+from .published_lengths import (
+    DIFFICULTY,
+    HIGHEST,
+    LOWEST,
+    alpaca_pull,
+    centre,
+    precision,
+    strengthened,
+)
 
-FOLDS = 5
-STRENGTHS = np.logspace(-4, 4, 10)
-"""C: how much the data weigh against the penalty."""
+FEWEST = 5
+"""Of fewer prompts nothing is fitted."""
+FEW = 100
+"""Of fewer prompts it is said that the figure leans on the published fits."""
+ONE_SIDED = 0.05
+"""Where a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
+CHANGED_BY, CHANGED_SHARE = 10, 4
+"""AlpacaEval's marks of a fit that may have failed: a change by 10 points, and by a quarter."""
 DRAWS = 200
 """Bootstrap resamples."""
-NEWTON_STEPS, INNER_STEPS = 100, 200
-TOLERANCE = 1e-10
-RIDGE = 1e-9
-SUFFICIENT = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthControlled:
-    """A length-controlled win-rate in percent; its standard error is that of a bootstrap.
+    """A length-controlled win-rate in percent.
 
-    `length_effect` is phi: above 0, the judge prefers the longer answer.
+    Its standard error is that of a bootstrap which also draws the published effect of length anew.
+    `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the share
+    of it that these comparisons decided; the rest are published fits. `remarks` say in whole
+    sentences why the figure is to be taken with care.
     """
 
     win_rate: float
     standard_error: float
     length_effect: float
+    from_data: float
+    remarks: tuple[str, ...]
 
 
-def length_controlled(
-    won: Sequence[float],
-    longer_by: Sequence[int],
-    prompts: Sequence[str],
-    *,
-    seed: int = 0,
-) -> LengthControlled | None:
-    """Return the model's win-rate at equal lengths; None with fewer than 5 prompts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncontrolled:
+    """Why there is no length-controlled win-rate."""
 
-    Args:
-        won: the model's share of each win, from 0 to 1.
-        longer_by: how many characters the model's answer has more than the reference's.
-        prompts: the prompt of each comparison.
-        seed: of the bootstrap.
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Comparisons with one reference; each field has one value a comparison.
+
+    `won` is the model's share of the win, from 0 to 1, `longer_by` how many characters its answer
+    has more than the reference's. `prompts` are drawn together, or their `clusters` where given.
+    `difficulty` is that of the instruction.
     """
-    folds = _folds(prompts)
-    if folds is None:
-        return None
-    lengths = np.asarray(longer_by, dtype=float)
-    spread = float(lengths.std(ddof=1))
-    scaled = np.tanh(lengths / spread) if spread else np.zeros_like(lengths)
-    features = np.column_stack([np.ones_like(scaled), scaled])
-    targets = np.asarray(won, dtype=float)
-    strength = _chosen_strength(features, targets, folds)
 
-    def rate(times: Indices) -> float:
-        """Return the rate where each comparison is there so many times."""
-        held = np.repeat(features, times, axis=0), np.repeat(targets, times)
-        return 100 * float(_sigmoid(fit(*held, strength)[:1])[0])
+    won: Sequence[float]
+    longer_by: Sequence[int]
+    prompts: Sequence[str]
+    clusters: Sequence[str] | None = None
+    difficulty: Sequence[float] | None = None
 
-    theta, phi = fit(features, targets, strength)
-    about = numbered(prompts)
-    blocks = resamples(int(about.max()) + 1, draws=DRAWS, seed=seed)
-    rates = [rate(held[about]) for block in blocks for held in block]
+
+def length_controlled(compared: Compared, *, seed: int = 0) -> LengthControlled | Uncontrolled:
+    """Return the model's win-rate at equal lengths, or why there is none."""
+    reason = _refusal(compared)
+    if reason is not None:
+        return Uncontrolled(reason=reason)
+    model = _Model.of(compared).against_confounding()
+    fitted = model.fit()
+    about = numbered(compared.clusters or compared.prompts)
+    generator = np.random.default_rng(seed)
+    rates = [
+        model.rate(model.fit(held[about], generator), held[about])
+        for block in resamples(int(about.max()) + 1, draws=DRAWS, seed=seed)
+        for held in block
+    ]
+    rate = model.rate(fitted)
     return LengthControlled(
-        win_rate=100 * float(_sigmoid(np.array([theta]))[0]),
+        win_rate=rate,
         standard_error=float(np.std(rates, ddof=1)),
-        length_effect=float(phi),
+        length_effect=float(fitted[1]),
+        from_data=model.from_data(fitted),
+        remarks=tuple(_remarks(compared, rate)),
     )
 
 
-def fit(features: Numbers, targets: Numbers, strength: float) -> Numbers:
-    """Return w that minimises |w_1| + |w_2| .. + C * cross-entropy, by proximal Newton steps.
+def _refusal(compared: Compared) -> str | None:
+    won, apart = np.asarray(compared.won, dtype=float), np.asarray(compared.longer_by)
+    prompts = len(set(compared.prompts))
+    if prompts < FEWEST:
+        return f"{prompts} prompts are too few to tell an effect of length; it takes {FEWEST}"
+    if len(set(compared.clusters or compared.prompts)) <= 1:
+        return "all prompts are of one cluster, so that nothing tells how sure a figure is"
+    if not 0 < won.sum() < len(won):
+        every = "lost" if not won.sum() else "won"
+        return (
+            f"every comparison was {every}, so that nothing tells an effect of length from quality"
+        )
+    if apart.any() and not np.ptp(apart):
+        return (
+            f"every answer differs in length by the same {apart[0]:+,} characters, so that nothing "
+            "tells how much that is"
+        )
+    return None
 
-    Args:
-        features: one row a comparison, one column a coefficient; the first is not penalised.
-        targets: probabilities, from 0 to 1.
-        strength: C.
+
+def _remarks(compared: Compared, rate: float) -> list[str]:
+    """Say where the figure is an extrapolation, or leans on others' judges."""
+    apart = np.asarray(compared.longer_by)
+    raw = float(np.mean(compared.won))
+    prompts = len(set(compared.prompts))
+    told = list[str]()
+    for name, share in (("longer", (apart > 0).mean()), ("shorter", (apart < 0).mean())):
+        if apart.any() and share < ONE_SIDED:
+            told.append(
+                f"only {share:.0%} of the answers are {name} than the reference's, so the figure "
+                "at equal lengths extrapolates"
+            )
+    if apart.any() and prompts < FEW:
+        told.append(
+            f"{prompts} prompts tell little of this judge's liking for length, so the figure leans "
+            "on that of AlpacaEval's judge"
+        )
+    if not LOWEST <= raw <= HIGHEST:
+        told.append(
+            f"a win-rate of {raw:.1%} is outside those that the published fits are of "
+            f"({LOWEST:.1%} to {HIGHEST:.1%}), so the effect of length is an extrapolation"
+        )
+    if _suspect(100 * raw, rate):
+        told.append(
+            f"the figure is farther from the win-rate of {raw:.1%} than AlpacaEval takes for "
+            "plausible, so the fit may have failed"
+        )
+    return told
+
+
+def _suspect(raw: float, rate: float) -> bool:
+    low = min(raw - raw / CHANGED_SHARE, raw - CHANGED_BY)
+    high = max(raw + (100 - raw) / CHANGED_SHARE, raw + CHANGED_BY)
+    return not low <= rate <= high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    """The features of comparisons, whose first is 1 and whose second is length; and the prior.
+
+    `confounded` says that difficulty is left out.
     """
-    penalty = np.full(features.shape[1], 1 / strength)
-    penalty[0] = 0.0
-    weights = np.zeros(features.shape[1])
-    loss = _loss(features, targets, weights, penalty)
-    for _ in range(NEWTON_STEPS):
-        predicted = _sigmoid(features @ weights)
-        gradient = features.T @ (predicted - targets)
-        curvature = (features.T * (predicted * (1 - predicted))) @ features
-        curvature += RIDGE * np.eye(len(weights))
-        step = _proximal_step(weights, gradient, curvature, penalty)
-        gain = gradient @ step + penalty @ (np.abs(weights + step) - np.abs(weights))
-        if -gain < TOLERANCE:
-            # This close, Newton's step is exact, and the loss is too flat for a line search.
-            return weights + step
-        size = 1.0
-        while True:
-            reached = _loss(features, targets, weights + size * step, penalty)
-            if reached <= loss + SUFFICIENT * size * gain or size < TOLERANCE:
-                break
-            size /= 2
-        weights, loss = weights + size * step, reached
-    return weights
+
+    features: Numbers
+    targets: Numbers
+    mean: Numbers
+    precision: Numbers
+    confounded: bool
+
+    @classmethod
+    def of(cls, compared: Compared) -> "_Model":
+        won = np.asarray(compared.won, dtype=float)
+        lengths = np.asarray(compared.longer_by, dtype=float)
+        columns = [np.ones_like(won), np.tanh(_in_units_of(lengths.std(ddof=1), lengths))]
+        hard = _standardised(compared.difficulty)
+        if hard is None:
+            mean, pull = np.array([centre(float(won.mean()))]), np.array([[precision()]])
+        else:
+            columns.append(hard)
+            mean, pull = alpaca_pull()
+        return cls(
+            features=np.column_stack(columns),
+            targets=won,
+            mean=np.concatenate([[0.0], mean]),
+            precision=_beside_free(pull),
+            confounded=hard is None,
+        )
+
+    def fit(
+        self, times: Indices | None = None, generator: np.random.Generator | None = None
+    ) -> Numbers:
+        """Return theta, phi and psi.
+
+        Each comparison counts as often as `times` says; a `generator` draws the prior's mean anew.
+        """
+        weights = self._each if times is None else times.astype(float)
+        mean = self.mean if generator is None else self._drawn(generator)
+        return penalised(self.features, self.targets, weights, mean, self.precision)
+
+    def against_confounding(self) -> "_Model":
+        """Return the model with a prior that also holds against difficulty, if that is left out."""
+        if not self.confounded:
+            return self
+        held = strengthened(information(self.features, self.fit(), self._each))
+        return replace(self, precision=_beside_free(np.array([[held]])))
+
+    def rate(self, fitted: Numbers, times: Indices | None = None) -> float:
+        """Return the mean of the predictions at equal lengths, in percent."""
+        at_zero = self.features.copy()
+        at_zero[:, 1] = 0
+        return 100 * float(np.average(sigmoid(at_zero @ fitted), weights=times))
+
+    def from_data(self, fitted: Numbers) -> float:
+        """Return which share of what is known of phi comes from the comparisons."""
+        told = information(self.features, fitted, self._each)
+        return told / (told + float(self.precision[1, 1]))
+
+    @property
+    def _each(self) -> Numbers:
+        return np.ones(len(self.targets))
+
+    def _drawn(self, generator: np.random.Generator) -> Numbers:
+        spread = (
+            np.array([[1 / precision()]])
+            if self.confounded
+            else np.linalg.inv(self.precision[1:, 1:])
+        )
+        drawn = generator.multivariate_normal(self.mean[1:], spread)
+        return np.concatenate([[0.0], drawn])
 
 
-def _proximal_step(
-    weights: Numbers, gradient: Numbers, curvature: Numbers, penalty: Numbers
-) -> Numbers:
-    """Return the step that minimises the quadratic model plus penalty, by coordinate descent."""
-    step = np.zeros_like(weights)
-    for _ in range(INNER_STEPS):
-        moved = 0.0
-        for j in range(len(weights)):
-            bend = curvature[j, j]
-            slope = gradient[j] + curvature[j] @ step - bend * step[j]
-            aim = bend * weights[j] - slope
-            new = np.sign(aim) * max(abs(aim) - penalty[j], 0.0) / bend - weights[j]
-            moved = max(moved, abs(float(new - step[j])))
-            step[j] = new
-        if moved < TOLERANCE:
-            break
-    return step
+def _beside_free(pull: Numbers) -> Numbers:
+    """Return a precision that leaves theta free."""
+    whole = np.zeros((len(pull) + 1, len(pull) + 1))
+    whole[1:, 1:] = pull
+    return whole
 
 
-def _loss(features: Numbers, targets: Numbers, weights: Numbers, penalty: Numbers) -> float:
-    return float(penalty @ np.abs(weights)) + _cross_entropy(features, targets, weights)
+def _standardised(difficulty: Sequence[float] | None) -> Numbers | None:
+    """Return difficulties with AlpacaEval's mean and spread; None if they do not differ."""
+    values = np.asarray(difficulty if difficulty is not None else [0.0, 0.0], dtype=float)
+    spread = float(values.std(ddof=1))
+    return None if not spread else DIFFICULTY * (values - values.mean()) / spread
 
 
-def _cross_entropy(features: Numbers, targets: Numbers, weights: Numbers) -> float:
-    logits = features @ weights
-    return float(np.sum(np.logaddexp(0, logits) - targets * logits))
-
-
-def _sigmoid(logits: Numbers) -> Numbers:
-    return np.exp(-np.logaddexp(0, -logits))
-
-
-def _folds(prompts: Sequence[str]) -> Indices | None:
-    """Return the fold of each comparison, those of a prompt in one; None with too few prompts."""
-    numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-    if len(numbers) < FOLDS:
-        return None
-    return np.array([numbers[prompt] % FOLDS for prompt in prompts], dtype=np.int64)
-
-
-def _chosen_strength(features: Numbers, targets: Numbers, folds: Indices) -> float:
-    """Return the C under which held-out prompts are predicted best."""
-
-    def missed(strength: float) -> float:
-        """Return the mean over the folds of the mean cross-entropy."""
-        total = 0.0
-        for number in range(FOLDS):
-            out = folds == number
-            weights = fit(features[~out], targets[~out], strength)
-            total += _cross_entropy(features[out], targets[out], weights) / int(out.sum())
-        return total / FOLDS
-
-    return float(min(STRENGTHS, key=missed))
+def _in_units_of(spread: float, values: Numbers) -> Numbers:
+    return values / spread if spread else np.zeros_like(values)

@@ -1,12 +1,19 @@
 """Numbers about a checkpoint: prompt-level scores, their means and standard errors."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 from ...critics.verify import Verdict
-from ...stores.records import SCORED, Candidate, Critique, Evaluation, Score
+from ...stores.keys import Json, digest
+from ...stores.records import SCORED, Candidate, Critique, Evaluation, Prompt, Score
+from ..lake.statistics.clustered_error import mean_error
+
+Clusters = Mapping[str, str]
+"""The cluster of prompts, by the prompt's id."""
+
+SCORING = ("measure", "facts", "assess")
+"""The stages whose scores tell how good a policy is, by the first word of their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +67,38 @@ def _ratings(critique: Critique | None, verdict: Verdict) -> list[tuple[str, flo
     return rated
 
 
-def summarise(scores: Sequence[Score]) -> list[Evaluation]:
-    """Return the mean of each metric, its standard error and the number of prompts behind it."""
-    values: dict[tuple[int, str, str, str], list[float]] = {}
+def summarise(scores: Sequence[Score], clusters: Clusters | None = None) -> list[Evaluation]:
+    """Return the mean of each metric, its standard error and the number of prompts behind it.
+
+    The error is that of clusters of prompts; a prompt that is in none is one by itself.
+    """
+    named = clusters or {}
+    groups: dict[tuple[int, str, str, str], list[Score]] = {}
     for score in scores:
         name = (score.iteration, score.checkpoint_id, score.benchmark, score.metric)
-        values.setdefault(name, []).append(score.value)
+        groups.setdefault(name, []).append(score)
     return [
         Evaluation(
             iteration=iteration,
             checkpoint_id=checkpoint_id,
             benchmark=benchmark,
             metric=metric,
-            value=fmean(sample),
-            stderr=stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else None,
+            value=fmean(score.value for score in sample),
+            stderr=mean_error(
+                [score.value for score in sample],
+                [named.get(score.prompt_id, score.prompt_id) for score in sample],
+            ),
             n=len(sample),
         )
-        for (iteration, checkpoint_id, benchmark, metric), sample in sorted(values.items())
+        for (iteration, checkpoint_id, benchmark, metric), sample in sorted(groups.items())
     ]
+
+
+def given_clusters(prompts: Iterable[Prompt]) -> Clusters:
+    """Return the cluster of each prompt that names one."""
+    return {prompt.prompt_id: prompt.cluster for prompt in prompts if prompt.cluster is not None}
+
+
+def clustered_params(others: Json, clusters: Clusters) -> Json:
+    """Return what a unit's key says: `others`, and the clusters that its errors are of, if any."""
+    return [others, digest(sorted(clusters.items()))] if clusters else others

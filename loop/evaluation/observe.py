@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Protocol
 
 from ...configs.alarms import AlarmsConfig
+from ...critics.math_check import UNDECIDED
 from ...critics.verify import OWN
 from ...stores.beside import measured_beside
 from ...stores.journal_reader import Part, Reader
@@ -26,6 +27,7 @@ from ...stores.schemas import TABLES, R
 from .assess import REWARD as REWARD_METRIC
 from .assess import UNDRAWN
 from .kl_divergence import KL
+from .metrics import SCORING
 from .observed import (
     CRITIC,
     REWARD,
@@ -79,7 +81,7 @@ def answer_units(journal: Reader, iteration: int, benchmark: str) -> list[str]:
     """Return the keys of the units with a policy's answers and what was said of them."""
     labels = {
         f"{verb}:{benchmark}"
-        for verb in ("evaluate", "critique:evaluate", "measure", "assess", KL, f"{KL}-sample")
+        for verb in ("evaluate", "critique:evaluate", *SCORING, KL, f"{KL}-sample")
     }
     return [
         key
@@ -155,6 +157,8 @@ def _of(source: RowSource, row_type: type[R], units: Sequence[str]) -> Iterator[
 
 def _right(metrics: Mapping[str, float], *, own: bool) -> bool | None:
     """Whether an answer is right, by the user's own verifier if there is one; None if unknown."""
+    if not own and metrics.get(UNDECIDED) == 1:
+        return None
     names = (OWN,) if own else VERIFIED
     found = [metrics[name] for name in names if name in metrics]
     return all(value == 1 for value in found) if found else None

@@ -29,15 +29,14 @@ from ...stores.records import (
 from ...stores.schemas import RowsByType
 from ..data.prompt_clusters import clusters_of
 from ..data.splits import DEV
-from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
+from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, undecided, values_of
 from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .course import Course, standing_after, told
+from .metrics import SCORING
 
 VERDICT = Verb("verdict")
-STAGES = ("measure", "assess")
-"""The stages whose scores tell how good a policy is."""
 
 
 def verdict_stage(split: str) -> str:
@@ -74,6 +73,11 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
             worthwhile=config.worthwhile,
         )
         rows = [row for against, other in compared.items() for row in look.at(against, other)]
+        if look.left_out:
+            it.run.reporter.note(
+                f"{look.left_out} {split} prompts are left out of verdicts: the math of an answer "
+                "to each could not be decided (math_undecided)"
+            )
         if split != DEV:
             return {PolicyVerdict: rows}
         standing = standing_after(course, it.parent, rows, config)
@@ -101,7 +105,7 @@ def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
     """Yield the keys of the units that hold the scores of a policy on a split."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == number}
-    for name in STAGES:
+    for name in SCORING:
         if f"{name}:{split}" in stages:
             yield journal.key(number, f"{name}:{split}", 0)
 
@@ -161,6 +165,14 @@ class ScoreLook:
                     )
                     yield self._row(against, other, scoped, figure, results)
                     break
+
+    @property
+    def left_out(self) -> int:
+        """How many prompts have an answer whose math could not be decided."""
+        if self.scores is None:
+            return 0
+        found = undecided(self.scores.lazy()).select("prompt_id").unique()
+        return found.collect().height
 
     @cached_property
     def _figures(self) -> list[tuple[Figure, Mapping[int, Values]]]:

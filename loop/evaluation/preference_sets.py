@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ...stores.records import Message, Preferred
+from ..data.conversations import conversation
+from ..data.file_row import UnusedFields
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.prompt_rows import conversation, text_of
 from ..data.rating_scale import number
 from ..data.row_fields import fields_of, side_of, vote_of
+from ..data.row_notes import tell_unused
+from ..data.row_texts import text_of
 from . import judgment_formats as formats
 from .judgments import TURNED, Judgment, OutputPair
 
@@ -93,6 +96,7 @@ def read_preferences(
 def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tuple[str, Vote]]:
     """Yield the votes of a file on different answers, each with its task type."""
     read: Reader | None = None
+    unused = UnusedFields()
     for place_of, (place, row) in enumerate(placed_rows(path)):
         source = formats.JudgmentSource(path=path, number=place_of, people=people)
         try:
@@ -103,6 +107,8 @@ def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Iterator[tu
                     yield task, vote
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
+        unused.add(row)
+    tell_unused(path, unused)
 
 
 def _reader(row: Row) -> Reader:
@@ -128,8 +134,9 @@ def _chosen(row: Row, _source: formats.JudgmentSource) -> Iterator[Vote]:
         (*(before or _asked(text_of(asked, "prompt"))), *_answered(answer))
         for before, answer in sides
     )
-    scored = {**fields_of(row, "metadata"), **row}
-    scores = [number(scored.get(f"score_{name}")) for name in SIDES]
+    within = fields_of(row, "metadata")
+    names = [f"score_{name}" for name in SIDES]
+    scores = [number(row.get(name) if name in row else within.get(name)) for name in names]
     tie = scores[0] is not None and scores[0] == scores[1]
     yield Vote(chosen, rejected, "tie" if tie else "first")
 

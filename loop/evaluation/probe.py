@@ -10,7 +10,6 @@ from functools import partial
 
 from ...configs.engines import WHOLE
 from ...configs.load import semantic
-from ...critics.judge import Status
 from ...critics.verify import Verdict
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -31,7 +30,7 @@ from ..run.run import Run, Verb
 from ..stages.keep_prompts import keep_prompts
 from .assess import UNDRAWN
 from .draw_answers import answers
-from .metrics import summarise
+from .metrics import Clusters, clustered_params, given_clusters, summarise
 from .probe_sets import PROBES, Probes, load_probes
 
 PROBE = Verb("probe")
@@ -73,8 +72,9 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
     """Commit scores, their means and the falls since earlier policies."""
     earlier = _measured_before(it)
     keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
+    clusters = given_clusters(probes.prompts)
     params: Json = {"probes": dict(probes.probe_of), "falls": list(earlier)}
-    plain = it.whole(PROBE, params, answered)
+    plain = it.whole(PROBE, clustered_params(params, clusters), answered)
     work = replace(
         plain,
         upstream=(*plain.upstream, *keys),
@@ -83,7 +83,7 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, probes, answered))
-        numbers = [*summarise(scores), *_falls(it, scores, earlier)]
+        numbers = [*summarise(scores, clusters), *_falls(it, scores, earlier, clusters)]
         _tell(it.run, [number for number in numbers if alarming(number)])
         return {Score: scores, Evaluation: numbers}
 
@@ -97,7 +97,7 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
         verdicts = it.run.verifier.check([(prompts[c.prompt_id], c.text) for c in drawn])
         for candidate, verdict in zip(drawn, verdicts, strict=True):
-            if verdict.reason == Status.NO_JUDGE:
+            if verdict.rating is None:
                 continue
             yield Score(
                 iteration=it.number,
@@ -120,7 +120,9 @@ def _measured_before(it: Iteration) -> dict[str, int]:
     return {FALL: before} if before == first else {FALL: before, FALL_OVERALL: first}
 
 
-def _falls(it: Iteration, scores: list[Score], earlier: dict[str, int]) -> list[Evaluation]:
+def _falls(
+    it: Iteration, scores: list[Score], earlier: dict[str, int], clusters: Clusters
+) -> list[Evaluation]:
     if not scores:
         return []
     store = it.run.store
@@ -128,7 +130,7 @@ def _falls(it: Iteration, scores: list[Score], earlier: dict[str, int]) -> list[
         number
         for metric, iteration in earlier.items()
         for before in [store.rows(Score, store.journal.key(iteration, MEASURES, 0))]
-        for number in falls(metric, before, scores)
+        for number in falls(metric, before, scores, clusters)
     ]
 
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.checks import validate_check
+from ...critics.checks import require_deciders
 from ...critics.verify import MATH
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
-from ..data.prompt_rows import text_of, to_prompt
+from ..data.prompt_rows import to_prompt
 from ..data.prompts import TINY, as_prompt
+from ..data.row_texts import text_of
 
 PROBES = "probes"
 FEWEST = 2
@@ -105,8 +106,7 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
 
 
 def _require_decidable(prompt: Prompt) -> None:
-    for check in prompt.checks:
-        validate_check(check)
+    require_deciders(prompt.checks)
     verified = prompt.task == MATH and prompt.reference is not None
     if not prompt.checks and not verified:
         raise RowError(

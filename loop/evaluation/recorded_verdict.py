@@ -18,7 +18,7 @@ from ..lake.statistics.decisions import (
     parts_of,
     worse_parts,
 )
-from .length_control import LengthControlled, length_controlled
+from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
 from .paired_prompts import PairedPrompts
 from .recorded_results import PREFERENCE, PromptResult
 
@@ -96,6 +96,7 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         remarks.insert(0, same)
     if decision.remark is not None:
         remarks.append(decision.remark)
+    controlled = _controlled(paired, clusters)
     return RecordedVerdict(
         figure=paired.figure,
         level=standard.level,
@@ -108,12 +109,13 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
             _of(kind, n) for kind in parts for n in better_parts(parts[kind], standard.error_rate)
         ],
         lengths=_lengths(a, b),
-        controlled=_controlled(paired),
+        controlled={n: c for n, c in controlled.items() if isinstance(c, LengthControlled)},
         remarks=[
             *remarks,
             *([] if guessed is None else [guessed]),
             *_constant("a", a),
             *_constant("b", b),
+            *_about_lengths(controlled),
         ],
     )
 
@@ -187,16 +189,20 @@ def _lengths(a: Sequence[PromptResult], b: Sequence[PromptResult]) -> tuple[floa
     return fmean(x for x, _ in known), fmean(y for _, y in known)
 
 
-def _controlled(paired: PairedPrompts) -> dict[str, LengthControlled]:
+def _controlled(
+    paired: PairedPrompts, clusters: Sequence[str]
+) -> dict[str, LengthControlled | Uncontrolled]:
     """Return the win-rate at equal lengths of each model that has preferences and outputs."""
     if paired.figure != PREFERENCE:
         return {}
     sides = {"a": paired.a, "b": paired.b}
-    found = {name: _at_equal_length(results) for name, results in sides.items()}
+    found = {name: _at_equal_length(results, clusters) for name, results in sides.items()}
     return {name: rate for name, rate in found.items() if rate is not None}
 
 
-def _at_equal_length(results: Mapping[str, PromptResult]) -> LengthControlled | None:
+def _at_equal_length(
+    results: Mapping[str, PromptResult], clusters: Sequence[str]
+) -> LengthControlled | Uncontrolled | None:
     rows = [
         (key, result.value, len(result.output) - len(result.reference))
         for key, result in results.items()
@@ -205,4 +211,14 @@ def _at_equal_length(results: Mapping[str, PromptResult]) -> LengthControlled | 
     if len(rows) < len(results):
         return None
     keys, won, longer = zip(*rows, strict=True)
-    return length_controlled(won, longer, keys)
+    return length_controlled(Compared(won=won, longer_by=longer, prompts=keys, clusters=clusters))
+
+
+def _about_lengths(controlled: Mapping[str, LengthControlled | Uncontrolled]) -> list[str]:
+    told = list[str]()
+    for name, found in controlled.items():
+        if isinstance(found, Uncontrolled):
+            told.append(f"{name} has no figure at equal lengths: {found.reason}")
+        else:
+            told += [f"{name} at equal lengths: {remark}" for remark in found.remarks]
+    return told

@@ -8,7 +8,8 @@ from statistics import fmean
 from ..data.files import InputError
 from ..lake.statistics.win_rate import Difference, WinRate, difference, win_rate
 from .alpaca_eval import Annotation, groups
-from .length_control import LengthControlled, length_controlled
+from .instruction_difficulty import difficulties_of
+from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Standing:
 
     of: str
     won: WinRate
-    controlled: LengthControlled | None
+    controlled: LengthControlled | Uncontrolled
     mean_length: float
     reference_length: float
 
@@ -27,11 +28,19 @@ def won(annotations: Sequence[Annotation]) -> WinRate:
     return win_rate([a.preference for a in annotations], [a.instruction for a in annotations])
 
 
-def standings(name: str, annotations: Sequence[Annotation]) -> list[Standing]:
-    """Return a model's results on all prompts, and on each group with a read preference."""
+def standings(
+    name: str, annotations: Sequence[Annotation], difficulty: Path | None = None
+) -> list[Standing]:
+    """Return a model's results on all prompts, and on each group with a read preference.
+
+    Raises:
+        InputError: if the file of difficulties cannot be used.
+    """
     parts = [(name, annotations), *groups(annotations).items()]
     return [
-        _standing(of, part) for of, part in parts if any(a.preference is not None for a in part)
+        _standing(of, part, difficulty)
+        for of, part in parts
+        if any(a.preference is not None for a in part)
     ]
 
 
@@ -58,15 +67,19 @@ def generator_of(annotations: Iterable[Annotation], path: Path) -> str:
     return next((a.generator for a in annotations if a.generator is not None), path.stem)
 
 
-def _standing(of: str, annotations: Sequence[Annotation]) -> Standing:
+def _standing(of: str, annotations: Sequence[Annotation], difficulty: Path | None) -> Standing:
     read = [(a, a.won) for a in annotations if a.won is not None]
+    asked = [a.instruction for a, _ in read]
     return Standing(
         of=of,
         won=won(annotations),
         controlled=length_controlled(
-            [won for _, won in read],
-            [a.longer_by for a, _ in read],
-            [a.instruction for a, _ in read],
+            Compared(
+                won=[won for _, won in read],
+                longer_by=[a.longer_by for a, _ in read],
+                prompts=asked,
+                difficulty=None if difficulty is None else difficulties_of(difficulty, asked),
+            )
         ),
         mean_length=fmean(len(a.output) for a in annotations),
         reference_length=fmean(len(a.reference) for a in annotations),

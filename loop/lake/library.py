@@ -138,6 +138,14 @@ class ReadOnlyRun:
         """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
         return self._rows("grades", iteration)
 
+    def breakdowns(self, iteration: int | None = None) -> RowsFrame:
+        """Return the statements of each passage of the answers to prompts of facts."""
+        return self._rows("breakdowns", iteration)
+
+    def claims(self, iteration: int | None = None) -> RowsFrame:
+        """Return the statements of answers, and whether the reference supports them."""
+        return self._rows("claims", iteration)
+
     def prompt_reviews(self, iteration: int | None = None) -> RowsFrame:
         """Return the reviews of the prompts' own quality."""
         return self._rows("prompt_reviews", iteration)

@@ -5,13 +5,13 @@ who compares and grades, who judges prompts, who rates and scores held-out answe
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ..run.completers import completers_of, completes
-from ..run.models import CRITIC, GRADING, QUALITY, REWARD, place_of
+from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, place_of
 from ..run.panel import Panels
 from ..stages.variance_filter import varied
 from . import variant_of
@@ -60,6 +60,7 @@ def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
         _policy(config, verbs),
         *_critic(config, verbs),
         *_reward(config, verbs),
+        *_nli(config),
         *_annotators(config, verbs),
         *_completers(config),
         *_grader(config, verbs),
@@ -115,11 +116,32 @@ def _policy(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> NeededRo
 
 
 def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give the critic where a verb asks it, or where it is there to rate held-out answers."""
+    """Give the critic where a verb asks it, or where it is there to rate held-out answers.
+
+    Beside a verifier that rates, it judges nothing but facts.
+    """
     critic = _judge(config, CRITIC, (*verbs.get(CRITIC, ()), EVALUATE))
-    wanted = CRITIC in verbs or config.critic.kind == "both" or critic.named
-    if config.critic.kind != "verifier" and wanted:
+    facts = config.facts.judge
+    if config.critic.kind == "verifier":
+        wanted = facts == "nli" or (facts == "critic" and critic.named)
+        critic = replace(critic, needed_by=(EVALUATE,))
+    else:
+        asked = CRITIC in verbs or config.critic.kind == "both" or facts == "nli"
+        wanted = asked or critic.named
+    if wanted:
         yield critic
+
+
+def _nli(config: RunConfig) -> Iterator[NeededRole]:
+    """Give the model that compares statements with references, where one is to."""
+    if config.facts.judge == "nli":
+        yield NeededRole(
+            name=NLI,
+            model=config.facts.nli.model or NO_MODEL,
+            engine=None,
+            option="--set facts.nli.model=FOLDER",
+            needed_by=(EVALUATE,),
+        )
 
 
 def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:

@@ -55,6 +55,7 @@ def smoke_needs(run: Run) -> SmokeNeeds:
         annotates=run.panels.training is not None,
         reviews=run.filters.reviewer is not None,
         rewards=run.models.reward_id is not None,
+        facts=run.fact_judge is not None,
         trainings=trainings(run.config),
     )
 

@@ -6,6 +6,7 @@ what. A resource that a run does not have gives nothing.
 
 from collections.abc import Mapping
 
+from ...critics.facts.fact_judge import STATEMENTS, SUPPORT, FactJudge
 from ...critics.grading.graded_aspects import SCALES
 from ...critics.grading.grader import Grader
 from ...stores.keys import Json
@@ -42,3 +43,10 @@ def grader_fingerprint(models: Models, grader: Grader | None) -> Mapping[str, Js
         return {}
     templates = {aspect: grader.digest(aspect) for aspect in SCALES}
     return {"grading": {"served": models.grader.params, "templates": templates}}
+
+
+def facts_fingerprint(judge: FactJudge | None) -> Mapping[str, Json]:
+    """Return the part of what is asked about facts."""
+    if judge is None:
+        return {}
+    return {"facts": {name: judge.digest(name) for name in (STATEMENTS, SUPPORT)}}

@@ -12,7 +12,9 @@ from typing import Generic, TypeVar
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json, canonical_json, digest
 from ...stores.records import (
+    Breakdown,
     Candidate,
+    Claim,
     Critique,
     Demonstration,
     Grade,
@@ -24,7 +26,19 @@ from ...stores.records import (
 )
 from ...stores.schemas import plain
 
-T = TypeVar("T", Candidate, Critique, Reward, Preference, Grade, Pair, Demonstration, Score)
+T = TypeVar(
+    "T",
+    Candidate,
+    Critique,
+    Reward,
+    Preference,
+    Grade,
+    Pair,
+    Demonstration,
+    Score,
+    Breakdown,
+    Claim,
+)
 D = TypeVar("D", Pair, Demonstration)
 
 
@@ -99,6 +113,8 @@ AnyRows = (
     | Rows[Pair]
     | Rows[Demonstration]
     | Rows[Score]
+    | Rows[Breakdown]
+    | Rows[Claim]
 )
 
 

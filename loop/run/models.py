@@ -17,15 +17,16 @@ from pathlib import Path
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.recipes import Rewarded
-from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
 from ...policies.engines.chat_template import template_text
 from ...policies.engines.engine import Engine, EngineError, ReloadableEngine, Scorer
+from ...policies.engines.entailment_label import entailment_label
 from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
-from ...policies.workers.open import engine_kind, open_engine, open_scorer
+from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
 from ...stores.keys import Json
 from .loaded_models import LoadedModels
 from .model_pool import PoolModel
@@ -34,6 +35,7 @@ from .tenants import Premises
 from .turns import Tenant
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
+NLI = "facts.nli"
 JUDGES = (QUALITY, GRADING, CRITIC)
 """The roles of which a run has one model each; what the later ones say of an engine counts."""
 
@@ -61,6 +63,7 @@ class Models:
     judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
+    nli_id: str | None = None
     training_bytes: int = 0
     premises: Premises = field(default_factory=Premises.here)
     _loaded: LoadedModels = field(init=False)
@@ -85,7 +88,7 @@ class Models:
     ) -> "Models":
         """Identify the configured models that are asked; nothing is loaded yet.
 
-        `asked` are the names of the roles that the run needs: those of `JUDGES`, and reward.
+        `asked` are the names of the roles that the run needs: those of `JUDGES`, reward, facts.nli.
         `roles` are annotators' models, `completers` those of a pool besides the policy.
 
         Raises:
@@ -102,6 +105,7 @@ class Models:
             judging={name: _judge(config, name) for name in JUDGES if name in asked},
             annotators={role: _annotator(config, role) for role in roles},
             completers={model.name: _completer(model) for model in completers},
+            nli_id=_nli_id(_nli_folder(config)) if NLI in asked else None,
             training_bytes=training_bytes,
         )
 
@@ -124,7 +128,8 @@ class Models:
         """What of policy, critic and reward model must not change while a run goes on."""
         critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
         reward = {} if self.reward_id is None else {REWARD: self.reward_id}
-        return {"policy": self.initial.params, **critic, **reward}
+        nli = {} if self.nli_id is None else {NLI: self.nli_id}
+        return {"policy": self.initial.params, **critic, **reward, **nli}
 
     @property
     def judges(self) -> tuple[Served, ...]:
@@ -187,6 +192,15 @@ class Models:
             return self._loaded.bring(
                 self._tenant(name, lambda: self.premises.scorer(name, wanted, config)),
                 lambda: open_scorer(wanted, config, log=log, identity=identity),
+            )
+
+    def entailment(self) -> Scorer:
+        """Return the model of natural language inference, loaded and awake."""
+        folder, config, log = _nli_folder(self.config), _nli_settings(self.config), "nli.log"
+        with self._lock:
+            return self._loaded.bring(
+                self._tenant(NLI, lambda: self.premises.scorer(NLI, str(folder), config)),
+                lambda: open_entailment(folder, config, log=self.logs / log),
             )
 
     def configure(self, config: RunConfig) -> None:
@@ -277,6 +291,30 @@ def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
     if own is None or own.model is None:
         return config.critic.model, config.critic.engine
     return own.model, own.engine
+
+
+def _nli_folder(config: RunConfig) -> Path:
+    return Path(config.facts.nli.model or NO_MODEL)
+
+
+def _nli_id(folder: Path) -> str:
+    """Return the identity of a model of natural language inference that has the label for it."""
+    identity = scorer_digest(str(folder))
+    entailment_label(folder)
+    return identity
+
+
+def _nli_settings(config: RunConfig) -> RewardConfig:
+    """Return how the model is loaded: as a reward model is, on one device."""
+    nli = config.facts.nli
+    return RewardConfig(
+        model=nli.model or NO_MODEL,
+        batch_size=nli.batch_size,
+        max_length=nli.max_length,
+        dtype=nli.dtype,
+        devices=nli.devices,
+        replicas=1,
+    )
 
 
 def _annotator(config: RunConfig, role: Role) -> Served:

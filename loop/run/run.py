@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ...configs.schema import RunConfig
+from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.guard import BARE, GuardKey
@@ -85,6 +86,7 @@ class Run:
     panels: Panels = NOBODY
     completers: Completers | None = None
     grader: Grader | None = None
+    fact_judge: FactJudge | None = None
     filters: Filters = EVERYTHING
     parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])

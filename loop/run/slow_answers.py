@@ -1,6 +1,6 @@
 """The rule that stops a run whose answers mostly cannot be compared in time.
 
-Each such comparison takes its full deadline and a worker, and says nothing about the answer.
+Each such comparison takes its full time and a worker, and says nothing about the answer.
 """
 
 from ...configs.own_function import OwnFunction
@@ -28,5 +28,9 @@ def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:
                 "then resume, or resume with a higher share"
             )
 
-    matches = config.facts.judge == "sentence_match"
-    return Verifier(own, sentence_match=matches, on_timeout=require_few)
+    return Verifier(
+        own,
+        sentence_match=config.facts.judge == "sentence_match",
+        limit_s=config.critic.math_seconds,
+        on_timeout=require_few,
+    )

@@ -51,6 +51,12 @@ class Whereabouts:
         groups = scorer_groups(self.config.reward, function=True)
         return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
+    def of_nli(self) -> Places:
+        """Return the places of the model of natural language inference."""
+        if not self.config.overlap:
+            return MAIN_THREAD
+        return _local(device_groups("facts.nli", self.config.facts.nli.devices, 1))
+
     def of_training(self, devices: Devices) -> Places:
         """Return the places of a training, which the main thread watches over."""
         if not self.config.overlap:

@@ -21,6 +21,8 @@ SECTIONS = {
     "grade": "grading",
     "annotate": "annotation",
     "compare": "annotation",
+    "break_up": "critic",
+    "judge_claims": "critic",
     "review": "prompts.quality",
     "prompts": "prompts.quality",
 }

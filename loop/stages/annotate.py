@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
-from ...configs.annotation import Ordering
+from ...configs.annotation import Keying, Ordering
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
@@ -66,7 +66,8 @@ class PairInquiry(JudgeInquiry[tuple[Comparison, ...], PairChoice]):
 class Annotating:
     """A stage of preferences: those of the matches that one annotator of a panel gets.
 
-    `matched` gives the matches of a chunk of prompts, `order` says how their answers are shown.
+    `matched` gives the matches of a chunk of prompts, `order` says how their answers are shown, and
+    `keyed_on` what they were drawn by.
     """
 
     run: Run
@@ -76,6 +77,7 @@ class Annotating:
     annotator: Annotator
     matched: Callable[[int], Sequence[Match]]
     order: Ordering
+    keyed_on: Keying
 
     @property
     def attempts(self) -> int:
@@ -85,14 +87,13 @@ class Annotating:
     @cached_property
     def identity(self) -> Json:
         """What a preference depends on besides the two answers and the number of replies."""
-        config = self.run.config.annotation
         return {
             "verb": self.verb.name,
             "annotator": self.annotator.digest,
             "pool": [annotator.name for annotator in self.panel.pool.annotators],
             "served": self._served.params,
             "flip_probability": self.panel.flip_probability,
-            "keyed_on": config.keyed_on,
+            "keyed_on": self.keyed_on,
             "order": self.order,
             **guard_params(self.run),
         }

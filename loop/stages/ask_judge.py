@@ -16,7 +16,15 @@ from ...critics.judge import WAS_READ, Question, Reading
 from ...policies.engines.engine import Completion, Request, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Critique, Grade, Preference, PromptReview, storable
+from ...stores.records import (
+    Breakdown,
+    Claim,
+    Critique,
+    Grade,
+    Preference,
+    PromptReview,
+    storable,
+)
 from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
 from ..run.pump import Pump
@@ -29,7 +37,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 A = TypeVar("A", bound="JudgeInquiry[Any, Any]")
 JudgeSettings = CriticConfig | GradingConfig | PromptQuality
-Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview)
+Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview, Breakdown, Claim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ committed as they are done, and the stages share their chunks of prompts.
 
 from collections.abc import Callable, Mapping
 
-from ...configs.annotation import Ordering
+from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
 from ...stores.keys import Json
@@ -20,7 +20,9 @@ from .annotate import Annotating
 from .matches import Match, all_pairs, drawn_pairs, match_of
 from .retry_unscored import judged
 
-ANNOTATE, COMPARE = Verb("annotate"), Verb("compare")
+ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
+EVALUATED_BY: Keying = "instruction"
+"""So two policies meet one annotator and one order on an instruction, in whichever run."""
 
 
 def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
@@ -35,7 +37,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     def matched(chunk: int) -> list[Match]:
         drafts = it.chunk(candidates, chunk)
         pairs = all_pairs(drafts) if every else drawn_pairs(drafts, seed)
-        return [match_of(*two, config) for two in pairs]
+        return [match_of(*two, config.keyed_on) for two in pairs]
 
     which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
     return _compared(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
@@ -51,20 +53,22 @@ def compare(
     """Compare each answer, as the second, with the reference's output to its prompt (p_eval).
 
     An answer that is empty or truncated is compared as it is; a prompt without an output is not.
-    The two are shown in the configured order, unless `order` says how.
+    The two are shown in the configured order, unless `order` says how. Annotator and order are
+    drawn by the instruction: what they add to two policies' figures drops out of their difference.
 
     Raises:
         ConfigError: if the run was opened as one that evaluates by no comparisons.
     """
-    config = it.run.config.annotation
 
     def matched(chunk: int) -> list[Match]:
         known = {output.prompt_id: output for output in it.chunk(outputs, chunk)}
         asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
-        return [match_of(known[answer.prompt_id], answer, config) for answer in asked]
+        return [match_of(known[answer.prompt_id], answer, EVALUATED_BY) for answer in asked]
 
     panel = it.run.panels.evaluation
-    return _compared(it, COMPARE, panel, matched, {}, answers, outputs, order=order)
+    return _compared(
+        it, COMPARE, panel, matched, {}, answers, outputs, order=order, keyed_on=EVALUATED_BY
+    )
 
 
 def _compared(
@@ -75,6 +79,7 @@ def _compared(
     which: Mapping[str, Json],
     *read: Rows[Candidate],
     order: Ordering | None = None,
+    keyed_on: Keying | None = None,
 ) -> Rows[Preference]:
     """Pay a stage for each annotator.
 
@@ -85,7 +90,7 @@ def _compared(
             "this run has no annotators: the class of the recipe's settings needs Annotated among "
             "its bases, or assessment.reference must name what answers are compared with"
         )
-    stages = list[Planned]()
+    config, stages = it.run.config.annotation, list[Planned]()
     for annotator in panel.annotators:
         annotating = Annotating(
             run=it.run,
@@ -94,7 +99,8 @@ def _compared(
             panel=panel,
             annotator=annotator,
             matched=matched,
-            order=order or it.run.config.annotation.order,
+            order=order or config.order,
+            keyed_on=keyed_on or config.keyed_on,
         )
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"

@@ -148,7 +148,10 @@ class Judging:
         aspects = self.run.config.critic.task_aspects
         verifier = self.run.verifier
         return VerifierCritic(
-            task_aspects=aspects, own=verifier.own, sentence_match=verifier.sentence_match
+            task_aspects=aspects,
+            own=verifier.own,
+            sentence_match=verifier.sentence_match,
+            limit_s=verifier.limit_s,
         )
 
     def _critique_id(self, candidate: Candidate) -> str:

@@ -15,9 +15,10 @@ from ...stores.keys import digest
 from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
-from ..data.files import InputError, RowError, placed_rows
-from ..data.prompt_rows import RowShape, optional_text, to_prompt
-from ..data.prompts import TINY, shape_of
+from ..data.files import RowError, placed_rows
+from ..data.prompt_rows import to_prompt
+from ..data.prompts import TINY, notes_of, shape_of
+from ..data.row_texts import optional_text
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
@@ -72,24 +73,28 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
         from ..tiny.human import demonstration_of
 
         return {p.prompt_id: demonstration_of(p.instruction) for p in prompts}
-    return read_outputs(Path(config.source), config.task, shape_of(config))
+    return read_outputs(Path(config.source), config)
 
 
-def read_outputs(path: Path, task: str | None, shape: RowShape) -> dict[str, str]:
+def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
     """Return the field `output` of the rows of a prompts' file, by prompt id.
 
     Raises:
         InputError: for anything that cannot be read as meant.
     """
     found = dict[str, str]()
-    for place, row in placed_rows(path):
+    shape, notes = shape_of(config), notes_of(config)
+    for place, row in placed_rows(path, notes.bad):
         try:
             named = shape.named(row)
-            prompt = to_prompt(named, task=task, split="train", source=path.name, shape=shape)
+            prompt = to_prompt(
+                named, task=config.task, split="train", source=path.name, shape=shape
+            )
             # Alpaca's own data has a few rows whose output is empty.
             output = optional_text(row, "output") if row.get("output") != "" else None
         except RowError as error:
-            raise InputError(f"{path}, {place}: {error}") from error
+            notes.bad(path, place, error)
+            continue
         if output is not None:
             found.setdefault(prompt.prompt_id, storable(output))
     return found

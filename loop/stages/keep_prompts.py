@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from ...stores.keys import Json
-from ...stores.records import Prompt
+from ...stores.keys import Json, digest
+from ...stores.records import Prompt, Receipt
+from ..data.row_notes import FILTER
 from ..run.handles import content_key
 from ..run.run import Run, Verb, Work
 
 KEEP_PROMPTS = Verb("prompts")
+KEEP_RECEIPTS = Verb(FILTER)
 
 
 def keep_prompts(
@@ -22,3 +24,12 @@ def keep_prompts(
         reads=lambda: [(key,) for key in keys],
     )
     run.make(0, label, work, lambda unit: {Prompt: chunks[unit.chunk]})
+
+
+def keep_receipts(run: Run, left_out: Sequence[Receipt]) -> None:
+    """Commit receipts of the rows of the prompts' files, if rows may be left out."""
+    if not left_out:
+        return
+    told = digest([[receipt.count, *receipt.examples] for receipt in left_out])
+    work = Work(verb=KEEP_RECEIPTS, params=None, upstream=(told,), reads=lambda: [(told,)])
+    run.make(0, FILTER, work, lambda _unit: {Receipt: left_out})

@@ -8,7 +8,7 @@ import polars as pl
 
 from ...critics.judge import WAS_READ
 from ...stores.beside import smoked
-from ...stores.records import Critique, Grade, Preference, PromptReview
+from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER
 from ..data.splits import HELD_OUT
 from ..data.stage_names import named
@@ -18,8 +18,13 @@ Place = tuple[int, str]
 """A stage, by its iteration and label."""
 EVALUATED, BEST = "evaluate:", "best"
 """How the labels of answers begin that are evaluated, and that of the best of several."""
-MEASURED = {"critique": "measure:", "compare": "assess:"}
-"""How the labels of the numbers begin that are made of judged answers, by what judged them."""
+MEASURED = {
+    "critique": ("measure:",),
+    "compare": ("assess:",),
+    "break_up": ("judge_claims:evaluate:", "facts:"),
+    "judge_claims": ("facts:",),
+}
+"""How the labels begin of what is made of judged answers, by what judged them."""
 DRAWN = frozenset({"sample", "complete"})
 """The first words of stages that draw answers to prompts, whatever was said of others."""
 ABOUT = frozenset({"reward", "critique", "grade", "annotate"})
@@ -68,6 +73,23 @@ KINDS = (
         identity="preference_id",
         setting="annotation.attempts",
         asked=pl.lit(value=True),
+    ),
+    JudgementKind(
+        noun="passages",
+        stages=("break_up",),
+        row_type=Breakdown,
+        identity="breakdown_id",
+        setting="critic.attempts",
+        asked=pl.col("attempts") > 0,
+    ),
+    JudgementKind(
+        noun="statements",
+        stages=("judge_claims",),
+        row_type=Claim,
+        identity="claim_id",
+        setting="critic.attempts",
+        # A model of natural language inference says the same again, without a reply.
+        asked=(pl.col("attempts") > 0) & (pl.col("text") != ""),
     ),
     JudgementKind(
         noun="reviews",
@@ -126,7 +148,7 @@ def _are_numbers(verb: str, label: str, name: str) -> bool:
     answers = _answers(label)
     if answers == BEST:
         return name.startswith(MEASURED[verb])
-    return name == MEASURED[verb] + answers.removeprefix(EVALUATED)
+    return name in {made + answers.removeprefix(EVALUATED) for made in MEASURED[verb]}
 
 
 def _answers(label: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from ...configs.annotation import AnnotationConfig, Ordering
+from ...configs.annotation import Keying, Ordering
 from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
 from ...critics.judge import Status
 from ...stores.keys import derive_seed, row_id
@@ -34,10 +34,10 @@ class Decided(NamedTuple):
     flipped: bool = False
 
 
-def match_of(first: Candidate, second: Candidate, config: AnnotationConfig) -> Match:
+def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
     """Return the match of two answers."""
     pair = row_id("match", [first.candidate_id, second.candidate_id])
-    drawn_by = draw_key(config.keyed_on, pair=pair, instruction=first.prompt_id)
+    drawn_by = draw_key(keyed_on, pair=pair, instruction=first.prompt_id)
     return Match(first=first, second=second, drawn_by=drawn_by)
 
 

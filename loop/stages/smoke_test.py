@@ -14,7 +14,9 @@ from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.records import (
     SCORED,
+    Breakdown,
     Candidate,
+    Claim,
     Critique,
     Grade,
     Preference,
@@ -26,9 +28,11 @@ from ..data.judged_candidates import VERIFIER
 from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
 from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
+from .break_up import break_up
 from .compare import annotate
 from .critique import critique
 from .grade import grade, grade_overall
+from .judge_claims import judge_claims
 from .reward import OVERLONG, reward
 from .sample import sample
 from .select_prompts import reviewed
@@ -40,7 +44,7 @@ LENGTHS = ("calls", "prompt_tokens", "prompt_letters", "tokens", "letters")
 """What of a stage's totals tells how long its requests and their answers are."""
 BEFORE = frozenset({"prompts", "initial"})
 """The stages that precede the test."""
-Judgement = Critique | Grade | Preference | PromptReview
+Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,7 @@ class SmokeNeeds:
     annotates: bool = False
     reviews: bool = False
     rewards: bool = False
+    facts: bool = False
     trainings: tuple[Trained, ...] = ()
 
 
@@ -146,6 +151,10 @@ def _judged(
         yield f"grade:{name}", it.chunk(graded, 0)
     if needs.annotates:
         yield f"annotate:{name}", it.chunk(annotate(it, answers), 0)
+    if needs.facts and (judge := it.run.fact_judge) is not None:
+        broken = break_up(it, answers, judge)
+        yield f"break_up:{name}", it.chunk(broken, 0)
+        yield f"judge_claims:{name}", it.chunk(judge_claims(it, broken, judge), 0)
     if needs.reviews and (reviewer := it.run.filters.reviewer) is not None:
         label = f"review:{name}"
         yield label, reviewed(it.run, prompts, reviewer, label=label, purpose=name)[1]

@@ -14,7 +14,12 @@ from functools import cache
 
 from ...configs.annotation import Role
 from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
-from ...critics.annotators.written_verdicts import ReplyForm, reply_of
+from ...critics.annotators.written_verdicts import (
+    LISTED_FORMS,
+    STATED_FORMS,
+    ReplyForm,
+    reply_of,
+)
 from ...critics.templating import PLACEHOLDER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
@@ -30,8 +35,9 @@ from .human import (
 from .nouns import FRIENDLY
 
 POOL = "tiny"
-FORMS: tuple[tuple[ReplyForm, bool], ...] = tuple(
-    (form, several) for form in ("token", "json", "ranking") for several in (True, False)
+FORMS: tuple[tuple[ReplyForm, bool], ...] = (
+    *((form, several) for form in LISTED_FORMS for several in (True, False)),
+    *((form, False) for form in STATED_FORMS),
 )
 LONGEST = 3.0
 """Length beyond this multiple of the words needed makes no difference."""

@@ -80,7 +80,7 @@ def pick_device() -> "torch.device":
 
 
 @dataclass(slots=True)
-class _Row:
+class _BatchRow:
     """A request that is being drawn."""
 
     index: int
@@ -121,7 +121,7 @@ class TransformersEngine:
         for batch in batches:
             sampling = batch.sampling
             done: dict[int, Completion] = {}
-            rows: list[_Row] = []
+            rows: list[_BatchRow] = []
             for index, request in enumerate(batch.requests):
                 prompt = self._chat.prompt(request.messages)
                 room = self._context - len(prompt)
@@ -129,7 +129,9 @@ class TransformersEngine:
                     done[index] = overlong(request, len(prompt))
                 else:
                     limit = min(sampling.max_tokens, room)
-                    rows.append(_Row(index, request, prompt, limit, random.Random(request.seed)))
+                    rows.append(
+                        _BatchRow(index, request, prompt, limit, random.Random(request.seed))
+                    )
             rows.sort(key=lambda row: (len(row.prompt), row.index))
             for start in range(0, len(rows), GROUP):
                 group = rows[start : start + GROUP]
@@ -169,7 +171,7 @@ class TransformersEngine:
         """Release the model."""
         del self._model
 
-    def _completion(self, row: _Row, sampling: Sampling) -> Completion:
+    def _completion(self, row: _BatchRow, sampling: Sampling) -> Completion:
         said = self._chat.said(row.drawn, sampling.stop)
         return Completion(
             request_id=row.request.request_id,
@@ -182,7 +184,7 @@ class TransformersEngine:
             token_ids=tuple(row.drawn) if sampling.token_ids else None,
         )
 
-    def _draw(self, group: list[_Row], sampling: Sampling) -> None:
+    def _draw(self, group: list[_BatchRow], sampling: Sampling) -> None:
         """Extend every row of a group until it stops; finished rows leave the forward pass."""
         import torch
         from transformers import DynamicCache
@@ -217,7 +219,7 @@ class TransformersEngine:
 
     def _extend(
         self,
-        rows: list[_Row],
+        rows: list[_BatchRow],
         logits: "torch.Tensor",
         sampling: Sampling,
         biases: Mapping[int, float],

@@ -13,7 +13,7 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
-from .places import DeviceGroup, engine_groups, scorer_groups
+from .places import DeviceGroup, device_groups, engine_groups, scorer_groups
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -102,6 +102,20 @@ def open_scorer(
         return WorkerScorer(place, config, log=own, function=function, devices=groups[number])
 
     return replica(0) if len(groups) == 1 else ScorerPool(replica, len(groups))
+
+
+def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
+    """Open a model of natural language inference, in a worker that prints to `log`.
+
+    Raises:
+        ConfigError: for devices that the machine cannot follow.
+        EngineError: when the folder does not hold a model.
+    """
+    from .worker_models import WorkerScorer
+
+    check_folder(model)
+    (group,) = device_groups("facts.nli", config.devices, 1)
+    return WorkerScorer(str(model), config, log=log, entails=True, devices=group)
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import EngineError, MeasureResult, ScoreBatch
+from ..engines.entailment_scorer import EntailmentScorer
 from ..engines.feed import Feed
 from ..engines.load_fault import final_fault
 from ..engines.own_scorer import OwnScorer
@@ -47,8 +48,8 @@ ORDERS = ("reload", "sleep", "wake")
 """Tasks that change a loaded model and ask nothing of it."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
-HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer
-ConversationScorer = RewardScorer | VLLMScorer | OwnScorer
+HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer | EntailmentScorer
+ConversationScorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
 LocalModel = LocalEngine | ConversationScorer | TextEmbedder
 
 
@@ -126,6 +127,8 @@ def load_scorer(opening: wire.Frame) -> ConversationScorer:
     config = RewardConfig.model_validate(opening["config"])
     if opening["kind"] == "function":
         return OwnScorer(opening["model"], config, opening["identity"])
+    if opening["kind"] == "entailment":
+        return EntailmentScorer(Path(opening["model"]), config)
     if opening["kind"] == "vllm":
         return VLLMScorer(Path(opening["model"]), config)
     return RewardScorer(Path(opening["model"]), config)
@@ -186,7 +189,7 @@ def _results(model: LocalModel, stream: _ServedStream) -> Generator[wire.Frame, 
         yield from _obeyed(model, stream.task, stream.feed)
     elif isinstance(model, OwnScorer):
         yield from _own_scores(model, stream.feed)
-    elif isinstance(model, RewardScorer | VLLMScorer):
+    elif isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
         yield from map(wire.score_result_frame, model.score(stream.feed))
     elif isinstance(model, TextEmbedder):
         yield from map(wire.embed_result_frame, model.embed(stream.feed))

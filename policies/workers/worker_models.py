@@ -108,7 +108,8 @@ class WorkerEngine:
 class WorkerScorer:
     """A `Scorer` whose model, or function of the user's own, lives in a worker process.
 
-    `function` is the identity of such a function, of which `model` is the place.
+    `function` is the identity of such a function, of which `model` is the place. A model that
+    `entails` compares a text with a statement.
     """
 
     def __init__(
@@ -118,9 +119,10 @@ class WorkerScorer:
         *,
         log: Path,
         function: str | None = None,
+        entails: bool = False,
         devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
     ) -> None:
-        kind = config.runner if function is None else "function"
+        kind = "entailment" if entails else config.runner if function is None else "function"
         opening = _opening("scorer", kind, str(model), config) | {"identity": function}
         self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(

@@ -19,6 +19,8 @@ def shared_rows() -> Callable[[str], list[dict[str, Any]]]:
         path = folder / name
         if not path.is_file():
             pytest.skip(f"{path} is absent; LPFLOOP_SHARED_DATA may name its folder")
+        if path.suffix == ".json":
+            return json.loads(path.read_text(encoding="utf-8"))
         return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
     return read

@@ -1,7 +1,7 @@
 import pytest
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.checks import CHECKS, fulfils, known_check, validate_check
+from lpfloop.critics.checks import CHECKS, fulfils, known_check, valid_check
 from lpfloop.stores.records import Check
 
 
@@ -28,7 +28,7 @@ def check(kind: str, argument: str = "") -> Check:
     ],
 )
 def test_each_kind_decides_as_documented(kind, argument, met, unmet):
-    validate_check(check(kind, argument))
+    assert valid_check(kind, argument) == check(kind, argument)
     assert all(fulfils(answer, check(kind, argument)) for answer in met)
     assert not any(fulfils(answer, check(kind, argument)) for answer in unmet)
 
@@ -50,7 +50,7 @@ def test_every_kind_is_known_and_nothing_else():
 )
 def test_a_check_that_can_not_be_decided_is_refused(kind, argument, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        validate_check(check(kind, argument))
+        valid_check(kind, argument)
 
 
 @pytest.mark.parametrize("answer", ["[" * 100_000, "1" * 100_000, '{"a":' * 60_000, "\ud800"])

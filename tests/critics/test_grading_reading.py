@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.grade_reply import FIELD, HEADING, OVERALL, without_labels
+from lpfloop.critics.grading.grade_reply import FIELD, HEADING, without_labels
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import Grader, form_text
+from lpfloop.critics.grading.score_reply import OVERALL
 from lpfloop.critics.judge import Status
 
 GRADER = Grader.from_config(GradingConfig())

@@ -1,14 +1,18 @@
 """Answers that are too large to compare cost milliseconds; none that is meant is among them."""
 
 import json
+import resource
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.critics.math_answers import final_answer
+from lpfloop.critics import math_pool
+from lpfloop.critics.math_answers import answer_to, final_answer, reference_answer
 from lpfloop.critics.math_limits import too_large
+from lpfloop.critics.math_numbers import quick_equal
+from lpfloop.critics.math_pool import MathPool
 from lpfloop.critics.verify import Verifier, VerifierCritic
 from lpfloop.stores.records import Message, Prompt
 
@@ -61,6 +65,75 @@ def test_a_bomb_costs_milliseconds_and_says_why(name) -> None:
     assert (verdict.rating, verdict.reason) == (None, "too_large")
     critic = VerifierCritic(task_aspects={})
     assert critic.read(asked("1"), verdict).status == "too_large"
+
+
+HOSTILE = {
+    "a million digits": "9" * 1_000_000,
+    "announced digits": "The answer is " + "9" * 1_000_000,
+    "open boxes": "\\boxed{" * 200_000,
+    "closed braces": boxed("1" + "}" * 200_000),
+    "open braces": boxed("{" * 100_000),
+    "boxes that are joined": " and ".join(boxed(str(n)) for n in range(20_000)),
+    "marks": "the answer is " * 100_000,
+    "marks that go on": "answer to " * 200_000,
+    "signs": "#" * 500_000,
+    "spaces": "answer:" + " " * 500_000 + "5",
+    "dollars": "$" * 200_000,
+    "units": "The answer is 5 " + "eggs " * 100_000,
+    "commands": r"\frac" * 50_000,
+    "text commands": boxed(r"\text{" * 20_000),
+    "mixed numbers": "The answer is " + "1 1/" * 50_000,
+    "myriads": "1万" * 100_000,
+    "tags": "<answer>" * 100_000,
+    "letters": "a" * 500_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_answer_is_found_and_limited_in_time(name) -> None:
+    wanted = reference_answer("#### 18")
+    began = time.process_time()
+    answer = answer_to(wanted, final_answer(HOSTILE[name]))
+    if quick_equal(wanted, answer) is None:
+        too_large(answer)
+    assert time.process_time() - began < 0.8
+
+
+SLOW = {
+    "a sum": boxed(r"\sum_{i=1}^{10^9} \frac{1}{i^2}"),
+    "an integral": boxed(r"\int_0^1 \sin(x^{x^x}) e^{x^2} dx"),
+}
+
+
+def test_what_the_limits_let_pass_is_decided_within_its_processor_time() -> None:
+    asked_of = asked(boxed(r"\frac{7}{2}+x"))
+    with Verifier(workers=1) as verifier:
+        verdicts = verifier.verify([(asked_of, text) for text in SLOW.values()])
+    assert [verdict.reason for verdict in verdicts] == ["timeout"] * len(SLOW)
+    for verdict in verdicts:
+        assert dict(verdict.metrics)["math_undecided"] == 1
+        assert "math_accuracy" not in dict(verdict.metrics)
+
+
+BUSY = """
+import json, signal, sys
+print('"ready"', flush=True)
+for line in sys.stdin:
+    signal.setitimer(signal.ITIMER_PROF, json.loads(line)["limit_s"])
+    while True:
+        pass
+"""
+
+
+def test_a_comparison_is_ended_by_the_time_it_has_used(monkeypatch, tmp_path) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(BUSY, "utf-8")
+    monkeypatch.setattr(math_pool, "WORKER", worker)
+    answer = final_answer("x")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    with MathPool(workers=1, limit_s=0.3) as pool:
+        assert pool.compare([(answer, answer)]) == ["timeout"]
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1
 
 
 ASKED = ("problem", "question", "prompt")

@@ -76,8 +76,7 @@ def test_checks_of_such_a_prompt_are_measured_and_do_not_rate_its_facts(verifier
 
 def test_what_is_verified_by_sentences_has_keys_of_its_own(verifier):
     with Verifier() as bare:
-        assert bare.params("held-out") == "held-out"
-    assert verifier.params("held-out") != "held-out"
+        assert bare.params("held-out") != verifier.params("held-out")
     digests = [
         VerifierCritic(task_aspects={}, sentence_match=matches).digest for matches in (True, False)
     ]

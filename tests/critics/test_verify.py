@@ -15,7 +15,8 @@ from waiting import ended, wait_until
 
 from lpfloop.critics import math_pool
 from lpfloop.critics.judge import Question
-from lpfloop.critics.math_answers import final_answer, quick_equal
+from lpfloop.critics.math_answers import final_answer
+from lpfloop.critics.math_numbers import quick_equal
 from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
 from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.critics.verify import Verifier, VerifierCritic
@@ -131,6 +132,10 @@ FRAMES = st.sampled_from(
 )
 
 
+def _percents(text):
+    return "%" in text or "percent" in text
+
+
 @settings(max_examples=300, deadline=None)
 @given(gold=NUMBERS, given_number=NUMBERS, same=st.booleans(), frames=st.tuples(FRAMES, FRAMES))
 def test_the_quick_comparison_never_contradicts_math_verify(gold, given_number, same, frames):
@@ -141,7 +146,8 @@ def test_the_quick_comparison_never_contradicts_math_verify(gold, given_number, 
     quick = quick_equal(*finals)
     if finals[0].text == finals[1].text and finals[0].marked and finals[1].marked:
         assert quick is True
-    elif quick is not None:
+    elif quick is not None and _percents(reference) == _percents(answer):
+        # Where one side alone is of percent, the reference decides, and not math-verify.
         parsed = [math_verify.parse(text) for text in (reference, answer)]
         # Of -01 it reads nothing, so it says nothing that could be contradicted.
         assert quick == math_verify.verify(*parsed) or not any(parsed)
@@ -207,7 +213,7 @@ def test_a_comparison_that_hangs_costs_its_own_worker_only(monkeypatch, tmp_path
     monkeypatch.setattr(math_pool, "WORKER", worker)
     words = ["a", "hang", "b", "die", "c", "hang", "d"]
     started = time.monotonic()
-    with MathPool(workers=2, limit_s=1) as pool:
+    with MathPool(workers=2, limit_s=0.05) as pool:
         gold = final_answer("#### x")
         outcomes = pool.compare([(gold, final_answer(f"#### {word}")) for word in words])
         assert pool.started
@@ -218,12 +224,12 @@ def test_a_comparison_that_hangs_costs_its_own_worker_only(monkeypatch, tmp_path
 
 
 def test_a_bomb_is_stopped_and_the_next_comparison_works():
-    with Verifier(workers=1, limit_s=3) as fresh:
+    with Verifier(workers=1) as fresh:
         bomb = (asked("math", r"\boxed{9^{9^{9^{9}}}}"), r"\boxed{8^{9^{9^{9}}}}")
         five = asked("math", "#### 5")
         verdicts = fresh.verify([bomb, (five, "It is 10/2"), (five, "#### 5")])
-    assert [dict(v.metrics)["math_accuracy"] for v in verdicts] == [0, 1, 1]
-    assert verdicts[0].reason in {"timeout", "failed", "wrong"}
+    assert [dict(v.metrics).get("math_accuracy") for v in verdicts] == [None, 1, 1]
+    assert verdicts[0].reason in {"timeout", "failed"}
 
 
 HALF = (final_answer("#### 0.5"), final_answer("The answer is 1/2."))
@@ -293,9 +299,8 @@ PARENT = """
 import psutil
 from lpfloop.critics import math_pool
 from lpfloop.critics.math_answers import final_answer
-math_pool.GRACE_S = -16  # The kernel's limit is 4 s: the parent is gone long before its own.
 half, gold = final_answer("#### 1/2"), final_answer("#### 0.5")
-pool = math_pool.MathPool(workers=2, limit_s=20)
+pool = math_pool.MathPool(workers=2, limit_s=2)
 pool.compare([(gold, half)] * 2)
 print(*(child.pid for child in psutil.Process().children()), flush=True)
 pool.compare([(gold, final_answer("\\\\boxed{9999999!}"))])
@@ -366,9 +371,10 @@ def test_as_a_critic_it_rates_the_aspect_of_the_task(verifier, prompt, answer, a
 
 
 def test_an_undecided_comparison_is_unscored(verifier):
-    prompt = asked("math", "It cannot be told.")
+    prompt = asked("math", "It cannot be told.\nNobody knows.")
     (verdict,) = verifier.verify([(prompt, "The answer is 4.")])
-    assert (verdict.metrics, verdict.rating) == ((("math_accuracy", 0.0),), None)
+    assert verdict.metrics == (("math_undecided", 1.0), ("math_unmarked", 0.0))
+    assert verdict.rating is None
     reading = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict)
     assert reading.status == "unreadable"
 

@@ -157,6 +157,33 @@ def test_an_answer_is_compared_as_the_second_with_what_the_reference_answered(tm
     assert sum(row.preferred == "second" for row in found) > 10
 
 
+@pytest.mark.parametrize("order", ["random", "both"])
+def test_two_policies_meet_one_annotator_and_one_order_on_each_instruction(tmp_path, order):
+    met = []
+    for name, policy in (("a", "policy"), ("b", "wordy_policy")):
+        settings = (
+            "assessment.reference=tiny",
+            f"annotation.order={order}",
+            f"policy.engine.script=scripts:{policy}",
+        )
+        with turn(job(tmp_path, *settings, name=name)) as it:
+            outputs, answers = _references(it), sample(it, it.prompts(), n=1)
+            found = rows(it, compare(it, answers, outputs))
+            back = rows(it, compare(it, outputs, answers))
+        read = [row for row in found if row.text]
+        assert len({row.annotator for row in read}) == 3
+        assert len({row.order for row in read}) == (2 if order == "random" else 1)
+        met.append({row.prompt_id: (row.annotator, row.order) for row in read})
+        # Whose answers are the reference changes neither.
+        turned = {row.prompt_id: (row.annotator, row.order) for row in back if row.text}
+        assert turned == met[-1]
+        met.append({row.prompt_id: row.second_id for row in read})
+    shared = met[0].keys() & met[2].keys()
+    assert len(shared) > 30
+    assert all(met[0][prompt] == met[2][prompt] for prompt in shared)
+    assert any(met[1][prompt] != met[3][prompt] for prompt in shared)
+
+
 def _references(it: Iteration):
     sampling = it.run.config.policy.sampling
     greedy = replace(it, number=0)

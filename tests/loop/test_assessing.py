@@ -23,7 +23,7 @@ from lpfloop.loop.evaluation.assess import evaluate, load_oracle
 from lpfloop.loop.evaluation.kl_divergence import divergence
 from lpfloop.loop.evaluation.reference_outputs import read_outputs
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.lake.statistics.win_rate import standard_error
+from lpfloop.loop.lake.statistics.clustered_error import mean_error
 from lpfloop.loop.run.handles import chunked
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
@@ -101,10 +101,34 @@ def test_answers_are_compared_with_the_references_outputs(tmp_path):
     value, error, n = numbers(tmp_path)["win_rate"]
     assert n == len(won)
     assert math.isclose(value, sum(won) / n)
-    assert math.isclose(error, standard_error(won))
+    clusters = dict(rows(tmp_path, "prompts").select("prompt_id", "cluster").iter_rows())
+    asked = [clusters[p] for p in preferences.drop_nulls("preferred")["prompt_id"]]
+    assert math.isclose(error, mean_error(won, asked))
     controlled = numbers(tmp_path)["length_controlled_win_rate"]
     assert 0 <= controlled[0] <= 1
     assert controlled[2] == n
+
+
+def test_a_run_takes_how_hard_its_instructions_are_from_a_file(tmp_path):
+    done(job(tmp_path, *REFERRED))
+    asked = rows(tmp_path, "prompts").filter(pl.col("split") == "held-out")
+    texts = [turns[0]["content"] for turns in asked["messages"].to_list()]
+    path = tmp_path / "difficulty.jsonl"
+    path.write_text(
+        "\n".join(
+            json.dumps({"instruction": text, "difficulty": n % 3}) for n, text in enumerate(texts)
+        )
+    )
+    hard = (*REFERRED, f"assessment.difficulty={path}")
+    done(job(tmp_path, *hard, name="b"))
+    plain, controlled = numbers(tmp_path), numbers(tmp_path, "b")
+    assert plain["win_rate"] == controlled["win_rate"]
+    assert plain["length_controlled_win_rate"] != controlled["length_controlled_win_rate"]
+    path.write_text(path.read_text().splitlines()[0])
+    with pytest.raises(InputError, match=r"has no difficulty of"):
+        done(job(tmp_path, *hard, name="c"))
+    with pytest.raises(ConfigError, match=r"without assessment\.reference"):
+        done(job(tmp_path, f"assessment.difficulty={path}", name="c"))
 
 
 INITIAL = (*ALPACA, "assessment.reference=initial", "prompts.deciding=6")

@@ -28,7 +28,12 @@ from lpfloop.stores.lake import run_folder
 
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
-USELESS = ("completion.pool", "completion.principles", "prompts.variance.margin")
+USELESS = (
+    "assessment.difficulty",
+    "completion.pool",
+    "completion.principles",
+    "prompts.variance.margin",
+)
 """Settings that would change nothing of this run, and are refused for that, in any run like it."""
 NOT_HERE = tuple(
     f"{role}.engine.{name}"
@@ -123,6 +128,8 @@ def fitting(folder: Path) -> dict[str, Any]:
     templates, aspects = folder / "templates", folder / "aspects.yaml"
     shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
+    of_facts = folder / "facts"
+    shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", of_facts)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
     engines += ["prompts.quality.engine", "grading.engine"]
@@ -130,6 +137,9 @@ def fitting(folder: Path) -> dict[str, Any]:
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
     outputs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hard = folder / "difficulty.jsonl"
+    told = [{"instruction": text, "difficulty": n} for n, text in enumerate(asked)]
+    hard.write_text("".join(json.dumps(row) + "\n" for row in told))
     return {
         "iterations": 0,
         "memory": "warn",
@@ -153,6 +163,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "policy.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
+        "facts.judge": "none",
+        "facts.templates": str(of_facts),
+        "facts.nli.devices": (0,),
         "critic.aspects": str(aspects),
         "prices.table": "example",
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},
@@ -206,6 +219,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),
+        "assessment.difficulty": str(hard),
         "assessment.annotators": "single",
         "assessment.probes": "tiny",
         "assessment.oracle": "scripts:oracle",

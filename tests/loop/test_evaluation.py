@@ -12,10 +12,27 @@ from lpfloop.stores.records import AspectRating
 
 def test_the_standard_error_is_that_of_the_mean():
     values = (1.0, 0.0, 0.0, 1.0, 1.0)
-    (number,) = summarise([replace(SCORE, value=v) for v in values])
+    scores = [replace(SCORE, value=v, prompt_id=f"p{n}") for n, v in enumerate(values)]
+    (number,) = summarise(scores)
     assert number.value == 0.6
     assert number.n == 5
     assert math.isclose(number.stderr, math.sqrt(0.3 / 5))
+
+
+def test_wordings_of_one_question_count_once_in_the_standard_error():
+    values = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    once = [replace(SCORE, value=v, prompt_id=name) for name, v in values.items()]
+    thrice = [replace(s, prompt_id=f"{s.prompt_id}{n}") for s in once for n in range(3)]
+    clusters = {score.prompt_id: score.prompt_id[0] for score in thrice}
+    (number,), (together,) = summarise(once), summarise(thrice, clusters)
+    assert (together.value, together.n) == (number.value, 12)
+    assert math.isclose(together.stderr, number.stderr)
+    assert summarise(thrice)[0].stderr < 0.6 * number.stderr
+
+
+def test_a_single_cluster_has_no_standard_error():
+    scores = [replace(SCORE, value=float(n % 2), prompt_id=f"p{n}") for n in range(4)]
+    assert summarise(scores, {s.prompt_id: "all" for s in scores})[0].stderr is None
 
 
 def test_one_score_has_no_standard_error():

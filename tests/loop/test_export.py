@@ -15,6 +15,7 @@ from loaders import loader
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.file_row import as_row
 from lpfloop.loop.data.rating_scale import SCALES
 from lpfloop.loop.lake.exports import (
     candidate_groups as grouping,
@@ -487,7 +488,7 @@ def test_ratings_and_texts_come_back_from_ultrafeedbacks_form(turns, text, said,
     ratings = tuple(AspectRating(name=n, rating=r, comment=c) for n, (r, c) in rated.items())
     critique = replace(CRITIQUE, aspects=ratings, text=said)
     row = _through_json(_grouped(prompt, candidate, critique))
-    back = list(FORMATS["ultrafeedback"].read(row, _maker()))
+    back = list(FORMATS["ultrafeedback"].read(as_row(row), _maker()))
     assert next(r.messages for r in back if isinstance(r, Prompt)) == messages
     assert next(r.text for r in back if isinstance(r, Candidate)) == text
     found = next((r for r in back if isinstance(r, Critique)), None)
@@ -518,7 +519,7 @@ def test_ultrafeedbacks_own_ratings_come_out_as_they_came_in(given_ratings):
     annotations = {n: {"Rating": r, "Rationale": ""} for n, r in given_ratings.items()}
     entry = {"model": "m", "response": "r", "annotations": annotations, "critique": "c"}
     row = {"instruction": "x", "completions": [entry]}
-    made = list(FORMATS["ultrafeedback"].read(row, _maker()))
+    made = list(FORMATS["ultrafeedback"].read(as_row(row), _maker()))
     prompt, candidate, critique = made
     (back,) = ultrafeedback(_grouped(prompt, candidate, critique))["completions"]
     assert back["annotations"] == annotations

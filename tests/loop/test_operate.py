@@ -137,7 +137,7 @@ def test_a_pause_admits_no_unit_and_lasts_until_resume(slow):
 
 def test_a_pause_survives_a_crash_and_another_start(slow):
     pid = hold_at(slow, 2)
-    slow.call("pause", "slow")
+    assert slow.call("pause", "slow")[:2] == (0, f"{pid} paused\n")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: ended(pid))
     assert "paused" in state(slow)["daemon"]["state"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from examples import CANDIDATE, PREFERENCE, PROMPT
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.judged_candidates import READ
@@ -68,6 +68,7 @@ def test_what_nobody_decided_gives_no_pair(votes, outcome):
     assert (said.outcome, said.made) == (outcome, 0)
 
 
+@settings(deadline=None)
 @given(
     votes=st.lists(st.tuples(st.sampled_from(["p", "q"]), VOTES), max_size=6),
     mixed=st.randoms(use_true_random=False),

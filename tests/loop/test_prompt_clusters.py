@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lpfloop.loop.data.file_row import Row
 from lpfloop.loop.data.prompt_clusters import clusters_of
 from lpfloop.loop.data.prompt_rows import to_prompt
 from lpfloop.loop.data.prompts import read_prompts, tiny_prompts
@@ -21,7 +22,7 @@ OTHERS = (
 
 
 def prompt(text: str, **fields: object) -> Prompt:
-    return to_prompt({"prompt": text, **fields}, task=None, split="train", source="s")
+    return to_prompt(Row({"prompt": text, **fields}), task=None, split="train", source="s")
 
 
 def together(*prompts: Prompt) -> bool:

@@ -47,6 +47,7 @@ def write(
     more=(),
     kept=(),
     fingerprint="{}",
+    prompts=None,
 ) -> None:
     """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about.
 
@@ -59,7 +60,7 @@ def write(
         writer.journal.plan(number, "assess", unit, lambda unit=unit: [unit])
         tables = {Score: rows, Evaluation: summarise(rows)}
         if number == 0:
-            tables[Prompt] = PROMPTS
+            tables[Prompt] = prompts or PROMPTS
         else:
             tables[PolicyStanding] = list(kept)
         writer.commit(unit, tables, {"tokens": tokens, "prompt_tokens": 0, "money": 0.0})
@@ -161,6 +162,23 @@ def test_a_table_shows_all_runs_and_their_leads(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     for text in ("M_0", "dpo", "31.2 ±16.2", "62.5 ±18.3", "+31.2 ["):
         assert text in shown
+
+
+def test_errors_are_those_of_clusters_of_prompts_and_are_called_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    wordings = [replace(p, cluster=f"c{n // 2}") for n, p in enumerate(PROMPTS)]
+    values = [1, 1, 0, 0, 1, 1, 0, 0]
+    # What the evaluations themselves hold was measured as if no prompt had a cluster.
+    write(tmp_path, "dpo", {"name": "dpo"}, scores(values), prompts=wordings)
+    _, reached = results(tmp_path, ["dpo"])
+    assert reached.numbers["win_rate"].stderr == pytest.approx(math.sqrt(1 / 3 / 4))
+    write_comparison(tmp_path, ["dpo"], together=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mean ± standard error over clusters of prompts Method" in shown
+    write(tmp_path, "alone", {"name": "dpo"}, scores(values))
+    write_comparison(tmp_path, ["alone"], together=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mean ± standard error over prompts Method" in shown
 
 
 def test_rows_of_a_comparison_go_to_programs(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import PromptsConfig
+from lpfloop.loop.data.file_row import Row
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import to_prompt
 from lpfloop.loop.data.prompts import load_prompts
@@ -32,7 +33,7 @@ shares = st.fixed_dictionaries(
 
 
 def prompt(text: str, cluster: str | None = None, split: Split = "train") -> Prompt:
-    row: dict[str, object] = {"prompt": text, "cluster": cluster}
+    row = Row({"prompt": text, "cluster": cluster})
     return to_prompt(row, task=None, split=split, source="s")
 
 

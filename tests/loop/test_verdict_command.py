@@ -212,7 +212,9 @@ def preferences(folder, name, won, *, baseline="short", **fields):
 
 
 def test_preferences_against_one_baseline_are_compared_also_at_equal_lengths(tmp_path):
-    a, b = preferences(tmp_path, "a", 2), preferences(tmp_path, "b", 5)
+    middling = "b says " * 4
+    a = preferences(tmp_path, "a", 2, baseline=middling)
+    b = preferences(tmp_path, "b", 5, baseline=middling)
     found = verdict(tmp_path, a, b)
     assert (found["answer"], found["figure"], found["before"]) == ("better", "preference", 0.5)
     assert found["after"] == pytest.approx(0.8)

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.evaluation.alpaca_eval import read_annotations, source_of
-from lpfloop.loop.evaluation.length_control import fit, length_controlled
+from lpfloop.loop.evaluation.instruction_difficulty import difficulties_of
+from lpfloop.loop.evaluation.length_control import (
+    Compared,
+    LengthControlled,
+    Uncontrolled,
+    length_controlled,
+)
+from lpfloop.loop.evaluation.logistic_fit import penalised
 from lpfloop.loop.evaluation.result_sources import refuse_unlike
 from lpfloop.loop.evaluation.win_rate_report import lead, standings
 from lpfloop.loop.lake.statistics.bootstrap import mean_interval
@@ -114,65 +121,142 @@ def test_only_prompts_of_both_are_compared():
 # at equal lengths
 
 
-def test_the_fit_is_where_the_gradient_is_the_penaltys():
-    rng = np.random.default_rng(1)
-    features = np.column_stack([np.ones(300), np.tanh(rng.normal(size=300))])
-    targets = 1 / (1 + np.exp(-(features @ np.array([-0.4, 1.2])))) * 0.9 + 0.05
-    for strength in (0.05, 1.0, 100.0):
-        weights = fit(features, targets, strength)
-        predicted = 1 / (1 + np.exp(-(features @ weights)))
-        gradient = strength * features.T @ (targets - predicted)
-        assert math.isclose(gradient[0], 0, abs_tol=1e-6)  # theta is free
-        # The subgradient condition of |w|_1: its sign where w is not 0, anything within else.
-        for weight, slope in zip(weights[1:], gradient[1:], strict=True):
-            if weight == 0:
-                assert abs(slope) <= 1 + 1e-6
-            else:
-                assert math.isclose(slope, math.copysign(1, weight), abs_tol=1e-6)
+def compared(won, longer, **fields):
+    prompts = [str(n) for n in range(len(won))]
+    return Compared(won=list(won), longer_by=[int(x) for x in longer], prompts=prompts, **fields)
 
 
-def test_a_single_coefficient_has_its_closed_form():
-    # Beside a free constant, a feature of -1 and 1: C n (mean of x (y - sigma)) = sign(w).
-    x = np.array([1.0, -1.0] * 25)
-    weights = fit(np.column_stack([np.ones(50), x]), 0.5 + 0.2 * x, 2.0)
-    assert math.isclose(weights[0], 0, abs_tol=1e-9)
-    assert math.isclose(1 / (1 + math.exp(-weights[1])), 0.7 - 1 / (2 * 50), abs_tol=1e-9)
+def judged(rng, n, *, level, likes, mean=0.0):
+    """Return wins and differences of length, in units of their spread, of a judge who likes so."""
+    longer = 1000 * rng.normal(mean, 1, size=n)
+    odds = level + likes * np.tanh(longer / longer.std(ddof=1))
+    return (rng.random(n) < 1 / (1 + np.exp(-odds))).astype(float), longer
+
+
+@given(
+    wins=st.lists(st.booleans(), min_size=6, max_size=40),
+    lengths=st.lists(st.integers(-5000, 5000), min_size=40, max_size=40),
+    likes=st.floats(-3, 3),
+)
+def test_the_fit_is_where_the_gradients_of_data_and_prior_cancel(wins, lengths, likes):
+    targets = np.array([*wins, True, False], dtype=float)
+    features = np.column_stack([np.ones(len(targets)), np.tanh(np.resize(lengths, len(targets)))])
+    weights = 1.0 + np.arange(len(targets)) % 3
+    mean, precision = np.array([0.0, likes]), np.diag([0.0, 4.0])
+    found = penalised(features, targets, weights, mean, precision)
+    missed = weights * (1 / (1 + np.exp(-(features @ found))) - targets)
+    assert np.allclose(features.T @ missed + precision @ (found - mean), 0, atol=1e-6)
+
+
+def test_equal_lengths_leave_the_win_rate_as_it_is():
+    found = length_controlled(compared([1.0] * 300 + [0.0] * 100, [0] * 400))
+    assert math.isclose(found.win_rate, 75, abs_tol=1e-6)
+    assert math.isclose(found.from_data, 0, abs_tol=1e-6)
+    assert found.remarks == ()
 
 
 def test_few_comparisons_do_not_draw_a_win_rate_to_a_half():
-    won = [1.0] * 14 + [0.0] * 6
-    found = length_controlled(won, [(-1) ** n for n in range(20)], [str(n) for n in range(20)])
-    assert found is not None
-    assert math.isclose(found.win_rate, 70, abs_tol=1e-6)
+    won, longer = [1.0] * 14 + [0.0] * 6, [0] * 20
+    assert math.isclose(length_controlled(compared(won, longer)).win_rate, 70, abs_tol=1e-6)
 
 
 def test_a_judge_who_likes_length_is_corrected_for_it():
     rng = np.random.default_rng(3)
-    longer = rng.normal(150, 200, size=600).astype(int)
-    likes = 1 / (1 + np.exp(-2.0 * np.tanh(longer / longer.std(ddof=1))))
-    won = (rng.random(600) < likes).astype(float)
-    prompts = [str(n) for n in range(600)]
-    found = length_controlled(list(won), list(longer), prompts)
+    won, longer = judged(rng, 2000, level=0.0, likes=1.2, mean=0.8)
+    found = length_controlled(compared(won, longer))
     assert 100 * won.mean() > 60
     assert abs(found.win_rate - 50) < 3 * found.standard_error
-    assert found.length_effect > 1
-    assert 1 < found.standard_error < 5
+    assert found.length_effect > 0.8
+    assert 1 < found.standard_error < 6
 
 
-def test_equal_lengths_leave_the_win_rate_as_it_is():
-    won = [1.0] * 300 + [0.0] * 100
-    found = length_controlled(won, [5] * 400, [str(n) for n in range(400)])
-    assert math.isclose(found.win_rate, 75, abs_tol=1)
-    assert found.length_effect == 0
+@pytest.mark.parametrize(("level", "lost"), [(-2.2, "shorter"), (2.2, "longer")])
+def test_answers_on_one_side_of_the_reference_are_corrected_as_published(level, lost):
+    # All answers differ alike, so these data alone would fit any effect of length.
+    rng = np.random.default_rng(4)
+    side = -1 if lost == "shorter" else 1
+    won = (rng.random(805) < 1 / (1 + math.exp(-level))).astype(float)
+    found = length_controlled(compared(won, side * rng.integers(900, 1100, size=805)))
+    raw = 100 * won.mean()
+    assert found.from_data < 0.2
+    assert 0.5 < found.length_effect < 1.5
+    assert 3 < side * (raw - found.win_rate) < 20
+    other = "longer" if lost == "shorter" else "shorter"
+    assert f"only 0% of the answers are {other} than the reference's" in " ".join(found.remarks)
 
 
-def test_a_model_that_always_wins_has_a_finite_fit():
-    found = length_controlled([1.0] * 40, list(range(40)), [str(n) for n in range(40)])
-    assert 90 < found.win_rate <= 100
+def test_the_error_grows_with_what_equal_lengths_extrapolate():
+    rng = np.random.default_rng(5)
+    won, longer = judged(rng, 805, level=0.0, likes=1.0)
+    near = length_controlled(compared(won, longer))
+    far = length_controlled(compared(won, longer - 3000))
+    assert far.standard_error > 1.5 * near.standard_error
 
 
-def test_of_too_few_prompts_nothing_is_fitted():
-    assert length_controlled([1.0] * 8, list(range(8)), ["a", "b", "c", "d"] * 2) is None
+def test_wordings_of_one_question_widen_the_error():
+    rng = np.random.default_rng(6)
+    won, longer = judged(rng, 40, level=0.0, likes=1.0)
+    won, longer = np.repeat(won, 10), np.repeat(longer, 10)
+    alone = length_controlled(compared(won, longer))
+    together = length_controlled(compared(won, longer, clusters=[str(n // 10) for n in range(400)]))
+    assert together.win_rate == alone.win_rate
+    assert together.standard_error > 2 * alone.standard_error
+
+
+def test_given_difficulties_the_slope_is_told_from_what_is_easy():
+    # Short answers to the harder instructions: without difficulty, length takes the blame.
+    rng = np.random.default_rng(7)
+    easy = rng.normal(0, 1.45, size=2000)
+    longer = 1000 * (0.6 * easy / 1.45 + 0.8 * rng.normal(size=2000) - 0.7)
+    odds = -2 + 1.5 * np.tanh(longer / longer.std(ddof=1)) + easy
+    won = 1 / (1 + np.exp(-odds))
+    true = 100 * np.mean(1 / (1 + np.exp(-(-2 + easy))))
+    with_it = length_controlled(compared(won, longer, difficulty=list(easy)))
+    without = length_controlled(compared(won, longer))
+    assert abs(with_it.win_rate - true) < 1.5
+    assert abs(with_it.length_effect - 1.5) < 0.3
+    assert abs(without.win_rate - true) > abs(with_it.win_rate - true)
+
+
+REFUSED = {
+    "4 prompts are too few": compared([1.0, 0.0] * 2, range(4)),
+    "every comparison was won": compared([1.0] * 40, range(40)),
+    "every comparison was lost": compared([0.0] * 40, range(40)),
+    "all prompts are of one cluster": compared([1.0, 0.0] * 20, range(40), clusters=["one"] * 40),
+    "by the same -7 characters": compared([1.0, 0.0] * 20, [-7] * 40),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_where_nothing_can_be_told_of_length_there_is_a_reason_and_no_figure(reason):
+    found = length_controlled(REFUSED[reason])
+    assert isinstance(found, Uncontrolled)
+    assert reason in found.reason
+
+
+@given(
+    wins=st.lists(st.floats(0, 1), min_size=5, max_size=30),
+    lengths=st.lists(st.integers(-(10**6), 10**6), min_size=30, max_size=30),
+)
+@settings(max_examples=10, deadline=None)
+def test_a_figure_is_never_absurd(wins, lengths):
+    found = length_controlled(compared(wins, lengths[: len(wins)]))
+    if isinstance(found, LengthControlled):
+        assert 0 <= found.win_rate <= 100
+        assert math.isfinite(found.standard_error)
+        assert abs(found.length_effect) < 5
+
+
+def test_a_single_win_is_held_by_the_published_effect():
+    found = length_controlled(compared([1.0] + [0.0] * 804, [-500 - n for n in range(805)]))
+    assert 0.1 < found.win_rate < 1
+    assert "outside those that the published fits are of" in " ".join(found.remarks)
+
+
+def test_few_prompts_are_said_to_lean_on_the_published_effect():
+    won, longer = judged(np.random.default_rng(8), 60, level=0.0, likes=1.0)
+    found = length_controlled(compared(won, longer))
+    assert any("60 prompts tell little" in remark for remark in found.remarks)
 
 
 # files
@@ -307,3 +391,61 @@ def test_a_group_of_which_nothing_was_read_has_no_standing(tmp_path):
     rows = [row(0, 1, dataset="koala"), row(1, None, dataset="oasst")]
     found = read_annotations(written(tmp_path, rows), by="dataset")
     assert [standing.of for standing in standings("alpaca", found)] == ["alpaca", "koala"]
+
+
+# difficulty
+
+
+def hardness(folder, rows, name="difficulty.jsonl"):
+    path = folder / name
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_a_file_of_difficulties_changes_the_figure_at_equal_lengths_alone(tmp_path):
+    made = [
+        row(n, 2 if n % 2 else 1, output_2="of the model " * (1 + 5 * (n % 2) + n % 7))
+        for n in range(200)
+    ]
+    path = written(tmp_path, made)
+    told = [
+        {"instruction": f"instruction {n}", "instruction_difficulty": n % 2 + n % 3 / 3}
+        for n in range(200)
+    ]
+    hard = hardness(tmp_path, told)
+    asked = ("eval", "winrate", "--preferences", str(path), "--format", "jsonl")
+    found = []
+    for options in ((), ("--difficulty", str(hard))):
+        code, stdout, stderr = call(tmp_path, *asked, *options)
+        assert code == 0, stderr
+        found.append(json.loads(stdout))
+    plain, controlled = found
+    assert plain["win_rate"] == controlled["win_rate"] == 50
+    gained = controlled["length_controlled_win_rate"] - plain["length_controlled_win_rate"]
+    assert abs(gained) > 1
+
+
+BAD_DIFFICULTY = {
+    "row 1: has no 'difficulty', a number": [{"instruction": "instruction 0"}],
+    "row 1: 'difficulty' must be a number, but is 'hard'": [
+        {"instruction": "instruction 0", "difficulty": "hard"}
+    ],
+    "a second difficulty of 'instruction 0'": [
+        {"instruction": "instruction 0", "difficulty": n} for n in range(2)
+    ],
+    "has no difficulty of 'instruction 1'": [{"instruction": "instruction 0", "difficulty": 1}],
+}
+
+
+@pytest.mark.parametrize("reason", BAD_DIFFICULTY)
+def test_a_bad_file_of_difficulties_is_refused_with_its_place(tmp_path, reason):
+    path = hardness(tmp_path, BAD_DIFFICULTY[reason])
+    with pytest.raises(InputError, match=re.escape(str(path))) as refused:
+        difficulties_of(path, ["instruction 0", "instruction 1"])
+    assert reason.replace("row", "line") in str(refused.value) or reason in str(refused.value)
+
+
+def test_difficulties_may_come_as_a_table(tmp_path):
+    path = tmp_path / "difficulty.csv"
+    path.write_text("instruction,difficulty\na,0.5\nb,-1\n")
+    assert difficulties_of(path, ["b", "a"]) == [-1, 0.5]

@@ -14,6 +14,7 @@ from typing import Any
 from ....critics.grading.graded_aspects import SCALES as GRADED
 from ....critics.judge import Status
 from ....stores.records import Grade, Message, Prompt
+from ...data.file_row import as_row
 from ...data.rating_scale import SCALES, number
 from ..imports.imported_grades import PUBLISHED, published
 from ..imports.imported_rows import Maker
@@ -67,7 +68,7 @@ def _came_so(row: Record, prompt: Prompt, completions: Sequence[Judged]) -> bool
     if any(judged.candidate["kind"] != "external" for judged in completions):
         return False
     make = Maker(source=prompt.source, scale=SCALE, task=None)
-    return prompt_of(dict(row), make).prompt_id == prompt.prompt_id
+    return prompt_of(as_row(row), make).prompt_id == prompt.prompt_id
 
 
 def _completion(judged: Judged) -> Record:

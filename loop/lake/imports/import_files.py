@@ -14,12 +14,14 @@ from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
 from ....stores.lake import RunWriter, run_folder
-from ....stores.records import Critique, Preference
+from ....stores.records import Critique, Preference, Receipt
 from ....stores.schemas import Row as StoredRow
 from ...data.files import InputError, Row, file_digest, placed_rows
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
+from ...data.row_notes import BAD_SHARE, RowNotes
+from ...data.text_lines import BadRow, refuse
 from ..query.runs import open_run
-from . import IMPORTED
+from . import IMPORTED, UNUSED
 from .import_formats import FORMATS
 from .imported_annotations import (
     ANNOTATIONS,
@@ -50,11 +52,16 @@ class Import:
     scale: str | None = None
     failure: float | None = None
     success: float | None = None
+    skip_bad: bool = False
+    bad_share: float = BAD_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The result of an import; `again`: nothing was left to do."""
+    """The result of an import; `again`: nothing was left to do.
+
+    `notes` says which fields were not used, and which rows were left out.
+    """
 
     run: str
     form: str
@@ -63,10 +70,20 @@ class Imported:
     rows: Mapping[str, int]
     unrated: int
     again: bool
+    notes: RowNotes
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
-        return {**asdict(self), "rows": dict(self.rows)}
+        return {
+            "run": self.run,
+            "form": self.form,
+            "scale": self.scale,
+            "read": self.read,
+            "rows": dict(self.rows),
+            "unrated": self.unrated,
+            "again": self.again,
+            **self.notes.as_json(),
+        }
 
 
 def import_files(job: Import) -> Imported:
@@ -79,7 +96,8 @@ def import_files(job: Import) -> Imported:
     for path in job.files:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
-    forms = {path: job.form or detected(path) for path in job.files}
+    look = _notes(job).bad
+    forms = {path: job.form or detected(path, look) for path in job.files}
     scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
     make = Maker(source=source, scale=scale, task=job.task)
@@ -90,6 +108,7 @@ def import_files(job: Import) -> Imported:
         "task": job.task,
         "scale": asdict(scale),
         "files": [file_digest(path) for path in job.files],
+        **({"skip_bad": True} if job.skip_bad else {}),
     }
     if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)
@@ -100,13 +119,17 @@ def import_files(job: Import) -> Imported:
     return _import(job, FileReading(files=job.files, read=read), facts)
 
 
-def detected(path: Path) -> str:
-    """Return the format of a file by its first row.
+def _notes(job: Import) -> RowNotes:
+    return RowNotes(skips=job.skip_bad, remedy="; --skip-bad imports the other rows")
+
+
+def detected(path: Path, bad: BadRow = refuse) -> str:
+    """Return the format of a file by its first row that can be read.
 
     Raises:
         InputError: if it matches none.
     """
-    for place, row in placed_rows(path):
+    for place, row in placed_rows(path, bad):
         if annotated(row):
             return ANNOTATIONS
         found = next((name for name, form in FORMATS.items() if form.detect(row)), None)
@@ -161,31 +184,34 @@ def _scale(job: Import, default: str) -> Scale:
 
 def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an import that was begun."""
-    found = counted(made for _, made in reading)
+    notes = _notes(job)
+    found = counted(made for _, made in reading.rows(notes))
+    notes.require_few(job.bad_share, "--bad-share")
     identity = digest(facts)
-    journal = _journal(job, facts)
+    journal = _journal(job, facts, notes)
     store = RunWriter(journal)
     try:
         units = -(-found.read // ROWS_A_UNIT)
         journal.plan(0, IMPORT, identity, lambda: [digest([identity, n]) for n in range(units)])
         owed = {unit.chunk: unit.key for unit in journal.owed(0, IMPORT)}
         if owed:
-            for chunk, rows in _units(reading):
+            for chunk, rows, left_out in _units(reading, _notes(job)):
                 if chunk in owed:
-                    told = [*rows, *overall_receipts(rows)]
+                    told = [*rows, *overall_receipts(rows), *left_out]
                     store.commit(owed[chunk], _by_type(told), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
         store.close()
-    return _told(job, facts, found, again=not owed)
+    return _told(job, facts, found, notes, again=not owed)
 
 
-def _journal(job: Import, facts: Mapping[str, Json]) -> Journal:
+def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal:
     """Open the journal of the same import, or of a new run."""
     folder = run_folder(job.lake, job.name)
     if not (folder / JOURNAL).exists():
-        return Journal.create(folder, {IMPORTED: canonical_json(facts)})
+        told = {UNUSED: canonical_json(notes.unused.as_json())}
+        return Journal.create(folder, {IMPORTED: canonical_json(facts), **told})
     reader = Reader(folder)
     stored = reader.meta(IMPORTED)
     reader.close()
@@ -195,40 +221,50 @@ def _journal(job: Import, facts: Mapping[str, Json]) -> Journal:
     return Journal(folder)
 
 
-def _units(reading: FileReading) -> Iterator[tuple[int, list[StoredRow]]]:
-    """Yield the rows of each unit: those made from a fixed number of rows of the files."""
+def _units(
+    reading: FileReading, notes: RowNotes
+) -> Iterator[tuple[int, list[StoredRow], list[Receipt]]]:
+    """Yield the rows of each unit, made from a fixed number of rows of the files, and receipts."""
     chunk, rows = 0, list[StoredRow]()
-    for number, made in reading:
+    for number, made in reading.rows(notes):
         if number // ROWS_A_UNIT > chunk:
-            yield chunk, rows
+            yield chunk, rows, notes.new_receipts(ROWS_A_UNIT)
             chunk, rows = chunk + 1, []
         rows += made
-    yield chunk, rows
+    yield chunk, rows, notes.new_receipts(notes.unused.rows - chunk * ROWS_A_UNIT)
 
 
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     """Add annotations to a run on which no process works, one unit an iteration."""
     identity = digest(facts)
     run = open_run(job.lake, job.name)
+    notes, look = _notes(job), _notes(job).bad
     try:
         ids = (
             str(row[name])
             for f in job.files
-            for _, row in placed_rows(f)
+            for _, row in placed_rows(f, look)
             for name in IDS
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = FileReading(files=job.files, read=lambda row, *_: annotations(row, make, known))
-        made = [rows for _, rows in reading]
+        reading = FileReading(
+            files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
+        )
+        made = [rows for _, rows in reading.rows(notes)]
         told = present(run)
     finally:
         run.close()
     found = counted(made)
+    notes.require_few(job.bad_share, "--bad-share")
     by_iteration = dict[int, list[StoredRow]]()
     for row in (row for rows in made for row in rows):
         if isinstance(row, Critique | Preference):
             by_iteration.setdefault(row.iteration, []).append(row)
+    if by_iteration:
+        first = min(by_iteration)
+        receipts = notes.new_receipts(found.read)
+        by_iteration[first] += [replace(receipt, iteration=first) for receipt in receipts]
     store = RunWriter(Journal(run.folder))
     try:
         owed = [
@@ -238,7 +274,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         store.flush()
     finally:
         store.close()
-    return _told(job, facts, found, again=not any(owed))
+    return _told(job, facts, found, notes, again=not any(owed))
 
 
 def _annotate_iteration(
@@ -249,7 +285,7 @@ def _annotate_iteration(
     store.journal.plan(iteration, stage, identity, lambda: [digest([identity, iteration])])
     owed = store.journal.owed(iteration, stage)
     for unit in owed:
-        new = [row for row in rows if identity_of(row) not in told]
+        new = [row for row in rows if isinstance(row, Receipt) or identity_of(row) not in told]
         store.commit(unit.key, _by_type(new), {"rows": len(new)})
     return bool(owed)
 
@@ -261,7 +297,9 @@ def _by_type(rows: Sequence[StoredRow]) -> dict[type[StoredRow], Sequence[Stored
     return dict(found)
 
 
-def _told(job: Import, facts: Mapping[str, Json], found: Count, *, again: bool) -> Imported:
+def _told(
+    job: Import, facts: Mapping[str, Json], found: Count, notes: RowNotes, *, again: bool
+) -> Imported:
     return Imported(
         run=job.name,
         form=str(facts["format"]),
@@ -270,4 +308,5 @@ def _told(job: Import, facts: Mapping[str, Json], found: Count, *, again: bool) 
         rows=dict(found.rows),
         unrated=found.unrated,
         again=again,
+        notes=notes,
     )

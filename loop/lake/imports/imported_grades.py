@@ -94,7 +94,7 @@ def _fate(grade: Grade) -> str:
 def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given: object) -> Grade:
     """Read an annotation of one aspect."""
     last = last_of(given)
-    said = {} if last is None else object_of(last, f"annotations.{aspect}")
+    said = Row() if last is None else object_of(last, f"annotations.{aspect}")
     reason, other = remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale") or ""
     types = said.get("Type")
     grade = _grade(candidate, annotator, aspect, given, said.get("Rating"), reason or other)

@@ -13,7 +13,9 @@ from ....stores.keys import Json, row_id
 from ....stores.records import (
     SCORED,
     AspectRating,
+    Breakdown,
     Candidate,
+    Claim,
     Critique,
     Grade,
     Message,
@@ -291,6 +293,8 @@ IDS: Mapping[type[StoredRow], str] = {
     Grade: "grade_id",
     Preference: "preference_id",
     Pair: "pair_id",
+    Breakdown: "breakdown_id",
+    Claim: "claim_id",
 }
 
 

@@ -12,8 +12,8 @@ from typing import cast
 from ....stores.records import AspectRating, Candidate, Critique, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import kind_of, optional_text
 from ...data.row_fields import LABEL, list_of, object_of, text_or_empty
+from ...data.row_texts import kind_of, optional_text
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]
@@ -41,14 +41,14 @@ def truth(value: object, where: str) -> bool:
 
 def has_solutions(row: Row) -> bool:
     """Whether a row is one of GSM8K's model solutions."""
-    return "question" in row and any(map(_is_solution, row.values()))
+    return "question" in row and any(_is_solution(row.glance(name)) for name in row)
 
 
 def solutions(row: Row, make: Maker) -> Rows:
     """Read a problem with a labelled solution of each system, under the system's name."""
     prompt = make.prompt(Row({"question": row.get("question"), "answer": row.get("ground_truth")}))
     yield prompt
-    for system in [name for name in row if _is_solution(row[name])]:
+    for system in [name for name in row if _is_solution(row.glance(name))]:
         item = object_of(row[system], system)
         text = text_or_empty(item[SOLUTION], f"{system}.{SOLUTION}")
         candidate = make.candidate(prompt, text, system)
@@ -86,9 +86,10 @@ def samples(row: Row, make: Maker) -> Rows:
 
 def _alone(score: object) -> object:
     """Return a score that may be in a list of its own."""
-    if isinstance(score, list) and len(cast("list[object]", score)) == 1:
-        return cast("list[object]", score)[0]
-    return score
+    if not isinstance(score, list):
+        return score
+    entries = cast("list[object]", score)
+    return entries[0] if len(entries) == 1 else None
 
 
 def truthfulqa(row: Row, make: Maker) -> Rows:

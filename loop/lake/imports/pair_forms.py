@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import TEXT_FIELDS, optional_text
+from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, side_of
+from ...data.row_texts import optional_text
 from .imported_rows import Maker
 from .transcripts import is_transcript, transcript_of
 
@@ -20,12 +21,11 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     other, rejected = side(row, "rejected")
     if before != other:
         raise RowError("'chosen' and 'rejected' do not share their prompt")
-    shared = {k: v for k, v in row.items() if k not in TEXT_FIELDS}
     if before:
         turns = [{"role": m.role, "content": m.content} for m in before]
-        prompt = make.prompt({**shared, "messages": turns})
+        prompt = make.prompt(row.without(TEXT_FIELDS).having({"messages": turns}))
     else:
-        prompt = make.prompt({k: v for k, v in row.items() if k != "messages"})
+        prompt = make.prompt(row.without(["messages"]))
     given = scores_of(row)
     scores = number(given[0]), number(given[1])
     first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
@@ -43,5 +43,6 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
 
 def scores_of(row: Row) -> tuple[object, object]:
     """Return the scores of both sides as given: fields of the row, or of its `metadata`."""
-    scored = {**fields_of(row, "metadata"), **row}
-    return scored.get(SCORES[0]), scored.get(SCORES[1])
+    within = fields_of(row, "metadata")
+    chosen, rejected = (row.get(n) if n in row else within.get(n) for n in SCORES)
+    return chosen, rejected

@@ -10,6 +10,7 @@ from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
 from ...data.files import InputError, Row, RowError, placed_rows
 from ...data.prompt_ids import PromptIds
+from ...data.row_notes import RowNotes
 from .imported_rows import UNRATED, identity_of
 
 
@@ -21,30 +22,70 @@ class FileReading:
     read: Callable[[Row, Path, int], Iterator[StoredRow]]
     """Reads a row, with its file and its index there."""
 
-    def __iter__(self) -> Iterator[tuple[int, list[StoredRow]]]:
+    def rows(self, notes: RowNotes) -> Iterator[tuple[int, list[StoredRow]]]:
         """Yield the new rows of each row of the files.
 
         Raises:
-            InputError: for a row that cannot be read.
+            InputError: for a row that cannot be read and may not be left out.
         """
-        seen, ids = dict[tuple[str, str], tuple[int, str]](), PromptIds()
+        known = _RowsSoFar()
         number = 0
         for path in self.files:
-            for index, (place, row) in enumerate(placed_rows(path)):
+            before = notes.seen
+            for place, row in placed_rows(path, notes.bad):
                 try:
-                    made = [
-                        stored
-                        for stored in self.read(row, path, index)
-                        if (
-                            ids.is_new(row, stored, path, place)
-                            if isinstance(stored, Prompt)
-                            else _is_new(seen, stored, place)
-                        )
-                    ]
+                    made = list(self.read(row, path, notes.seen - before))
+                    new = known.new(made, row, path, place)
                 except RowError as error:
-                    raise InputError(f"{path}, {place}: {error}") from error
-                yield number, made
+                    notes.bad(path, place, error)
+                    continue
+                notes.unused.add(row)
+                yield number, new
                 number += 1
+
+
+@dataclass(slots=True)
+class _RowsSoFar:
+    """What the rows so far became; a row that is left out leaves nothing."""
+
+    _ids: PromptIds = field(default_factory=PromptIds)
+    _seen: dict[tuple[str, str], tuple[int, str]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, str]]
+    )
+
+    def new(self, made: Sequence[StoredRow], row: Row, path: Path, place: str) -> list[StoredRow]:
+        """Return what of a row was not read before.
+
+        Raises:
+            RowError: if an id in it was used for something else.
+        """
+        try:
+            return [
+                stored
+                for stored in made
+                if (
+                    self._ids.is_new(row, stored, path, place)
+                    if isinstance(stored, Prompt)
+                    else self._is_new(stored, place)
+                )
+            ]
+        except RowError:
+            self._ids.forget(path, place)
+            for stored in made:
+                key = TABLES[type(stored)], identity_of(stored)
+                if key in self._seen and self._seen[key][1] is place:
+                    del self._seen[key]
+            raise
+
+    def _is_new(self, row: StoredRow, place: str) -> bool:
+        key = TABLES[type(row)], identity_of(row)
+        given = hash(row), place
+        content, first = self._seen.setdefault(key, given)
+        if content != given[0]:
+            raise RowError(
+                f"{key[1]!r} is the id of another row on {first}; give this one an id of its own"
+            )
+        return first is place
 
 
 @dataclass(kw_only=True)
@@ -76,19 +117,3 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     if not count.read:
         raise InputError("the files hold no rows")
     return count
-
-
-def _is_new(seen: dict[tuple[str, str], tuple[int, str]], row: StoredRow, place: str) -> bool:
-    """Whether a row was not read before.
-
-    Raises:
-        RowError: if its id was used for another row.
-    """
-    key = TABLES[type(row)], identity_of(row)
-    given = hash(row), place
-    content, first = seen.setdefault(key, given)
-    if content != given[0]:
-        raise RowError(
-            f"{key[1]!r} is the id of another row on {first}; give this one an id of its own"
-        )
-    return first is place

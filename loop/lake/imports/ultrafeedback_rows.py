@@ -14,7 +14,6 @@ from ....stores.records import Candidate, Pair, Prompt, Reward
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.principles import Principle
-from ...data.prompt_rows import optional_text
 from ...data.rating_scale import number
 from ...data.row_fields import (
     fields_of,
@@ -24,6 +23,7 @@ from ...data.row_fields import (
     remark_of,
     text_or_empty,
 )
+from ...data.row_texts import optional_text
 from .imported_grades import aspect_grades, last_of, mean_rating, overall_grade
 from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs, scores_of
@@ -59,7 +59,9 @@ def prompt_of(row: Row, make: Maker) -> Prompt:
     """Return the prompt; the same instruction of two sources is two prompts."""
     asked = only(row, "messages" if row.get("messages") else "instruction")
     right = [answer for answer in list_of(row, CORRECT) if answer != NO_ANSWER]
-    prompt = make.prompt({"reference": right[0] if len(right) == 1 else None, **asked})
+    if "reference" not in asked:
+        asked = asked.having({"reference": right[0] if len(right) == 1 else None})
+    prompt = make.prompt(asked)
     source = optional_text(row, "source")
     if source is None:
         return prompt
@@ -94,7 +96,7 @@ def _binarised(row: Row, make: Maker) -> Rows:
     """Read a chosen and a rejected completion whose scores are overall scores."""
     index = row.get("source_index")
     named = isinstance(index, int) and row.get("prompt_id") is None
-    made = list(pairs({**row, "prompt_id": index} if named else row, make))
+    made = list(pairs(row.having({"prompt_id": index}) if named else row, make))
     yield from made
     candidates = {one.candidate_id: one for one in made if isinstance(one, Candidate)}
     for pair in (one for one in made if isinstance(one, Pair)):
@@ -117,7 +119,7 @@ def _reward(candidate: Candidate, name: str, given: object, make: Maker) -> list
 def _verdict(name: str, value: object) -> ImportedVerdict:
     """Return one aspect's annotation."""
     last = last_of(value)
-    said = {} if last is None else object_of(last, f"annotations.{name}")
+    said = Row() if last is None else object_of(last, f"annotations.{name}")
     reasons = [remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale")]
     comment = "\n\n".join(reason for reason in reasons if reason)
     return ImportedVerdict(name=name, given=said.get("Rating"), comment=comment)

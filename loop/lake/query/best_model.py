@@ -4,20 +4,21 @@ Every figure has one value a held-out prompt, so that two models are compared pr
 models with the same value the earlier one is the best: more training has gained nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
+from ..statistics.clustered_error import mean_error
 from .figures import COUNTS
-from .policy_figures import USUAL, Figure, Values, metrics_of, values_of
+from .policy_figures import USUAL, Figure, Values, clusters_in, metrics_of, values_of
 
-NOT_BETTER = ("mean_length", "kl", *COUNTS)
+NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 """Metrics of which more is not better."""
 
 
@@ -29,6 +30,7 @@ class NoSuchFigureError(ValueError):
 class ModelStanding:
     """A model's figure: its mean over `n` prompts, and how far it lies behind the best.
 
+    `stderr` is that of clusters of prompts, where prompts name them.
     `errors` is the lead of the best over it in standard errors of their paired difference; None
     for the best itself, and where that error cannot be known.
     """
@@ -83,7 +85,7 @@ def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None
     found = [(c, values[c.iteration]) for c in made if c.iteration in values]
     kept = best_kept(run) if by is None else None
     place = next((i for i, (c, _) in enumerate(found) if c.iteration == kept), None)
-    return _compared(figure, split, found, place)
+    return _compared(figure, split, found, place, clusters_in(run))
 
 
 def best_kept(run: RunReader) -> int | None:
@@ -117,7 +119,11 @@ def _choice(usual: Sequence[Figure], others: Sequence[str]) -> str:
 
 
 def _compared(
-    figure: Figure, split: str, found: Sequence[tuple[Checkpoint, Values]], kept: int | None
+    figure: Figure,
+    split: str,
+    found: Sequence[tuple[Checkpoint, Values]],
+    kept: int | None,
+    clusters: Mapping[str, str],
 ) -> BestModel:
     means = [fmean(values.values()) for _, values in found]
     best = means.index(max(means)) if kept is None else kept
@@ -131,24 +137,24 @@ def _compared(
             ModelStanding(
                 checkpoint=other,
                 value=mean,
-                stderr=_error(list(values.values())),
+                stderr=_error(values, clusters),
                 n=len(values),
-                errors=None if other == checkpoint else _errors(most, values),
+                errors=None if other == checkpoint else _errors(most, values, clusters),
             )
             for (other, values), mean in zip(found, means, strict=True)
         ),
     )
 
 
-def _errors(best: Values, other: Values) -> float | None:
+def _errors(best: Values, other: Values, clusters: Mapping[str, str]) -> float | None:
     """Return the lead over another model in standard errors, over the prompts that both have."""
-    leads = [best[prompt] - other[prompt] for prompt in best if prompt in other]
-    error = _error(leads)
-    return fmean(leads) / error if error else None
+    leads = {prompt: best[prompt] - other[prompt] for prompt in best if prompt in other}
+    error = _error(leads, clusters)
+    return fmean(leads.values()) / error if error else None
 
 
-def _error(values: Sequence[float]) -> float | None:
-    return stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
+    return mean_error(list(values.values()), [clusters.get(prompt, prompt) for prompt in values])
 
 
 def _lead(other: ModelStanding) -> str:

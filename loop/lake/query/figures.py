@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT
 from .policy_figures import SUCCESSES, USUAL, Figure, metrics_of, value_rows
@@ -30,7 +31,8 @@ ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score",
 """The figures that are told first; then others by name, and the length."""
 SHARES = (
     *("verified", "approval", "win_rate", CONTROLLED),
-    *(*SUCCESSES, "json_valid", "self_identified", "passed"),
+    *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
+    *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
 )
 """The figures between 0 and 1 that are told in percent."""
 

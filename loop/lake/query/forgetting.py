@@ -26,12 +26,20 @@ def is_probe(benchmark: str) -> bool:
     return benchmark.startswith(PREFIX)
 
 
-def falls(metric: str, before: Iterable[Score], after: Sequence[Score]) -> list[Evaluation]:
-    """Return the fall of each probe from `before` to `after`, as the later policy's evaluation."""
+def falls(
+    metric: str,
+    before: Iterable[Score],
+    after: Sequence[Score],
+    clusters: Mapping[str, str] | None = None,
+) -> list[Evaluation]:
+    """Return the fall of each probe from `before` to `after`, as the later policy's evaluation.
+
+    Its error is that of `clusters` of prompts.
+    """
     held, now = _passed(before), _passed(after)
     numbers = list[Evaluation]()
     for benchmark, values in sorted(now.items()):
-        lost = difference(values, held.get(benchmark, {}))
+        lost = difference(values, held.get(benchmark, {}), clusters)
         if lost is not None:
             number = Evaluation(
                 iteration=after[0].iteration,

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from .figures import CONTROLLED
@@ -16,7 +17,7 @@ from .policy_figures import RATING, SUCCESSES
 VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
 ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
 KINDS: Mapping[str, str] = {
-    **dict.fromkeys(("verified", *SUCCESSES), VERIFIER),
+    **dict.fromkeys(("verified", *SUCCESSES, UNDECIDED, UNMARKED), VERIFIER),
     "approval": CRITIC,
     "critic_agreement": CRITIC,
     "reward": REWARD_MODEL,

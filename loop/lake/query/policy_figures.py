@@ -9,9 +9,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ....critics.math_check import UNDECIDED
+from ....stores.lake import RunReader
+
 OWN_VERDICT = "verified"
 SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
 RATING = "rating:"
+
+PLACE = ("iteration", "checkpoint_id", "benchmark", "prompt_id")
+"""What says which policy's answer to which prompt a score is about."""
 
 Values = Mapping[str, float]
 """A figure's value of each prompt, by its id."""
@@ -43,16 +49,34 @@ def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
     return [m for m in measured if m == figure.name]
 
 
+def undecided(scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Return which answers' math could not be decided: too long to compare, or unreadable."""
+    found = scores.filter((pl.col("metric") == UNDECIDED) & (pl.col("value") == 1))
+    return found.select(PLACE).unique()
+
+
 def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
-    """Return a figure's value of each policy, benchmark and prompt, and of which answer it is."""
+    """Return a figure's value of each policy, benchmark and prompt, and of which answer it is.
+
+    An answer whose math could not be decided has no verified value, whatever else it fulfils.
+    """
     value = pl.col("value")
     one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
+    counted = metrics_of(figure, measured)
+    if set(counted) & set(SUCCESSES):
+        scores = scores.join(undecided(scores), on=PLACE, how="anti")
     return (
-        scores.filter(pl.col("metric").is_in(metrics_of(figure, measured)))
-        .group_by("iteration", "checkpoint_id", "benchmark", "prompt_id")
+        scores.filter(pl.col("metric").is_in(counted))
+        .group_by(PLACE)
         .agg(one, pl.col("candidate_id").first())
         .with_columns(figure=pl.lit(figure.name))
     )
+
+
+def clusters_in(run: RunReader) -> dict[str, str]:
+    """Return the cluster of each prompt of a run that names one."""
+    named = run.scan("prompts").filter(pl.col("cluster").is_not_null())
+    return dict(named.select("prompt_id", "cluster").collect().iter_rows())
 
 
 def values_of(

@@ -3,6 +3,7 @@
 Read-only and safe while the daemon writes.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
+from ..imports import UNUSED
 from ..search.duplicates import reported
 from .answer_logprobs import answer_logprobs
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
@@ -71,6 +73,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     return {
         "run": run.folder.name,
         "ended": _ended(run),
+        "unused": _unused(run),
         "warnings": list[Json]([*warnings(run.journal), *sinking]),
         "iterations": [
             {
@@ -125,6 +128,12 @@ def _receipts(run: RunReader, iteration: int) -> list[Json]:
     """Return what each filter of an iteration received, kept and dropped."""
     frame = run.scan("receipts", iteration=iteration).collect()
     return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
+
+
+def _unused(run: RunReader) -> Json:
+    """Return the fields of imported files that were not used, with the number of rows, or None."""
+    told = run.journal.meta(UNUSED)
+    return None if told is None else json.loads(told)
 
 
 def _ended(run: RunReader) -> Json:

@@ -5,12 +5,12 @@ model does, 0 or 1.5 that neither; what lies between is the judge's probability.
 mean(preference - 1), so a draw counts half.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 from .bootstrap import mean_interval, numbered
+from .clustered_error import mean_error
 
 TIES = (0.0, 1.5)
 DRAWS = 10_000
@@ -21,8 +21,8 @@ DRAWS = 10_000
 class WinRate:
     """A win-rate in percent: of `n` read preferences, `n_draws` draws; `n_unscored` were not read.
 
-    `standard_error` is the standard deviation (n - 1) over sqrt(n), None for a single preference.
-    `interval` is a bootstrap interval of level 95 %, clustered by prompt.
+    `standard_error` and `interval`, a bootstrap interval of level 95 %, are those of clusters; the
+    error is None for a single one.
     """
 
     win_rate: float
@@ -37,8 +37,8 @@ class WinRate:
 class Difference:
     """How much more often the second of two models wins, over the `n` prompts that both answered.
 
-    `interval` is a paired bootstrap interval of level 95 %, clustered by prompt; the unit is that
-    of the scores.
+    `standard_error` and `interval`, a paired bootstrap interval of level 95 %, are those of
+    clusters; the unit is that of the scores.
     """
 
     value: float
@@ -64,9 +64,9 @@ def win_rate(
     if not read:
         raise ValueError("no preference could be read, so there is no win-rate")
     won = [share_won(preference) for preference, _ in read]
-    about = numbered([prompt for _, prompt in read])
-    spread = mean_interval(won, about, draws=DRAWS, seed=seed)
-    error = standard_error(won)
+    about = [prompt for _, prompt in read]
+    spread = mean_interval(won, numbered(about), draws=DRAWS, seed=seed)
+    error = mean_error(won, about)
     return WinRate(
         win_rate=100 * fmean(won),
         standard_error=None if error is None else 100 * error,
@@ -75,11 +75,6 @@ def win_rate(
         n_unscored=len(preferences) - len(read),
         interval=(100 * spread.low, 100 * spread.high),
     )
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of `values`; None for one value."""
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def difference(
@@ -97,11 +92,11 @@ def difference(
     if not common:
         return None
     apart = [second[prompt] - first[prompt] for prompt in common]
-    about = numbered([(clusters or {}).get(prompt, prompt) for prompt in common])
-    spread = mean_interval(apart, about, draws=DRAWS, seed=seed)
+    about = [(clusters or {}).get(prompt, prompt) for prompt in common]
+    spread = mean_interval(apart, numbered(about), draws=DRAWS, seed=seed)
     return Difference(
         value=fmean(apart),
-        standard_error=standard_error(apart),
+        standard_error=mean_error(apart, about),
         interval=(spread.low, spread.high),
         n=len(apart),
     )

@@ -23,7 +23,9 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
     if model.figures:
-        sections.append(PageSection(heading="on the held-out prompts", grid=_grid(model)))
+        sections.append(
+            PageSection(heading="on the held-out prompts, ± standard error", grid=_grid(model))
+        )
     if model.state in ("here", "bucket"):
         sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))

@@ -15,6 +15,7 @@ from ....stores.records import (
     Preference,
     Reward,
 )
+from .claim_story import claims_of, stated
 from .grade_story import grades_of, said_of
 from .story import Story
 from .why import critiques_of, why_demonstration, why_pair, why_yield
@@ -101,6 +102,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
         identity,
         *(c.critique_id for c in critiques),
         *(g.grade_id for g in grades_of(story, identity)),
+        *claims_of(story, identity),
         *(row for row, _ in roles),
     }
     return Box(
@@ -109,6 +111,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
         beside=(
             *(line for critique in critiques for line in _said(critique)),
             *said_of(story, identity),
+            *stated(story, identity),
         ),
         below=(
             *_told(candidate),

@@ -11,8 +11,10 @@ from ....stores.derived import derived_names, open_derived
 from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import (
+    Breakdown,
     Candidate,
     Checkpoint,
+    Claim,
     Critique,
     Demonstration,
     Grade,
@@ -34,6 +36,8 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Reward,
     Preference,
     Grade,
+    Breakdown,
+    Claim,
     Pair,
     Demonstration,
     Yield,
@@ -66,6 +70,8 @@ class Story:
     rewards: list[Reward]
     preferences: list[Preference]
     grades: list[Grade]
+    breakdowns: list[Breakdown]
+    claims: list[Claim]
     pairs: list[Pair]
     demonstrations: list[Demonstration]
     yields: list[Yield]
@@ -99,6 +105,8 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         rewards=rows(Reward),
         preferences=rows(Preference),
         grades=rows(Grade),
+        breakdowns=rows(Breakdown),
+        claims=rows(Claim),
         pairs=rows(Pair),
         demonstrations=rows(Demonstration),
         yields=rows(Yield),

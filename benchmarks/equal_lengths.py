@@ -1,0 +1,187 @@
+"""How far length-controlled win-rates lie from the true ones, with a free and with a held slope.
+
+No comparisons by instruction of AlpacaEval's board can be had from a package index, so they are
+simulated: models win by AlpacaEval's own logistic model, with coefficients as published, on 805
+instructions, whose difficulty goes together with the answers' lengths by so much (correlation). The
+true figure is that of the published model, which is what AlpacaEval's board shows.
+
+    python benchmarks/equal_lengths.py --models 60
+
+takes coefficients from the published summary (loop/evaluation/published_lengths.py). With
+`--weights` (the file of coefficients that published_lengths.py names) and `--board` (of the package
+alpaca_eval, leaderboards/data_AlpacaEval_2/weighted_alpaca_eval_gpt4_turbo_leaderboard.csv) they
+are those of the models of the board, and the true figures the published ones.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
+
+from lpfloop.loop.evaluation.length_control import Compared, LengthControlled, length_controlled
+from lpfloop.loop.evaluation.logistic_fit import penalised, sigmoid
+from lpfloop.loop.evaluation.published_lengths import DIFFICULTY, HIGHEST, LINE, LOWEST, MODELS
+
+Numbers = NDArray[np.float64]
+INSTRUCTIONS = 805
+BANDS = ((0, 10), (10, 20), (20, 40), (40, 100))
+CORRELATIONS = (0.0, 0.3, 0.5)
+PSI = (0.92, 0.17)
+"""Mean and standard deviation of the published psi."""
+SPREAD = 1000
+"""Characters; the fit knows lengths in units of their spread only."""
+HALVINGS = 40
+METHODS = ("win-rate", "free slope", "held slope", "with difficulty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A model's coefficients, and its published win-rates in percent."""
+
+    theta: float
+    phi: float
+    psi: float
+    win_rate: float
+    controlled: float
+
+
+def drawn(count: int, generator: np.random.Generator) -> Iterator[Judged]:
+    """Yield models whose coefficients are drawn as the published ones are spread."""
+    points, weights = _grid()
+    start, slope = LINE
+    lowest, highest = (np.log(p / (1 - p)) for p in (LOWEST, HIGHEST))
+    for logit in np.linspace(lowest, highest, count):
+        phi = start + slope * logit + generator.normal(0, MODELS)
+        psi = generator.normal(*PSI)
+        # A published theta is such that 0.74 * theta - 0.06 is the logit at equal lengths.
+        theta = (logit + 0.35 * phi * max(0.0, 0.3 - 0.2 * logit) + 0.06) / 0.74
+        rate = float(sigmoid(theta + psi * DIFFICULTY * points) @ weights)
+        yield Judged(
+            theta=float(theta),
+            phi=float(phi),
+            psi=float(psi),
+            win_rate=100 * float(sigmoid(np.array([logit]))[0]),
+            controlled=100 * rate,
+        )
+
+
+def published(weights: Path, board: Path) -> Iterator[Judged]:
+    """Yield the models that are both in a file of coefficients and on a board."""
+    shown = {row[""]: row for row in csv.DictReader(board.read_text().splitlines())}
+    for row in csv.DictReader(weights.read_text().splitlines()):
+        name, length, psi, theta = list(row.values())[:4]
+        found = shown.get(name, {})
+        if found.get("length_controlled_winrate") and float(length):
+            yield Judged(
+                theta=float(theta),
+                phi=-float(length),  # AlpacaEval takes the model's length from the reference's.
+                psi=float(psi),
+                win_rate=float(found["win_rate"]),
+                controlled=float(found["length_controlled_winrate"]),
+            )
+
+
+def errors(
+    judged: Judged, correlation: float, generator: np.random.Generator
+) -> Mapping[str, float]:
+    """Return how far each method's figure lies from the true one, on one draw of instructions."""
+    apart = generator.normal(size=INSTRUCTIONS)
+    other = generator.normal(size=INSTRUCTIONS)
+    easy = DIFFICULTY * (correlation * apart + np.sqrt(1 - correlation**2) * other)
+    longer = SPREAD * (apart + _longer_by(judged, correlation))
+    scaled = np.tanh(longer / longer.std(ddof=1))
+    chance = sigmoid(judged.theta + judged.phi * scaled + judged.psi * easy)
+    won = (generator.random(INSTRUCTIONS) < chance).astype(float)
+    compared = Compared(
+        won=list(won),
+        longer_by=[int(x) for x in longer],
+        prompts=[str(n) for n in range(INSTRUCTIONS)],
+    )
+    features = np.column_stack([np.ones_like(scaled), scaled])
+    free = penalised(features, won, np.ones_like(won), np.zeros(2), np.zeros((2, 2)))
+    figures = {
+        "win-rate": 100 * float(won.mean()),
+        "free slope": 100 * float(sigmoid(free[:1])[0]),
+        "held slope": _figure(compared),
+        "with difficulty": _figure(
+            Compared(
+                won=compared.won,
+                longer_by=compared.longer_by,
+                prompts=compared.prompts,
+                difficulty=list(easy),
+            )
+        ),
+    }
+    return {name: abs(figure - judged.controlled) for name, figure in figures.items()}
+
+
+def _figure(compared: Compared) -> float:
+    found = length_controlled(compared)
+    return found.win_rate if isinstance(found, LengthControlled) else float("nan")
+
+
+def _longer_by(judged: Judged, correlation: float) -> float:
+    """Return by how many spreads the answers are longer, if the win-rate is the published one."""
+    points, weights = _grid()
+    one, other = np.meshgrid(points, points)
+    held = np.outer(weights, weights)
+    easy = DIFFICULTY * (correlation * one + np.sqrt(1 - correlation**2) * other)
+    low, high = -4.0, 4.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        chance = sigmoid(judged.theta + judged.phi * np.tanh(one + middle) + judged.psi * easy)
+        low, high = (
+            (middle, high) if 100 * (chance * held).sum() < judged.win_rate else (low, middle)
+        )
+    return (low + high) / 2
+
+
+def _grid() -> tuple[Numbers, Numbers]:
+    points, weights = hermegauss(31)
+    return points, weights / weights.sum()
+
+
+def table(models: Sequence[Judged], generator: np.random.Generator) -> Iterator[str]:
+    """Yield the lines of a table: median and largest error in points, by win-rate."""
+    yield "| correlation | win-rate, % | models | " + " | ".join(METHODS) + " |"
+    yield "| ---: " * (3 + len(METHODS)) + "|"
+    for correlation in CORRELATIONS:
+        for low, high in BANDS:
+            held = [m for m in models if low <= m.win_rate < high]
+            found = [errors(m, correlation, generator) for m in held]
+            cells = [_cell([e[name] for e in found]) for name in METHODS]
+            yield f"| {correlation} | {low}-{high} | {len(held)} | " + " | ".join(cells) + " |"
+
+
+def _cell(missed: Sequence[float]) -> str:
+    return f"{np.nanmedian(missed):.1f} ({np.nanmax(missed):.0f})" if missed else ""
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--board", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    generator = np.random.default_rng(options.seed)
+    if (options.weights is None) != (options.board is None):
+        parser.error("--weights and --board go together")
+    models = (
+        drawn(options.models, generator)
+        if options.weights is None
+        else published(options.weights, options.board)
+    )
+    print("error in points: median (largest)")
+    for line in table(list(models), generator):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Facts: an answer's atomic statements, and whether the reference supports them (FActScore)."""

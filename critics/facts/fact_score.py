@@ -1,0 +1,75 @@
+"""FActScore: the share of an answer's statements that the reference supports (Min et al., 2023).
+
+Per answer (Section 3.1) it is the number of supported statements over that of all judged ones.
+Irrelevant statements are among these, as in the paper's figures by people: theirs add up to 100 %
+with them (Section 3). Of an answer that abstains, that is, states nothing, there is no score: the
+mean is over answers that respond, and the share of those that abstain is told beside it.
+Statements whose verdict could not be read are left out and counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...stores.records import SCORED
+
+FACT_SCORE, ABSTAINED, UNREAD = "fact_score", "abstained", "facts_unread"
+BEYOND = "beyond_most"
+"""The status of statements that were not judged, as the answer has more than `facts.most`."""
+Metrics = tuple[tuple[str, float], ...]
+Said = tuple[str | None, str]
+"""The verdict on a statement, and its status."""
+BrokenUp = tuple[str, int]
+"""The status of a passage, and how many statements it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportCount:
+    """How many statements of an answer have each verdict, and how many have none."""
+
+    supported: int
+    not_supported: int
+    irrelevant: int
+    unread: int
+
+    @property
+    def judged(self) -> int:
+        """How many statements have a verdict."""
+        return self.supported + self.not_supported + self.irrelevant
+
+    @property
+    def score(self) -> float | None:
+        """The share of the judged statements that are supported; None if none was judged."""
+        return self.supported / self.judged if self.judged else None
+
+
+def counted(said: Iterable[Said]) -> SupportCount:
+    """Count what is said of an answer's statements; those beyond the most are not counted."""
+    verdicts = Counter(verdict or status for verdict, status in said if status != BEYOND)
+    judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
+    return SupportCount(*judged, unread=verdicts.total() - sum(judged))
+
+
+def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
+    """Return the metrics of one answer: its score, the counts behind it, and if it abstains.
+
+    There are none if it could not be broken up at all.
+    """
+    read = [statements for status, statements in passages if status == SCORED]
+    if not read:
+        return ()
+    missing = len(passages) - len(read)
+    count = counted(said)
+    metrics: Metrics = (
+        (ABSTAINED, float(not missing and not any(read))),
+        (UNREAD, float(count.unread + missing)),
+    )
+    if count.score is None:
+        return metrics
+    return (
+        (FACT_SCORE, count.score),
+        ("facts_supported", float(count.supported)),
+        ("facts_not_supported", float(count.not_supported)),
+        ("facts_irrelevant", float(count.irrelevant)),
+        *metrics,
+    )

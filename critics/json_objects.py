@@ -1,0 +1,59 @@
+"""JSON objects in a judge's reply: those that begin a line, as they are written."""
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+LEADING = " \t\r,`*[-"
+"""What may stand before an object on its line."""
+MOST_OBJECTS = 40
+"""After so many objects no more are looked for, so that reading takes linear time."""
+
+
+class JsonObject(NamedTuple):
+    """An object and where it stands; `value` is None if it cannot be read."""
+
+    value: dict[str, object] | None
+    start: int
+    end: int
+
+
+def decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:
+    """Return the JSON object at `start` and where it ends; None if there is none."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", value), end
+
+
+def json_objects(text: str) -> Iterator[JsonObject]:
+    """Give the objects that begin a line; one inside a sentence is a quotation."""
+    at = 0
+    for _ in range(MOST_OBJECTS):
+        start = text.find("{", at)
+        if start < 0:
+            return
+        line = text.rfind("\n", 0, start) + 1
+        found = None if text[line:start].strip(LEADING) else decoded(text, start)
+        if found is not None:
+            at = found[1]
+            yield JsonObject(found[0], start, at)
+            continue
+        ends = text.find("\n", start)
+        at = len(text) if ends < 0 else ends
+        if not text[line:start].strip(LEADING):
+            yield JsonObject(None, start, at)
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    strict=False, object_pairs_hook=_distinct, parse_int=str, parse_float=str
+)
+"""Numbers stay as they are written: no value is rounded into a verdict, and none is too long."""

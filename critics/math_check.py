@@ -1,0 +1,79 @@
+"""Whether final answers are those of their references: quickly, by limits, or by math-verify."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..stores.records import Rating
+from .judge import Status
+from .math_answers import Final, answer_to, final_answer, reference_answer
+from .math_limits import too_large
+from .math_numbers import quick_equal
+from .math_pool import MathPool
+
+EQUAL, DIFFERENT = "equal", "different"
+ACCURACY, UNDECIDED, UNMARKED = "math_accuracy", "math_undecided", "math_unmarked"
+
+
+@dataclass(frozen=True, slots=True)
+class MathOutcome:
+    """What the comparison of an answer with its reference came to, and whether it was marked.
+
+    An outcome other than `equal` and `different` decides nothing: it has no accuracy, not even 0.
+    """
+
+    outcome: str
+    marked: bool
+
+    @property
+    def metrics(self) -> tuple[tuple[str, float], ...]:
+        """What is measured of the answer."""
+        beside = (
+            (UNDECIDED, float(self.rating is None)),
+            (UNMARKED, float(not self.marked)),
+        )
+        return beside if self.rating is None else ((ACCURACY, float(self.rating == 1)), *beside)
+
+    @property
+    def rating(self) -> Rating | None:
+        """The rating, if the comparison was decided."""
+        if self.outcome == EQUAL:
+            return 1
+        return -1 if self.outcome == DIFFERENT else None
+
+    @property
+    def reason(self) -> str:
+        """Why it is rated so, or not at all."""
+        return {EQUAL: "right", DIFFERENT: "wrong"}.get(self.outcome, self.outcome)
+
+
+def check_answers(
+    pairs: Sequence[tuple[str, str]], pool: MathPool, on_decided: Callable[[], None]
+) -> list[MathOutcome]:
+    """Compare (reference, answer) pairs; `on_decided` is called for each that needs no process.
+
+    Raises:
+        MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
+    """
+    finals = [_finals(*pair) for pair in pairs]
+    outcomes = [_without_process(*final) for final in finals]
+    for outcome in outcomes:
+        if outcome is not None:
+            on_decided()
+    jobs = [final for final, outcome in zip(finals, outcomes, strict=True) if outcome is None]
+    compared = iter(pool.compare(jobs))
+    return [
+        MathOutcome(next(compared) if outcome is None else outcome, given.marked)
+        for (_, given), outcome in zip(finals, outcomes, strict=True)
+    ]
+
+
+def _finals(reference: str, answer: str) -> tuple[Final, Final]:
+    wanted = reference_answer(reference)
+    return wanted, answer_to(wanted, final_answer(answer))
+
+
+def _without_process(wanted: Final, given: Final) -> str | None:
+    equal = quick_equal(wanted, given)
+    if equal is not None:
+        return EQUAL if equal else DIFFERENT
+    return Status.TOO_LARGE.value if too_large(given) and not too_large(wanted) else None

@@ -1,0 +1,68 @@
+r"""The words and signs that announce a final answer: `####`, "the answer is", "Answer:", 答案是 ...
+
+A mark with a verb announces what follows it. A label ("Answer:", "A:") may also be the heading of a
+whole solution.
+"""
+
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+MARKED_WITHIN = 100_000
+"""In how many characters before a text's end a mark is looked for."""
+NEAR = 300
+"""In how many of them it mostly stands."""
+LONGEST = 12
+MOST = 16
+"""How many marks are looked at, from the last one on."""
+
+# Each alternative begins with a letter, so that the search skips all places without one.
+WORDS = re.compile(
+    r"####|answers?|antwort|r[ée]ponse|respuesta|risposta|resposta|ответ|答えは|答案|答|故选|应选|정답은|\na:"
+)
+VERB = re.compile(
+    r"(?:\sfinale?|\scorrecta?|\s(?:to|for|of)\s[^.:\n]{1,80}?)?[*_]{0,2}"
+    r"(?:\s?(?:is|was|are|will\sbe|would\sbe|should\sbe|equals|ist|lautet|est|es|è|é"
+    r"|是|为|為|应为|等于)(?![a-z])(?P<verb>\s?:?)|\s?[:=])"
+)
+ALONE = ("####", "故选", "应选", "答えは", "정답은")
+LETTER = "\na:"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark in a text: where it ends, and whether it may be a mere heading."""
+
+    end: int
+    label: bool
+
+
+def lower(text: str) -> str:
+    """Return a text of the same length in small letters; `str.lower` makes some texts longer."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text.translate(ASCII_LOWER)
+
+
+def marks(text: str, *, after: int) -> Iterator[Mark]:
+    """Yield the marks of a text behind a place, the last first."""
+    first = max(after, len(text) - MARKED_WITHIN, 0)
+    near = max(first, len(text) - NEAR)
+    end = len(text)
+    for start, stop in ((near, end), (first, near)):
+        part = lower(text[start : min(end, stop + LONGEST + 100)])
+        found = [m for m in WORDS.finditer(part) if start + m.start() < stop][-MOST:]
+        for word in reversed(found):
+            mark = _mark(part, word)
+            if mark is not None:
+                yield Mark(start + mark.end, mark.label)
+
+
+def _mark(text: str, word: re.Match[str]) -> Mark | None:
+    if word[0] in ALONE:
+        return Mark(word.end(), label=False)
+    if word[0] == LETTER:
+        return Mark(word.end(), label=True)
+    tail = VERB.match(text, word.end())
+    return None if tail is None else Mark(tail.end(), label=tail["verb"] is None)

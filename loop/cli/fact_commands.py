@@ -1,0 +1,34 @@
+"""The command that tells how far a run's answers are supported by their references: `facts`."""
+
+from typing import TYPE_CHECKING
+
+from ..lake.query.forms import Form
+from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, OneIteration
+from .list_commands import list_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ...stores.lake import RunReader
+
+COLUMNS = (
+    *("iteration", "split", "answers", "abstained", "fact_score", "stderr", "facts_unread"),
+    "judge",
+)
+
+
+def facts(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Tell FActScore: the share of the answers' statements that their references support."""
+    from ..lake.query.fact_figures import fact_figures
+
+    def listed(run: "RunReader") -> "pl.LazyFrame":
+        return fact_figures(run, iteration)
+
+    list_rows(lake, name, listed, COLUMNS, form, as_json=as_json)

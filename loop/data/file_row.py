@@ -1,0 +1,155 @@
+"""A row of a user's file that notes which of its fields were taken, so that the others are told.
+
+Taking a field is `row[name]` or `row.get(name)`; looking whether it is there is not. Rows that are
+made of a row (`without`, `having`) note for it. The objects in a row of JSON are rows, too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from ...stores.keys import Json
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
+
+NAMED = 12
+"""How many fields a sentence names."""
+KEPT = 1000
+"""How many fields are told by name in a document."""
+
+
+class Row(dict[str, object]):
+    """The fields of one row by name."""
+
+    __slots__ = ("_made", "_taken")
+
+    def __init__(self, fields: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
+        """Make a row of which nothing was taken."""
+        dict[str, object].__init__(self, fields)
+        self._taken = set[str]()
+        self._made: tuple[tuple[Row, Mapping[str, str | None]], ...] = ()
+
+    def __getitem__(self, name: str, /) -> object:
+        """Take a field.
+
+        Raises:
+            KeyError: if there is none of this name.
+        """
+        self._taken.add(name)
+        return dict[str, object].__getitem__(self, name)
+
+    def get(self, name: str, default: object = None, /) -> object:
+        """Take a field that may be absent."""
+        self._taken.add(name)
+        return dict[str, object].get(self, name, default)
+
+    def glance(self, name: str) -> object:
+        """Look at a field that may be absent, without taking it."""
+        return dict[str, object].get(self, name)
+
+    def items(self) -> "dict_items[str, object]":
+        """Take all fields."""
+        self._taken.update(self)
+        return dict[str, object].items(self)
+
+    def values(self) -> "dict_values[str, object]":
+        """Take all fields."""
+        self._taken.update(self)
+        return dict[str, object].values(self)
+
+    def without(self, names: Iterable[str]) -> "Row":
+        """Return a row that lacks some fields; what is taken of it is taken of this one."""
+        left_out = frozenset(names)
+        fields = dict[str, object].items(self)
+        return self._noting(Row((k, v) for k, v in fields if k not in left_out), {})
+
+    def having(self, fields: Mapping[str, object]) -> "Row":
+        """Return a row with other fields in place of its own; the rest is taken of this one."""
+        return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
+
+    def renamed(self, own: Mapping[str, str]) -> "Row":
+        """Return a row with fields of this one alone, whose names `own` gives by their new ones."""
+        return self._noting(Row((new, self.glance(name)) for new, name in own.items()), own)
+
+    def filled(self) -> "Row":
+        """Return the row without the fields that are null."""
+        return self.without(k for k, v in dict[str, object].items(self) if v is None)
+
+    def unused(self) -> Iterator[str]:
+        """Yield the names of the fields that hold something and were not taken.
+
+        A field of an object is named behind a dot, the entries of a list as `NAME[]`.
+        """
+        taken = self.taken()
+        for name, value in dict[str, object].items(self):
+            if value is None or value in ("", [], {}):
+                continue
+            if name not in taken:
+                yield name
+            elif isinstance(value, Row):
+                yield from (f"{name}.{inner}" for inner in value.unused())
+            elif isinstance(value, list):
+                yield from _unused_in(name, cast("list[object]", value))
+
+    def taken(self) -> set[str]:
+        """Return the names that were asked for, here and in the rows made of this one."""
+        if not self._made:
+            return self._taken
+        made = (own.get(name, name) for row, own in self._made for name in row.taken())
+        return self._taken.union(name for name in made if name is not None)
+
+    def _noting(self, row: "Row", own: Mapping[str, str | None]) -> "Row":
+        self._made = (*self._made, (row, own))
+        return row
+
+
+def as_row(fields: Mapping[str, object]) -> Row:
+    """Return a row of plain fields, as columns give them, with the objects in them as rows."""
+    return Row((name, _noted(value)) for name, value in fields.items())
+
+
+@dataclass(kw_only=True)
+class UnusedFields:
+    """How many rows were read, and of how many each field was not taken."""
+
+    rows: int = 0
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, row: Row) -> None:
+        """Count a row that was read."""
+        self.rows += 1
+        self.counts.update(set(row.unused()))
+
+    def sentence(self) -> str | None:
+        """Return what is to be told, or None if all fields were taken."""
+        if not self.counts:
+            return None
+        named = [f"{name} ({n:,})" for name, n in self.counts.most_common(NAMED)]
+        more = len(self.counts) - len(named)
+        fields = "1 field" if len(self.counts) == 1 else f"{len(self.counts):,} fields"
+        are = "is" if len(self.counts) == 1 else "are"
+        listed = ", ".join([*named, *([f"and {more:,} more"] if more else [])])
+        return f"{fields} of {self.rows:,} rows {are} not used: {listed}"
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the number of rows, and the fields of most of them, for a JSON document."""
+        return {"rows": self.rows, "fields": dict(self.counts.most_common(KEPT))}
+
+
+def _noted(value: object) -> object:
+    if isinstance(value, dict):
+        return as_row(cast("dict[str, object]", value))
+    if isinstance(value, list):
+        return [_noted(entry) for entry in cast("list[object]", value)]
+    return value
+
+
+def _unused_in(name: str, entries: Iterable[object]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, Row):
+            if entry and not entry.taken():
+                yield f"{name}[]"
+            else:
+                yield from (f"{name}[].{inner}" for inner in entry.unused())

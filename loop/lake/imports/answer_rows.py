@@ -1,0 +1,131 @@
+"""Reading prompts, and prompts with answers: one or several, with what was said of each."""
+
+from collections.abc import Iterator
+from typing import cast
+
+from ....stores.records import Message, Prompt
+from ....stores.schemas import Row as StoredRow
+from ...data.conversations import conversation
+from ...data.files import Row, RowError
+from ...data.row_fields import (
+    ANSWER_FIELDS,
+    MODEL_FIELDS,
+    answer_of,
+    critic_of,
+    fields_of,
+    filed,
+    list_of,
+    model_of,
+    object_of,
+    remark_of,
+    text_or_empty,
+)
+from .imported_rows import ImportedVerdict, Maker
+from .labelled_rows import label
+
+ENTRY_FIELDS = ("candidates", "completions", "responses")
+BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
+"""The lists that may stand beside a list of texts, by the field that each holds for one text."""
+LABELS = ("label", "correct", "is_correct")
+"""The fields that may say, by true or false, whether an answer is right."""
+
+Rows = Iterator[StoredRow]
+
+
+def prompts(row: Row, make: Maker) -> Rows:
+    """Read a prompt without answers."""
+    yield make.prompt(filed(row))
+
+
+def candidates(row: Row, make: Maker) -> Rows:
+    """Read a prompt with one or more answers, which may have ratings, labels and a score."""
+    asked = filed(row)
+    texts = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if _texts(row.glance(name))]
+    if texts:
+        prompt, answer = make.prompt(asked), None
+    else:
+        prompt, answer = prompt_and_answer(asked, make)
+    yield prompt
+    if answer is not None:
+        yield from _answered(prompt, answer, row, make)
+    for name in texts:
+        yield from _samples(prompt, name, row, make)
+    for name in [name for name in ENTRY_FIELDS if name not in texts]:
+        for place, entry in enumerate(list_of(row, name), start=1):
+            item = object_of(entry, f"{name}[{place}]")
+            text = answer_of(item)
+            if text is None:
+                raise RowError(f"{name}[{place}] has no {' or '.join(ANSWER_FIELDS)}")
+            yield from _answered(prompt, text, item, make)
+
+
+def _texts(value: object) -> bool:
+    """Whether a value is a list of texts."""
+    entries = cast("list[object]", value) if isinstance(value, list) else []
+    return bool(entries) and all(isinstance(entry, str) for entry in entries)
+
+
+def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
+    """Read a list of answers that are texts, with lists of models, labels and scores beside it."""
+    texts = list_of(row, name)
+    beside = {one: list_of(row, several) for one, several in BESIDE.items() if several in row}
+    for one, given in beside.items():
+        if len(given) != len(texts):
+            raise RowError(f"{BESIDE[one]!r} has {len(given)} entries for {len(texts)} of {name!r}")
+    shared = {one: row.get(one) for one in MODEL_FIELDS if row.get(one) is not None}
+    for n, text in enumerate(texts, start=1):
+        item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
+        yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
+
+
+def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
+    """Return the prompt of a row, and its answer: a field, or a conversation's last turn."""
+    for field in ("messages", "conversations"):
+        turns = row.get(field)
+        if isinstance(turns, list):
+            messages = conversation(cast("list[object]", turns), field)
+            if messages[-1].role == "assistant":
+                return make.prompt(row.having({field: _turns(messages[:-1])})), messages[-1].content
+    return make.prompt(row), answer_of(row)
+
+
+def _turns(messages: tuple[Message, ...]) -> list[object]:
+    return [{"role": m.role, "content": m.content} for m in messages]
+
+
+def ends_with_an_answer(row: Row) -> bool:
+    """Whether a row is a conversation whose last turn is an answer."""
+    turns = row.get("messages") or row.get("conversations")
+    last = cast("list[object]", turns)[-1] if isinstance(turns, list) and turns else None
+    if not isinstance(last, dict):
+        return False
+    turn = cast("Row", last)
+    return turn.get("role") == "assistant" or turn.get("from") == "gpt"
+
+
+def _answered(
+    prompt: Prompt, text: str, row: Row, make: Maker, *, sample: int | None = None
+) -> Rows:
+    """Yield one answer with the row's ratings, labels and scores."""
+    principle = remark_of(row, "principle")
+    candidate = make.candidate(prompt, text, model_of(row), principle, sample=sample)
+    yield candidate
+    for name in LABELS:
+        if isinstance(row.glance(name), bool):
+            yield label(make, candidate, name, right=row.get(name) is True)
+    verdicts = verdicts_of(row)
+    said = remark_of(row, "critique") or ""
+    critic = critic_of(row)
+    if verdicts or said:
+        yield make.critique(candidate, critic or make.source, verdicts, said)
+    for name in ("score", "reward"):
+        yield from make.reward(candidate, f"{make.source}:{name}", row.get(name))
+
+
+def verdicts_of(row: Row) -> list[ImportedVerdict]:
+    """Return the ratings of a row: `ratings` by aspect, with `comments` by aspect beside them."""
+    comments = fields_of(row, "comments")
+    return [
+        ImportedVerdict(name=name, given=given, comment=remark_of(comments, name) or "")
+        for name, given in fields_of(row, "ratings").items()
+    ]

@@ -163,6 +163,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "policy.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
+        "grading.score_form": "result",
         "facts.judge": "none",
         "facts.templates": str(of_facts),
         "facts.nli.devices": (0,),

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from published.imports import IMPORTS
 from published.instructions import INSTRUCTIONS
+from published.math_verify_cases import CASES
 from published.mathematics import MATHEMATICS
 from published.replies import REPLIES
 from published.study import Study
 
-STUDIES: Mapping[str, Study] = {**MATHEMATICS, **INSTRUCTIONS, **REPLIES, **IMPORTS}
+STUDIES: Mapping[str, Study] = {**MATHEMATICS, **INSTRUCTIONS, **REPLIES, **IMPORTS, **CASES}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("sets", nargs="+", choices=[*STUDIES, "all"])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the sets' files")
     options = parser.parse_args(arguments)
-    for name in STUDIES if "all" in options.sets else options.sets:
+    for name in (STUDIES.keys() - CASES.keys()) if "all" in options.sets else options.sets:
         study = STUDIES[name]
         print(f"{name}: {study.through}")
         for line in study.find(options.data).told():

@@ -5,11 +5,12 @@ run: a case is a row of literals of a test's parameters `gold`, `pred` and `expe
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from .mathematics import Solution
+from .mathematics import Solution, found_of
+from .study import Found, Study
 
 RIGHT = ("expected", "result")
 
@@ -48,3 +49,15 @@ def _of_rows(name: str, called: list[str], rows: list[ast.expr]) -> Iterator[Sol
             answer=str(case["pred"]),
             right=any(bool(case.get(key)) for key in RIGHT),
         )
+
+
+def _cases(folder: Path) -> Found:
+    return found_of(published_cases(folder))
+
+
+CASES: Mapping[str, Study] = {
+    "math-verify": Study(
+        through="the math verifier, against math-verify's own test cases (FOLDER: its tests)",
+        find=_cases,
+    )
+}

@@ -44,7 +44,7 @@ def _item(solution: Solution) -> tuple[Prompt, str]:
     return prompt, solution.answer
 
 
-def _found(solutions: Iterable[Solution]) -> Found:
+def found_of(solutions: Iterable[Solution]) -> Found:
     """Compare the verifier's verdicts with the labels."""
     found, told, whole = Found(), Counter[str](), 0
     for solution, verdict in _verified(solutions):
@@ -66,7 +66,7 @@ def _found(solutions: Iterable[Solution]) -> Found:
 
 
 def _systems(folder: Path) -> Found:
-    return _found(
+    return found_of(
         Solution(
             place=f"row {number}, {system}",
             question=str(row["question"]),
@@ -80,7 +80,7 @@ def _systems(folder: Path) -> Found:
 
 
 def _eight(folder: Path) -> Found:
-    return _found(
+    return found_of(
         Solution(
             place=f"problem {row['idx']}, sample {number}",
             question=str(row["question"]),
@@ -99,7 +99,7 @@ def _by_field(file: str, *, question: str, reference: str, answer: str) -> Calla
     """Return a study of answers that are right, since each is what its reference says."""
 
     def find(folder: Path) -> Found:
-        return _found(
+        return found_of(
             Solution(
                 place=f"row {number}",
                 question=str(row[question]),

@@ -32,7 +32,7 @@ def valid_check(kind: str, argument: str) -> Check:
     if not known_check(kind):
         raise ConfigError(
             f"unknown check {kind!r}; the kinds are {', '.join(CHECKS)}, and IFEval's families, "
-            "such as punctuation:no_comma (all are in docs/own-data.md)"
+            "such as punctuation:no_comma (all are in docs/checks.md)"
         )
     if kind in FAMILIES:
         return Check(kind=kind, argument=canonical_argument(kind, argument))

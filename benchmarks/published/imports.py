@@ -35,7 +35,8 @@ def _imported(folder: Path, name: str) -> str:
         except InputError as error:
             return f"refused: {str(error).replace(f'{folder}/', '')}"
     said = f"{done.read:,} rows of {done.form}: {counts(done.rows)}"
-    return f"{said}; {done.unused.sentence()}" if done.unused else said
+    unused = done.notes.unused.sentence()
+    return f"{said}; {unused}" if unused else said
 
 
 IMPORTS: Mapping[str, Study] = {

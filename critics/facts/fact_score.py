@@ -2,7 +2,7 @@
 
 Per answer (Section 3.1) it is the number of supported statements over that of all judged ones.
 Irrelevant statements are among these, as in the paper's figures by people: theirs add up to 100 %
-with them (Section 3.3). Of an answer that abstains, that is, states nothing, there is no score: the
+with them (Section 3). Of an answer that abstains, that is, states nothing, there is no score: the
 mean is over answers that respond, and the share of those that abstain is told beside it.
 Statements whose verdict could not be read are left out and counted.
 """

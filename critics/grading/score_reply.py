@@ -11,19 +11,21 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast, get_args
 
 from ...stores.records import SCORED
 from ..json_objects import json_objects
 from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
 from ..quoting import foreign, holds, require_undisputed, seen
 from .grade_reply import MARKS, SCORE, Appraisal, rating_of
-from .graded_aspects import GradeScale
+from .graded_aspects import LOWEST, GradeScale
 
 ScoreForm = Literal["line", "result", "brackets", "out_of", "json"]
 """How a score is written: `Overall score: 7`; `[RESULT] 7` (Prometheus); `Rating: [[7]]`
 (MT-bench); `7 out of 10` at the end of a line that calls it a score, or has nothing else; an object
 with a "score" (JustEval, WildBench)."""
+SCORE_FORMS: tuple[ScoreForm, ...] = get_args(ScoreForm)
+SCORE_PATH = ("score",)
 CRITIQUE_FIRST = (
     "Write the critique first. Then write the line {mark} by itself, and below it the line with "
     "the score."
@@ -77,7 +79,7 @@ class OverallScore(Expected[Appraisal]):
 
     scale: GradeScale
     form: ScoreForm = "line"
-    path: tuple[str, ...] = ("score",)
+    path: tuple[str, ...] = SCORE_PATH
 
     @property
     def nothing(self) -> tuple[Appraisal]:
@@ -119,14 +121,8 @@ class OverallScore(Expected[Appraisal]):
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a critique with its score."""
-        score = draw.randint(1, self.scale.best)
-        if self.form == "json":
-            value: object = score
-            for name in reversed(self.path[1:]):
-                value = {name: value}
-            said = {"critique": reason, self.path[0]: value}
-            return ExampleReply("", json.dumps(said, ensure_ascii=False))
-        return ExampleReply(reason, WORDED[self.form].format(score=score, best=self.scale.best))
+        score = draw.randint(LOWEST, self.scale.best)
+        return written_score(self.form, score, self.scale, reason, self.path)
 
     def _written(self, text: str) -> Iterator[WrittenScore]:
         """Give what stands in the form that is asked for."""
@@ -194,6 +190,23 @@ def _at(value: object, path: tuple[str, ...]) -> object:
         return value
     fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     return _at(fields.get(path[0]), path[1:])
+
+
+def written_score(
+    form: ScoreForm,
+    score: int,
+    scale: GradeScale,
+    critique: str,
+    path: tuple[str, ...] = SCORE_PATH,
+) -> ExampleReply:
+    """Write a critique and its score in the form that is asked for."""
+    if form != "json":
+        return ExampleReply(critique, WORDED[form].format(score=score, best=scale.best))
+    value: object = score
+    for name in reversed(path[1:]):
+        value = {name: value}
+    said = {"critique": critique, path[0]: value}
+    return ExampleReply("", json.dumps(said, ensure_ascii=False))
 
 
 def _out_of(text: str) -> Iterator[WrittenScore]:

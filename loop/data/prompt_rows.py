@@ -8,7 +8,6 @@ of rows that are in none of these forms.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
@@ -18,23 +17,13 @@ from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, Split
+from .conversations import TURNS, Turns, asked
 from .file_row import Row
 from .ifeval_fields import listed_checks
+from .row_texts import identity_field, kind_of, optional_text, text_of
 from .text_lines import RowError
 from .word_problems import in_lower_case, number_text, whole_problem
 
-ROLES = ("system", "user", "assistant")
-SHAREGPT = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "assistant": "assistant",
-    "bing": "assistant",
-    "bard": "assistant",
-    "system": "system",
-}
-"""The roles of `conversations`, whose turns have `from` and `value`."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
 TEXT_FIELDS = (
     "messages",
@@ -48,8 +37,6 @@ TEXT_FIELDS = (
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
-SURROGATE = re.compile("[\ud800-\udfff]")
-Turns = Literal["all", "first", "last"]
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """What stands between an Alpaca row's instruction and its input."""
@@ -57,10 +44,6 @@ HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 
 class NoPromptError(RowError):
     """A row whose fields have none of the names that a prompt's can have."""
-
-
-class NoUserTurnError(RowError):
-    """A conversation in which the user says nothing first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,42 +77,6 @@ class RowShape:
 
 
 AS_IT_IS = RowShape()
-
-
-def text_of(value: object, name: str) -> str:
-    """Return a text that can be stored and shown."""
-    if not isinstance(value, str):
-        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
-    if not value.strip():
-        raise RowError(f"{name!r} is empty")
-    if "\0" in value:
-        raise RowError(f"{name!r} holds a NUL character; remove it")
-    if SURROGATE.search(value):
-        raise RowError(f"{name!r} holds half a character (a lone surrogate); repair the text")
-    return value
-
-
-def kind_of(value: object) -> str:
-    """Return the type of a JSON value, in words."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
-
-
-def optional_text(row: Row, name: str) -> str | None:
-    """Return a text that may be absent or null."""
-    value = row.get(name)
-    return None if value is None else text_of(value, name)
 
 
 def to_prompt(
@@ -185,7 +132,7 @@ def _worked(row: Row, name: str) -> str | None:
 def _reference(row: Row, name_of_text: str) -> str | None:
     """Return the reference; MT-bench has a list of them, one a turn."""
     value = row.get("reference")
-    if name_of_text == "turns" and isinstance(value, list):
+    if name_of_text == TURNS and isinstance(value, list):
         first = cast("list[object]", value)[:1]
         return None if first in ([], [""]) else text_of(first[0], "reference[1]")
     return optional_text(row, "reference")
@@ -209,14 +156,6 @@ def content_id(
 def as_json(messages: Sequence[Message]) -> Json:
     """Return a conversation as plain data, for hashing."""
     return [[message.role, message.content] for message in messages]
-
-
-def identity_field(row: Row, name: str) -> str | None:
-    """Return an id, or a name, that may be absent: a text, or a whole number."""
-    value = row.get(name)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return optional_text(row, name)
 
 
 def _split(row: Row) -> Split | None:
@@ -254,108 +193,14 @@ def prompt_field(row: Row) -> str:
 def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
     if isinstance(value, list):
-        said = cast("list[object]", value)
-        if name == "turns":
-            said = _of_user(said[:1] if shape.turns == "first" else said)
-        match shape.turns:
-            case "first":
-                return _first_turn(said, name)
-            case "last":
-                return _last_turn(said, name)
-            case "all":
-                return _asked(said, name)
-    if name in ("messages", "conversations", "turns"):
+        return asked(cast("list[object]", value), name, shape.turns)
+    if name in ("messages", "conversations", TURNS):
         raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
     text = text_of(value, name)
     if name == "instruction" and row.get("input") not in (None, ""):
         # Alpaca's rows keep the input of the instruction in a field of its own.
         text = f"{text}{HEADED[shape.input]}{text_of(row['input'], 'input')}"
     return (Message(role="user", content=text),)
-
-
-def _asked(turns: list[object], name: str) -> tuple[Message, ...]:
-    """Return a conversation that waits for an answer."""
-    messages = conversation(turns, name)
-    if messages[-1].role != "user":
-        raise RowError(
-            f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
-            "first turn alone, prompts.turns=last leaves out what follows the user's last, and "
-            "`lpfloop import --format candidates` imports answers, too"
-        )
-    return messages
-
-
-def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
-    """Return the user's first turn, below the system's if that comes first; the rest is not read.
-
-    Raises:
-        NoUserTurnError: if there is none, or it is empty, as in some rows of published data.
-    """
-    before = list[Message]()
-    for number, turn in enumerate(turns, start=1):
-        where = f"{name}[{number}]"
-        role, content = _spoken(turn, where)
-        if role == "user" and (content is None or not str(content).strip()):
-            break
-        if role == "user" or (role == "system" and number == 1):
-            before.append(Message(role=role, content=text_of(content, f"{where}.content")))
-        if role == "user":
-            return tuple(before)
-    raise NoUserTurnError(f"{name!r} holds no turn of the user that says something")
-
-
-def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
-    """Return the conversation up to the user's last turn.
-
-    Raises:
-        NoUserTurnError: if the user says nothing.
-    """
-    spoken = [_spoken(turn, f"{name}[{n}]")[0] for n, turn in enumerate(turns, start=1)]
-    if "user" not in spoken:
-        raise NoUserTurnError(f"{name!r} holds no turn of the user")
-    return conversation(turns[: len(spoken) - spoken[::-1].index("user")], name)
-
-
-def _of_user(turns: list[object]) -> list[object]:
-    """Return turns that are all the user's, as MT-bench's: one, as nothing answers it."""
-    if len(turns) > 1:
-        raise RowError(
-            f"'turns' holds {len(turns)} turns of the user and no answers between them; "
-            "prompts.turns=first takes the first alone"
-        )
-    return [{"role": "user", "content": turn} for turn in turns]
-
-
-def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
-    """Return a conversation whose turns have role and content, or ShareGPT's from and value.
-
-    Raises:
-        RowError: if it is empty, or a turn cannot be read.
-    """
-    if not turns:
-        raise RowError(f"{field!r} holds no message")
-    return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
-
-
-def _message(turn: object, where: str) -> Message:
-    role, content = _spoken(turn, where)
-    return Message(role=role, content=text_of(content, f"{where}.content"))
-
-
-def _spoken(turn: object, where: str) -> tuple[str, object]:
-    """Return who speaks in a turn, and what is in the place of the text."""
-    if not isinstance(turn, dict):
-        raise RowError(f"{where!r} must be an object with role and content")
-    fields = cast("Row", turn)
-    if "from" in fields:
-        role, content = SHAREGPT.get(str(fields["from"])), fields.get("value")
-        known = SHAREGPT
-    else:
-        role, content = fields.get("role"), fields.get("content")
-        known = ROLES
-    if role not in ROLES:
-        raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
-    return str(role), content
 
 
 def _checks(value: object) -> tuple[Check, ...]:

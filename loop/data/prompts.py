@@ -14,17 +14,10 @@ from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, PromptsConfig
 from ...critics.checks import require_deciders
 from ...stores.records import Message, Prompt, Split
+from .conversations import NoUserTurnError
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
-from .prompt_rows import (
-    AS_IT_IS,
-    SPLITS,
-    NoPromptError,
-    NoUserTurnError,
-    RowShape,
-    content_id,
-    to_prompt,
-)
+from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
 from .row_notes import RowNotes
 from .splits import DEV, HELD_OUT, split_prompts
 

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
+from .conversations import conversation
 from .files import Row, RowError
-from .prompt_rows import TEXT_FIELDS, conversation, kind_of, optional_text
+from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
+from .row_texts import kind_of, optional_text
 
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")

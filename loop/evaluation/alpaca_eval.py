@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.prompt_rows import kind_of
+from ..data.row_texts import kind_of
 from ..lake.statistics.win_rate import TIES, share_won
 from .result_sources import FigureSource, joined_names, names_of
 

@@ -14,9 +14,9 @@ import polars as pl
 
 from ...stores.records import SCORED
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.prompt_rows import optional_text
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
+from ..data.row_texts import optional_text
 from .critic_answers import AnswerDraw, split_up
 from .critic_check import LABEL, AnswerGroup
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import cast
 
 from ...stores.records import Order
+from ..data.conversations import conversation as parsed
 from ..data.files import Row, RowError
-from ..data.prompt_rows import conversation as parsed
-from ..data.prompt_rows import optional_text, text_of
 from ..data.row_fields import INCONSISTENT, TRUSTED, WINNERS, human, published_text, vote_of
+from ..data.row_texts import optional_text, text_of
 from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
 Items = Iterator[OutputPair | Judgment | Topic]

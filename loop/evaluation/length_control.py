@@ -111,6 +111,8 @@ def _refusal(compared: Compared) -> str | None:
     prompts = len(set(compared.prompts))
     if prompts < FEWEST:
         return f"{prompts} prompts are too few to tell an effect of length; it takes {FEWEST}"
+    if len(set(compared.clusters or compared.prompts)) <= 1:
+        return "all prompts are of one cluster, so that nothing tells how sure a figure is"
     if not 0 < won.sum() < len(won):
         every = "lost" if not won.sum() else "won"
         return (
@@ -136,7 +138,7 @@ def _remarks(compared: Compared, rate: float) -> list[str]:
                 f"only {share:.0%} of the answers are {name} than the reference's, so the figure "
                 "at equal lengths extrapolates"
             )
-    if prompts < FEW:
+    if apart.any() and prompts < FEW:
         told.append(
             f"{prompts} prompts tell little of this judge's liking for length, so the figure leans "
             "on that of AlpacaEval's judge"

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ...stores.records import Message, Preferred
+from ..data.conversations import conversation
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.prompt_rows import conversation, text_of
 from ..data.rating_scale import number
 from ..data.row_fields import fields_of, side_of, vote_of
 from ..data.row_notes import tell_unused
+from ..data.row_texts import text_of
 from . import judgment_formats as formats
 from .judgments import TURNED, Judgment, OutputPair
 

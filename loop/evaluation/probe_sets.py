@@ -15,8 +15,9 @@ from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
-from ..data.prompt_rows import text_of, to_prompt
+from ..data.prompt_rows import to_prompt
 from ..data.prompts import TINY, as_prompt
+from ..data.row_texts import text_of
 
 PROBES = "probes"
 FEWEST = 2

@@ -13,9 +13,10 @@ from statistics import fmean
 from typing import cast
 
 from ..data.files import InputError, Placed, Row, RowError, placed_rows
-from ..data.prompt_rows import TEXT_FIELDS, kind_of
+from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number
 from ..data.row_fields import ANSWER_FIELDS
+from ..data.row_texts import kind_of
 from ..lake.statistics.win_rate import share_won
 from .result_sources import FigureSource, names_of
 

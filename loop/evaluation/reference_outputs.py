@@ -17,9 +17,10 @@ from ...stores.records import Candidate, Message, Prompt
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
-from ..data.prompt_rows import HEADED, Inputs, RowShape, optional_text, to_prompt
+from ..data.prompt_rows import HEADED, Inputs, RowShape, to_prompt
 from ..data.prompts import TINY
 from ..data.row_fields import text_or_empty
+from ..data.row_texts import optional_text
 from ..data.text_lines import Row
 from ..run.handles import Prompts, Rows
 from ..run.run import Run, Verb, Work

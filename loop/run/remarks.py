@@ -1,4 +1,4 @@
-"""What was odd about endpoints' answers, kept in the journal: each sentence once a stage."""
+"""What is odd about a stage's answers or figures: each sentence is in the journal once a stage."""
 
 from functools import partial
 from typing import Any, cast
@@ -11,7 +11,7 @@ REMARK = "remark"
 
 
 class Remarks:
-    """The remarks on a stage's answers; what an earlier process kept is not kept again."""
+    """The remarks on a stage's work; what an earlier process kept is not kept again."""
 
     def __init__(self, store: RunWriter, iteration: int, stage: str) -> None:
         self._store = store

@@ -16,8 +16,9 @@ from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import RowError, placed_rows
-from ..data.prompt_rows import optional_text, to_prompt
+from ..data.prompt_rows import to_prompt
 from ..data.prompts import TINY, notes_of, shape_of
+from ..data.row_texts import optional_text
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.checks import fulfils, fulfils_loosely, require_deciders, valid_check
+from lpfloop.critics.checks import CHECKS, fulfils, fulfils_loosely, require_deciders, valid_check
 from lpfloop.critics.ifeval.families import FAMILIES
 from lpfloop.critics.ifeval.sentences import sentences_of
 from lpfloop.critics.verify import Verifier, VerifierCritic
@@ -191,6 +191,20 @@ def test_all_published_verdicts_on_real_responses_are_met(shared_rows):
     assert len(verdicts) == 428
     assert {kind for _, kind, _, _ in verdicts} == set(FAMILIES)
     assert [verdict for verdict in verdicts if verdict[2] != verdict[3]] == []
+
+
+def test_the_guide_lists_every_kind_and_shows_an_answer_to_each(root):
+    page = (root / "docs" / "checks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*) \| [^|]* \| [^|]* \|$", page, re.MULTILINE)
+    listed = [kind for row in rows for kind in re.findall(r"`([^`]*)`", row)]
+    assert set(listed) >= {*CHECKS, *FAMILIES}
+    (shown,) = re.findall(
+        r"in `families.json`:\n\n```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    checked = [(row["response"], check) for row in json.loads(shown) for check in row["checks"]]
+    assert [check["kind"] for _, check in checked] == [kind for kind in listed if ":" in kind]
+    for response, check in checked:
+        assert fulfils(response, demand(check["kind"], **check.get("argument", {}))), check
 
 
 @pytest.mark.parametrize(

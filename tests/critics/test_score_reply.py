@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import GradeScale
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.critics.grading.score_reply import OverallScore
+from lpfloop.critics.grading.score_reply import SCORE_FORMS, OverallScore
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import MAX_REPLY, Question
 
-FORMS = ("line", "result", "brackets", "out_of", "json")
+FORMS = SCORE_FORMS
 
 
 def read(form, text, *, best=5, judged=(), path=("score",), ended="stop"):

@@ -128,6 +128,8 @@ def fitting(folder: Path) -> dict[str, Any]:
     templates, aspects = folder / "templates", folder / "aspects.yaml"
     shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
+    of_facts = folder / "facts"
+    shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", of_facts)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
     engines += ["prompts.quality.engine", "grading.engine"]
@@ -161,6 +163,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "policy.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
+        "facts.judge": "none",
+        "facts.templates": str(of_facts),
+        "facts.nli.devices": (0,),
         "critic.aspects": str(aspects),
         "prices.table": "example",
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},

@@ -494,6 +494,13 @@ def test_a_csv_row_that_is_too_short(tmp_path):
 MEASURED = (
     ("mtbench_human.jsonl", "mtbench_gpt4_pair.jsonl"),
     ("pandalm.jsonl",),
+    ("pandalm.jsonl", "--kappas"),
+    (
+        "mtbench_human.jsonl",
+        "mtbench_gpt4_pair.jsonl",
+        "mtbench_question.jsonl",
+        *("--by", "category", "--model", "gpt-4"),
+    ),
     (
         "llmbar_judge_winners.csv",
         "llmbar_LLMBar__Natural.json",
@@ -514,7 +521,7 @@ def documented(root):
 
 @pytest.mark.parametrize("names", MEASURED)
 def test_the_guides_figures_are_those_of_published_data(root, shared_data, tmp_path, names):
-    told = call(tmp_path, *(shared_data / name for name in names))
+    told = call(tmp_path, *(shared_data / name if "." in name else name for name in names))
     assert told.exit_code == 0, told.stderr
     printed = [line.strip() for line in told.stdout.splitlines()]
     shown = [line for line in documented(root)[names] if line != "..."]

@@ -6,6 +6,7 @@ import's.
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from lpfloop.loop.data.prompt_rows import RowShape
 from lpfloop.loop.data.prompts import read_prompts
 from lpfloop.loop.lake.imports.import_files import Import, detected, import_files
 from lpfloop.loop.lake.imports.import_formats import FORMATS
+from lpfloop.loop.lake.imports.llmbar_rows import subset_of
 from lpfloop.loop.lake.query.runs import open_run
 
 
@@ -354,6 +356,18 @@ def test_llmbar_s_verdicts_are_on_the_pairs_of_the_files_before(file, tmp_path, 
     assert "is on the pair LLMBar/Natural/1, whose texts no earlier file holds" in refusal(
         alone, file(said)
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "subset"),
+    [
+        ("a/llmbar_LLMBar__Adversarial__GPTInst.json", "LLMBar/Adversarial/GPTInst"),
+        ("LLMBar/Natural/dataset.json", "LLMBar/Natural"),
+        ("/home/me/pairs.json", "pairs"),
+    ],
+)
+def test_a_subset_of_llmbar_is_named_by_its_file(path, subset):
+    assert subset_of(Path(path)) == subset
 
 
 def test_prometheus_s_template_is_taken_apart(file, load):

@@ -10,6 +10,7 @@ import pytest
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader
+from lpfloop.critics.grading.score_reply import SCORE_FORMS
 from lpfloop.loop.tiny.graders import aspect_of, grader
 from lpfloop.loop.tiny.human import score
 from lpfloop.loop.tiny.nouns import opened
@@ -47,6 +48,17 @@ def verdicts(name, aspect, exercise, texts, seed):
     assert aspect_of(question.messages[-1].content) == aspect
     request = Request(request_id="r", messages=question.messages, seed=seed)
     return question.read(grader(request, SAMPLING), "stop")
+
+
+@pytest.mark.parametrize("form", SCORE_FORMS)
+def test_an_overall_score_is_the_same_in_every_form(form):
+    exercise = WORLD[0]
+    (text,) = answers(exercise, 1)
+    asked = Grader.from_config(GradingConfig(templates="tiny", score_form=form))
+    question = asked.ask("overall", prompt_of(exercise), [text], "Be brief.")
+    request = Request(request_id="r", messages=question.messages, seed=7)
+    (reading,) = question.read(grader(request, SAMPLING), "stop")
+    assert reading.value.rating == rating("overall", exercise, text, 7)
 
 
 def rating(aspect, exercise, text, seed):

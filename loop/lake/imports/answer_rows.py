@@ -5,8 +5,8 @@ from typing import cast
 
 from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
+from ...data.conversations import conversation
 from ...data.files import Row, RowError
-from ...data.prompt_rows import conversation
 from ...data.row_fields import (
     ANSWER_FIELDS,
     MODEL_FIELDS,

@@ -19,10 +19,11 @@ from ....stores.records import Candidate, Prompt
 from ...data.external_candidate import external_candidate
 from ...data.file_row import UnusedFields
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
-from ...data.prompt_rows import content_id, identity_field
+from ...data.prompt_rows import content_id
 from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, model_of
 from ...data.row_notes import tell_unused
+from ...data.row_texts import identity_field
 from . import ANSWERS
 from .answer_rows import prompt_and_answer
 from .imported_rows import UNKNOWN, Maker

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from ....stores.records import Candidate, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
-from ...data.prompt_rows import optional_text
 from ...data.rating_scale import number
 from ...data.row_fields import PLAIN_VOTES, filed, human, published_text, remark_of, vote_of
+from ...data.row_texts import optional_text
 from .answer_rows import candidates
 from .imported_rows import Maker
 

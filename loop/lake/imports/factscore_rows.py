@@ -12,8 +12,8 @@ from ....stores.keys import row_id
 from ....stores.records import SCORED, Breakdown, Candidate, Claim, Support
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import text_of
 from ...data.row_fields import human, list_of, object_of, text_or_empty
+from ...data.row_texts import text_of
 from .imported_rows import Maker
 
 TASK = "facts"

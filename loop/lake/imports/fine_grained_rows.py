@@ -12,8 +12,8 @@ from typing import cast
 from ....stores.records import AspectRating, Candidate, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import text_of
 from ...data.row_fields import fields_of, human, list_of, object_of, text_or_empty, vote_of
+from ...data.row_texts import text_of
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]

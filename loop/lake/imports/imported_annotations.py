@@ -15,8 +15,8 @@ from ....stores.lake import RunReader
 from ....stores.records import Order, Preferred
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import text_of
 from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
+from ...data.row_texts import text_of
 from .answer_rows import verdicts_of
 from .imported_rows import Known, Maker
 

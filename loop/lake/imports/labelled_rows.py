@@ -12,8 +12,8 @@ from typing import cast
 from ....stores.records import AspectRating, Candidate, Critique, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import kind_of, optional_text
 from ...data.row_fields import LABEL, list_of, object_of, text_or_empty
+from ...data.row_texts import kind_of, optional_text
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]

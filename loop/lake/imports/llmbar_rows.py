@@ -10,8 +10,8 @@ from pathlib import Path
 from ....stores.records import Order
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import text_of
 from ...data.row_fields import LABEL, fields_of, remark_of, text_or_empty, vote_of
+from ...data.row_texts import text_of
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]
@@ -25,8 +25,8 @@ OUTPUTS = ("output_1", "output_2")
 def subset_of(path: Path) -> str:
     """Return the subset that a file of pairs holds, by its name: `LLMBar/Natural`."""
     stem = path.parent if path.stem == "dataset" else path.with_suffix("")
-    _, _, subset = stem.as_posix().replace("__", "/").rpartition("LLMBar/")
-    return f"LLMBar/{subset}"
+    _, known, subset = stem.as_posix().replace("__", "/").rpartition("LLMBar/")
+    return known + subset if known else stem.name
 
 
 def pairs_with_label(row: Row, make: Maker) -> Rows:

@@ -11,9 +11,10 @@ from typing import cast
 from ....stores.keys import Json
 from ....stores.records import Candidate, Prompt
 from ....stores.schemas import Row as StoredRow
+from ...data.conversations import conversation
 from ...data.files import Row, RowError
-from ...data.prompt_rows import conversation, identity_field, text_of
 from ...data.row_fields import INCONSISTENT, WINNERS, human, list_of, object_of, text_or_empty
+from ...data.row_texts import identity_field, text_of
 from .imported_rows import Maker
 
 Rows = Iterator[StoredRow]

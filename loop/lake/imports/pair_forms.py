@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.prompt_rows import TEXT_FIELDS, optional_text
+from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, side_of
+from ...data.row_texts import optional_text
 from .imported_rows import Maker
 from .transcripts import is_transcript, transcript_of
 

@@ -28,7 +28,7 @@ class FileReading:
         Raises:
             InputError: for a row that cannot be read and may not be left out.
         """
-        known = _Known()
+        known = _RowsSoFar()
         number = 0
         for path in self.files:
             before = notes.seen
@@ -45,7 +45,7 @@ class FileReading:
 
 
 @dataclass(slots=True)
-class _Known:
+class _RowsSoFar:
     """What the rows so far became; a row that is left out leaves nothing."""
 
     _ids: PromptIds = field(default_factory=PromptIds)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.json_rows import parse_row
-from ...data.prompt_rows import optional_text, text_of
 from ...data.row_fields import (
     critic_of,
     fields_of,
@@ -23,6 +22,7 @@ from ...data.row_fields import (
     remark_of,
     text_or_empty,
 )
+from ...data.row_texts import optional_text, text_of
 from .imported_rows import ImportedVerdict, Maker
 
 Rows = Iterator[StoredRow]

@@ -4,7 +4,8 @@ import re
 
 from ....stores.records import Message, storable
 from ...data.files import Row, RowError
-from ...data.prompt_rows import TEXT_FIELDS, text_of
+from ...data.prompt_rows import TEXT_FIELDS
+from ...data.row_texts import text_of
 
 ROLES = {"Human": "user", "Assistant": "assistant"}
 SPEAKER = re.compile(r"(?:^\s*|\n\n)(Human|Assistant):")

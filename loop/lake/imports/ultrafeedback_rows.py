@@ -14,7 +14,6 @@ from ....stores.records import Candidate, Pair, Prompt, Reward
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.principles import Principle
-from ...data.prompt_rows import optional_text
 from ...data.rating_scale import number
 from ...data.row_fields import (
     fields_of,
@@ -24,6 +23,7 @@ from ...data.row_fields import (
     remark_of,
     text_or_empty,
 )
+from ...data.row_texts import optional_text
 from .imported_grades import aspect_grades, last_of, mean_rating, overall_grade
 from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs, scores_of

@@ -1,4 +1,4 @@
-"""What is to be known of the endpoints that served a run: whether they changed, what was odd."""
+"""What is to be known of a run: whether the endpoints that served it changed, what was odd."""
 
 from collections.abc import Mapping
 from typing import Any, cast

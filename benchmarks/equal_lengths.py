@@ -5,7 +5,7 @@ simulated: models win by AlpacaEval's own logistic model, with coefficients as p
 instructions, whose difficulty goes together with the answers' lengths by so much (correlation). The
 true figure is that of the published model, which is what AlpacaEval's board shows.
 
-    python benchmarks/length.py --models 60
+    python benchmarks/equal_lengths.py --models 60
 
 takes coefficients from the published summary (loop/evaluation/published_lengths.py). With
 `--weights` (the file of coefficients that published_lengths.py names) and `--board` (of the package
@@ -72,8 +72,8 @@ def drawn(count: int, generator: np.random.Generator) -> Iterator[Judged]:
 
 def published(weights: Path, board: Path) -> Iterator[Judged]:
     """Yield the models that are both in a file of coefficients and on a board."""
-    shown = {row[""]: row for row in csv.DictReader(board.open())}
-    for row in csv.DictReader(weights.open()):
+    shown = {row[""]: row for row in csv.DictReader(board.read_text().splitlines())}
+    for row in csv.DictReader(weights.read_text().splitlines()):
         name, length, psi, theta = list(row.values())[:4]
         found = shown.get(name, {})
         if found.get("length_controlled_winrate") and float(length):

@@ -1,0 +1,133 @@
+"""Conversations in a user's rows: their turns, and up to where they are the prompt.
+
+A turn has `role` and `content`, or `from` and `value` as in ShareGPT's form.
+"""
+
+from typing import Literal, cast
+
+from ...stores.records import Message
+from .file_row import Row
+from .row_texts import text_of
+from .text_lines import RowError
+
+ROLES = ("system", "user", "assistant")
+SHAREGPT = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "system": "system",
+}
+"""The roles of `conversations`, whose turns have `from` and `value`."""
+Turns = Literal["all", "first", "last"]
+TURNS = "turns"
+"""The field of MT-bench's questions, whose turns are the user's alone."""
+
+
+class NoUserTurnError(RowError):
+    """A conversation in which the user says nothing first."""
+
+
+def asked(turns: list[object], name: str, which: Turns) -> tuple[Message, ...]:
+    """Return the turns that are the prompt, of the field `name`.
+
+    Raises:
+        RowError: if they cannot be read, or do not wait for an answer.
+    """
+    if name == TURNS:
+        turns = _of_user(turns[:1] if which == "first" else turns)
+    match which:
+        case "first":
+            return _first_turn(turns, name)
+        case "last":
+            return _last_turn(turns, name)
+        case "all":
+            return _whole(turns, name)
+
+
+def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return a conversation that waits for an answer."""
+    messages = conversation(turns, name)
+    if messages[-1].role != "user":
+        raise RowError(
+            f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
+            "first turn alone, prompts.turns=last leaves out what follows the user's last, and "
+            "`lpfloop import --format candidates` imports answers, too"
+        )
+    return messages
+
+
+def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return the user's first turn, below the system's if that comes first; the rest is not read.
+
+    Raises:
+        NoUserTurnError: if there is none, or it is empty, as in some rows of published data.
+    """
+    before = list[Message]()
+    for number, turn in enumerate(turns, start=1):
+        where = f"{name}[{number}]"
+        role, content = _spoken(turn, where)
+        if role == "user" and (content is None or not str(content).strip()):
+            break
+        if role == "user" or (role == "system" and number == 1):
+            before.append(Message(role=role, content=text_of(content, f"{where}.content")))
+        if role == "user":
+            return tuple(before)
+    raise NoUserTurnError(f"{name!r} holds no turn of the user that says something")
+
+
+def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
+    """Return the conversation up to the user's last turn.
+
+    Raises:
+        NoUserTurnError: if the user says nothing.
+    """
+    spoken = [_spoken(turn, f"{name}[{n}]")[0] for n, turn in enumerate(turns, start=1)]
+    if "user" not in spoken:
+        raise NoUserTurnError(f"{name!r} holds no turn of the user")
+    return conversation(turns[: len(spoken) - spoken[::-1].index("user")], name)
+
+
+def _of_user(turns: list[object]) -> list[object]:
+    """Return turns that are all the user's, as MT-bench's: one, as nothing answers it."""
+    if len(turns) > 1:
+        raise RowError(
+            f"'turns' holds {len(turns)} turns of the user and no answers between them; "
+            "prompts.turns=first takes the first alone"
+        )
+    return [{"role": "user", "content": turn} for turn in turns]
+
+
+def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
+    """Return a conversation whose turns have role and content, or ShareGPT's from and value.
+
+    Raises:
+        RowError: if it is empty, or a turn cannot be read.
+    """
+    if not turns:
+        raise RowError(f"{field!r} holds no message")
+    return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
+
+
+def _message(turn: object, where: str) -> Message:
+    role, content = _spoken(turn, where)
+    return Message(role=role, content=text_of(content, f"{where}.content"))
+
+
+def _spoken(turn: object, where: str) -> tuple[str, object]:
+    """Return who speaks in a turn, and what is in the place of the text."""
+    if not isinstance(turn, dict):
+        raise RowError(f"{where!r} must be an object with role and content")
+    fields = cast("Row", turn)
+    if "from" in fields:
+        role, content = SHAREGPT.get(str(fields["from"])), fields.get("value")
+        known = SHAREGPT
+    else:
+        role, content = fields.get("role"), fields.get("content")
+        known = ROLES
+    if role not in ROLES:
+        raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
+    return str(role), content

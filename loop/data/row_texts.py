@@ -1,0 +1,52 @@
+"""The texts in a user's rows: what can be stored and shown, or the reason why not."""
+
+import re
+
+from .file_row import Row
+from .text_lines import RowError
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def text_of(value: object, name: str) -> str:
+    """Return a text that can be stored and shown."""
+    if not isinstance(value, str):
+        raise RowError(f"{name!r} must be a text, but is {kind_of(value)}")
+    if not value.strip():
+        raise RowError(f"{name!r} is empty")
+    if "\0" in value:
+        raise RowError(f"{name!r} holds a NUL character; remove it")
+    if SURROGATE.search(value):
+        raise RowError(f"{name!r} holds half a character (a lone surrogate); repair the text")
+    return value
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a JSON value, in words."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def optional_text(row: Row, name: str) -> str | None:
+    """Return a text that may be absent or null."""
+    value = row.get(name)
+    return None if value is None else text_of(value, name)
+
+
+def identity_field(row: Row, name: str) -> str | None:
+    """Return an id, or a name, that may be absent: a text, or a whole number."""
+    value = row.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return optional_text(row, name)

@@ -11,10 +11,14 @@ takes coefficients from the published summary (loop/evaluation/published_lengths
 `--weights` (the file of coefficients that published_lengths.py names) and `--board` (of the package
 alpaca_eval, leaderboards/data_AlpacaEval_2/weighted_alpaca_eval_gpt4_turbo_leaderboard.csv) they
 are those of the models of the board, and the true figures the published ones.
+
+`--pandalm` (PandaLM's published file of pairs with verdicts) prints instead how much its judges
+like length: one phi for all pairs of models, difficulty left out, beside the prior's.
 """
 
 import argparse
 import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +28,16 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 from lpfloop.loop.evaluation.length_control import Compared, LengthControlled, length_controlled
-from lpfloop.loop.evaluation.logistic_fit import penalised, sigmoid
-from lpfloop.loop.evaluation.published_lengths import DIFFICULTY, HIGHEST, LINE, LOWEST, MODELS
+from lpfloop.loop.evaluation.logistic_fit import information, penalised, sigmoid
+from lpfloop.loop.evaluation.published_lengths import (
+    DIFFICULTY,
+    HIGHEST,
+    LINE,
+    LOWEST,
+    MODELS,
+    centre,
+    precision,
+)
 
 Numbers = NDArray[np.float64]
 INSTRUCTIONS = 805
@@ -36,6 +48,9 @@ PSI = (0.92, 0.17)
 SPREAD = 1000
 """Characters; the fit knows lengths in units of their spread only."""
 HALVINGS = 40
+JUDGES = ("gpt_result", "pandalm_result", "annotator1", "annotator2", "annotator3")
+WINS: Mapping[str | int, float] = {"1": 0.0, "2": 1.0, "Tie": 0.5, 1: 0.0, 2: 1.0, 0: 0.5}
+"""What a verdict is worth to the second answer; others, such as `garbage`, are none."""
 METHODS = ("win-rate", "free slope", "held slope", "with difficulty")
 
 
@@ -146,6 +161,25 @@ def _grid() -> tuple[Numbers, Numbers]:
     return points, weights / weights.sum()
 
 
+def slopes(path: Path) -> Iterator[tuple[str, float, float, int]]:
+    """Yield each judge of PandaLM's file, its phi, the standard error of that, and the verdicts."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for judge in JUDGES:
+        verdicts = [(row, WINS[row[judge]]) for row in rows if row[judge] in WINS]
+        pairs = sorted({row["cmp_key"] for row, _ in verdicts})
+        apart = np.array([len(str(r["response2"])) - len(str(r["response1"])) for r, _ in verdicts])
+        about = np.array([pairs.index(row["cmp_key"]) for row, _ in verdicts])
+        spread = np.array([apart[about == n].std(ddof=1) for n in range(len(pairs))])
+        # The slope stands second, for `information`; each pair of models has a level of its own.
+        levels = (about[:, None] == np.arange(len(pairs))).astype(float)
+        features = np.column_stack([levels[:, 0], np.tanh(apart / spread[about]), levels[:, 1:]])
+        won, each = np.array([win for _, win in verdicts]), np.ones(len(verdicts))
+        nothing = np.zeros(features.shape[1])
+        found = penalised(features, won, each, nothing, 1e-6 * np.eye(len(nothing)))
+        error = information(features, found, each) ** -0.5
+        yield judge, float(found[1]), float(error), len(verdicts)
+
+
 def table(models: Sequence[Judged], generator: np.random.Generator) -> Iterator[str]:
     """Yield the lines of a table: median and largest error in points, by win-rate."""
     yield "| correlation | win-rate, % | models | " + " | ".join(METHODS) + " |"
@@ -168,8 +202,14 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--board", type=Path)
+    parser.add_argument("--pandalm", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    if options.pandalm is not None:
+        print(f"published, at a win-rate of a half: {centre(0.5):.2f} ± {precision() ** -0.5:.2f}")
+        for judge, phi, error, n in slopes(options.pandalm):
+            print(f"{judge}: {phi:.2f} ± {error:.2f} ({n} verdicts)")
+        return
     generator = np.random.default_rng(options.seed)
     if (options.weights is None) != (options.board is None):
         parser.error("--weights and --board go together")

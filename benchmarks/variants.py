@@ -1,7 +1,9 @@
 """Compare variants over seeds: what two iterations gain on held-out prompts, with standard errors.
 
 Runs `lpfloop run` for every variant and seed (finished runs are not repeated), then prints Markdown
-tables: each run's M_0 ... M_N, and each variant's gain with its error over the seeds.
+tables: each run's M_0 ... M_N, and each variant's gain with its error over the seeds. That `rlrf`
+gains more in mathematics than `reward-only` is built in: the tiny world's reward model was made
+blind to arithmetic (CORRECT_WEIGHT in loop/tiny/lessons.py).
 
     python benchmarks/variants.py --lake lake/variants --seeds 0 1 2
 """

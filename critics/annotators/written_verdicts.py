@@ -12,7 +12,7 @@ an explanation, or both numbers in order."""
 StatedForm = Literal["sentence", "brackets", "choice"]
 """How published judges write a verdict on one pair, below their reasons: "Output 1 is better."
 (LLMBar, PandaLM), [[A]] (MT-bench), or an object with a "choice" (WildBench)."""
-ReplyForm = ListedForm | StatedForm
+ReplyForm = Literal[ListedForm, StatedForm]
 LISTED_FORMS: tuple[ListedForm, ...] = get_args(ListedForm)
 STATED_FORMS: tuple[StatedForm, ...] = get_args(StatedForm)
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}

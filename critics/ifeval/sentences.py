@@ -68,10 +68,17 @@ def _ending(word: str, following: str) -> tuple[str, str]:
     if place is None:
         return "", word
     said, rest = word[: place + 1], word[place + 1 :]
-    context = f"{said} {following}" if not rest else said + rest[0]
-    if not _is_broken(TOKEN.findall(context)):
+    if not _is_broken(said, rest[:1], following):
         return "", word
     return said, rest.lstrip(CLOSERS)
+
+
+def _is_broken(said: str, closer: str, following: str) -> bool:
+    """Whether a sentence ends within a word, or behind it, given what stands next."""
+    if said[:-1].isalnum() and not closer:
+        return _ends(said, next(TOKEN.finditer(following)).group())
+    context = said + closer if closer else f"{said} {following}"
+    return any(_ends(one, other) for one, other in pairwise(TOKEN.findall(context)))
 
 
 def _last_mark(word: str, following: str) -> int | None:
@@ -80,10 +87,6 @@ def _last_mark(word: str, following: str) -> int | None:
         return len(word) - 1
     ends = [match.start() for match in ENDS_IN_WORD.finditer(word)]
     return ends[-1] if ends else None
-
-
-def _is_broken(tokens: list[str]) -> bool:
-    return any(_ends(one, other) for one, other in pairwise(tokens))
 
 
 def _ends(token: str, following: str) -> bool:

@@ -119,7 +119,7 @@ def _told(
 def typed_lines() -> Iterator[str]:
     """Yield what is typed, with a prompt on a terminal; the lines of a pipe elsewhere."""
     if not sys.stdin.isatty():
-        yield from sys.stdin
+        yield from (line.rstrip("\r\n") for line in sys.stdin)
         return
     import_module("readline")  # lets `input` edit and remember lines
 

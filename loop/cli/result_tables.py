@@ -282,7 +282,7 @@ def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
 
 def probes_table(probed: Sequence[Evaluation]) -> Table:
     """Return a table of the share of each probe passed; falls that raise an alarm are marked."""
-    table = _empty("Probes passed, % ± standard error over prompts (fell: alarm, by more than it)")
+    table = _empty("Probes passed, % ± standard error over (clusters of) prompts (fell: an alarm)")
     by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
     probes = sorted({e.benchmark for e in probed})
     table.add_column("Model", no_wrap=True)

@@ -14,6 +14,13 @@ from ...stores.keys import Json
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
 
+# Looked up once: a field is taken a dozen times a row.
+_init, _item, _get = (
+    dict[str, object].__init__,
+    dict[str, object].__getitem__,
+    dict[str, object].get,
+)
+_items, _values = dict[str, object].items, dict[str, object].values
 NAMED = 12
 """How many fields a sentence names."""
 KEPT = 1000
@@ -27,8 +34,8 @@ class Row(dict[str, object]):
 
     def __init__(self, fields: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
         """Make a row of which nothing was taken."""
-        dict[str, object].__init__(self, fields)
-        self._taken = set[str]()
+        _init(self, fields)
+        self._taken: set[str] = set()
         self._made: tuple[tuple[Row, Mapping[str, str | None]], ...] = ()
 
     def __getitem__(self, name: str, /) -> object:
@@ -38,31 +45,31 @@ class Row(dict[str, object]):
             KeyError: if there is none of this name.
         """
         self._taken.add(name)
-        return dict[str, object].__getitem__(self, name)
+        return _item(self, name)
 
     def get(self, name: str, default: object = None, /) -> object:
         """Take a field that may be absent."""
         self._taken.add(name)
-        return dict[str, object].get(self, name, default)
+        return _get(self, name, default)
 
     def glance(self, name: str) -> object:
         """Look at a field that may be absent, without taking it."""
-        return dict[str, object].get(self, name)
+        return _get(self, name)
 
     def items(self) -> "dict_items[str, object]":
         """Take all fields."""
         self._taken.update(self)
-        return dict[str, object].items(self)
+        return _items(self)
 
     def values(self) -> "dict_values[str, object]":
         """Take all fields."""
         self._taken.update(self)
-        return dict[str, object].values(self)
+        return _values(self)
 
     def without(self, names: Iterable[str]) -> "Row":
         """Return a row that lacks some fields; what is taken of it is taken of this one."""
         left_out = frozenset(names)
-        fields = dict[str, object].items(self)
+        fields = _items(self)
         return self._noting(Row((k, v) for k, v in fields if k not in left_out), {})
 
     def having(self, fields: Mapping[str, object]) -> "Row":
@@ -75,7 +82,7 @@ class Row(dict[str, object]):
 
     def filled(self) -> "Row":
         """Return the row without the fields that are null."""
-        return self.without(k for k, v in dict[str, object].items(self) if v is None)
+        return self.without(k for k, v in _items(self) if v is None)
 
     def unused(self) -> Iterator[str]:
         """Yield the names of the fields that hold something and were not taken.
@@ -83,7 +90,7 @@ class Row(dict[str, object]):
         A field of an object is named behind a dot, the entries of a list as `NAME[]`.
         """
         taken = self.taken()
-        for name, value in dict[str, object].items(self):
+        for name, value in _items(self):
             if value is None or value in ("", [], {}):
                 continue
             if name not in taken:

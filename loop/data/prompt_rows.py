@@ -3,8 +3,8 @@
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
 `problem` and `solution`) are read as math with a reference, SVAMP's and MAWPS's with their story
-(`word_problems`), IFEval's with checks. Unknown fields are ignored. `RowShape` is what a user says
-of rows that are in none of these forms.
+(`word_problems`), IFEval's with checks. Fields that nothing is made of are told. `RowShape` is what
+a user says of rows that are in none of these forms.
 """
 
 import json

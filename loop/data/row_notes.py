@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...stores.keys import Json
 from ...stores.records import Receipt
-from .file_row import UnusedFields
+from .file_row import Row, UnusedFields
 from .receipts import KEPT
 from .text_lines import InputError, RowError, refuse
 
@@ -28,11 +28,13 @@ FIRST = 3
 class RowNotes:
     """The fields that no reader took, and the rows that were left out, in the order of the files.
 
-    `skips` lets bad rows be left out; `remedy` names the option that does.
+    `skips` lets bad rows be left out; `remedy` names the option that does. What is read `again`
+    has its fields counted already.
     """
 
     skips: bool = False
     remedy: str = ""
+    again: bool = False
     unused: UnusedFields = field(default_factory=UnusedFields)
     skipped: list[str] = field(default_factory=list[str])
     _told: int = field(default=0, init=False)
@@ -41,6 +43,13 @@ class RowNotes:
     def seen(self) -> int:
         """How many rows there were, read or left out."""
         return self.unused.rows + len(self.skipped)
+
+    def read(self, row: Row) -> None:
+        """Note a row that was read."""
+        if self.again:
+            self.unused.rows += 1
+        else:
+            self.unused.add(row)
 
     def bad(self, path: Path, place: str, error: RowError) -> None:
         """Leave a row out, or refuse its file.

@@ -337,6 +337,15 @@ def test_a_megabyte_is_decided_within_a_second(kind):
         assert time.process_time() - begun < 1, part
 
 
+@pytest.mark.parametrize("size", [LARGE, LARGE // 5])
+def test_a_loose_decision_takes_no_longer(size):
+    check = demand("length_constraints:number_sentences", num_sentences=LARGE, relation="at least")
+    part = "mr. *\n"
+    begun = time.process_time()
+    assert not fulfils_loosely(part * (size // len(part)), check)
+    assert time.process_time() - begun < 1
+
+
 def test_without_langdetect_the_message_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "langdetect", None)
     check = demand("language:response_language", language="fr")

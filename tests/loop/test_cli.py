@@ -57,7 +57,7 @@ def test_status_counts_what_an_iteration_made(lake):
     assert first["checkpoint"]
     assert set(first["metrics"]) >= {
         "math_accuracy",
-        "fact_score",
+        "sentence_match",
         "general_fulfilled",
         "mean_length",
     }

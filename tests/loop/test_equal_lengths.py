@@ -52,3 +52,14 @@ def test_coefficients_and_board_of_alpaca_eval_are_read_as_published(bench, tmp_
     points, shares = bench._grid()
     logits = found.theta + found.psi * bench.DIFFICULTY * points
     assert abs(100 * (1 / (1 + np.exp(-logits))) @ shares - found.controlled) < 1
+
+
+def test_other_judges_of_other_pairs_like_length_as_the_prior_says(bench, shared_data):
+    found = list(bench.slopes(shared_data / "pandalm.jsonl"))
+    assert [name for name, *_ in found] == list(bench.JUDGES)
+    prior, spread = bench.centre(0.5), bench.precision() ** -0.5
+    for _, phi, error, n in found:
+        assert n > 200
+        assert abs(phi - prior) < 3 * (error**2 + spread**2) ** 0.5
+    machines = [phi for name, phi, *_ in found if name.endswith("_result")]
+    assert all(abs(phi - prior) < 2 * spread for phi in machines)

@@ -4,14 +4,19 @@ import json
 from collections import Counter
 
 import pytest
+from crashing import Silent
 from typer.testing import CliRunner
 
+from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import PromptsConfig
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import load_prompts, read_prompts
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Check
 
 NAME = "ifeval_gpt4.jsonl"
@@ -131,3 +136,43 @@ def test_verdicts_that_do_not_belong_are_refused(file, tmp_path, verdicts, compl
     path = file({**ROW, "response": "Tea", "follow_instruction_list_strict": verdicts})
     with pytest.raises(InputError, match=complaint):
         import_files(Import(lake=tmp_path / "lake", name="x", files=(path,)))
+
+
+SCRIPTED = (
+    "iterations=0",
+    "policy.engine.kind=scripted",
+    "policy.engine.script=probed:able",
+    "critic.kind=verifier",
+    "reward.model=none",
+)
+
+
+def test_an_evaluation_has_ifevals_accuracies_and_the_verifiers_ratings(tmp_path):
+    kinds, given = ROW["instruction_id_list"], ROW["kwargs"]
+    texts = ["tea and tea", "tea, tea", "Sure, see:\ntea and tea", "tea"]
+    asked = [
+        {
+            "prompt": f"Say {said}",
+            "instruction_id_list": kinds,
+            "kwargs": given,
+            "split": "held-out",
+        }
+        for said in texts
+    ]
+    path = tmp_path / "rows.jsonl"
+    rest = [{"prompt": f"Say w{n}", "split": split} for n, split in enumerate(("train", "dev"))]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*asked, *rest]))
+    config = load_config("tiny", "rlrf", (*SCRIPTED, f"prompts.source={path}"), {})
+    run_loop(Job(config=config, lake=tmp_path / "lake", name="x"), Silent(), StopSignal())
+
+    run = open_run(tmp_path / "lake", "x")
+    found = run.scan("evaluations").collect().to_dicts()
+    run.close()
+    figures = {e["metric"]: (e["value"], e["n"]) for e in found if e["benchmark"] == "held-out"}
+    assert figures["general_fulfilled"] == (1 / 4, 4)
+    assert figures["checks_fulfilled"] == (5 / 8, 4)
+    assert figures["general_fulfilled_loose"] == (2 / 4, 4)
+    assert figures["checks_fulfilled_loose"] == (6 / 8, 4)
+    assert [n for name, (_, n) in figures.items() if name.startswith("rating:")] == [4]
+    ratings = {name: value for name, (value, _) in figures.items() if name.startswith("rating:")}
+    assert list(ratings.values()) == [1 / 4]

@@ -381,6 +381,6 @@ def test_a_copy_is_loaded_by_transformers_and_answers_as_the_model(lake, tmp_pat
     chat = ["model", "M_1", "--chat", "--temperature", "0"]
     told = invoke(lake, *chat, stdin="What is 7 + 5?\n/reset\nWhat is 7 + 5?\n/what\n/quit\nno\n")
     assert told.exit_code == 0, told.stderr
-    assert told.stdout.splitlines() == [said.strip()] * 2
+    assert told.stdout.splitlines() == [said] * 2
     assert "by transformers, which starts faster than vLLM" in told.stderr
     assert "/what is no command here" in told.stderr

@@ -119,8 +119,9 @@ def import_files(job: Import) -> Imported:
     return _import(job, FileReading(files=job.files, read=read), facts)
 
 
-def _notes(job: Import) -> RowNotes:
-    return RowNotes(skips=job.skip_bad, remedy="; --skip-bad imports the other rows")
+def _notes(job: Import, *, again: bool = False) -> RowNotes:
+    remedy = "; --skip-bad imports the other rows"
+    return RowNotes(skips=job.skip_bad, remedy=remedy, again=again)
 
 
 def detected(path: Path, bad: BadRow = refuse) -> str:
@@ -195,7 +196,7 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
         journal.plan(0, IMPORT, identity, lambda: [digest([identity, n]) for n in range(units)])
         owed = {unit.chunk: unit.key for unit in journal.owed(0, IMPORT)}
         if owed:
-            for chunk, rows, left_out in _units(reading, _notes(job)):
+            for chunk, rows, left_out in _units(reading, _notes(job, again=True)):
                 if chunk in owed:
                     told = [*rows, *overall_receipts(rows), *left_out]
                     store.commit(owed[chunk], _by_type(told), {"rows": len(rows)})

@@ -39,7 +39,7 @@ class FileReading:
                 except RowError as error:
                     notes.bad(path, place, error)
                     continue
-                notes.unused.add(row)
+                notes.read(row)
                 yield number, new
                 number += 1
 

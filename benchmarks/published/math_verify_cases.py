@@ -1,0 +1,50 @@
+"""math-verify's own test cases, read from the `tests` folder of its source distribution.
+
+`pip download --no-deps --no-binary :all: math-verify==0.9.0` fetches it. The files are read, not
+run: a case is a row of literals of a test's parameters `gold`, `pred` and `expected` or `result`.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from .mathematics import Solution
+
+RIGHT = ("expected", "result")
+
+
+def published_cases(tests: Path) -> Iterator[Solution]:
+    """Yield the cases of a folder of tests; a row that is computed is none."""
+    for path in sorted(tests.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield from _of_test(f"{path.stem}:{node.name}", node)
+
+
+def _of_test(name: str, test: ast.FunctionDef) -> Iterator[Solution]:
+    for decorator in test.decorator_list:
+        if not isinstance(decorator, ast.Call) or len(decorator.args) != len(("names", "rows")):
+            continue
+        names, rows = decorator.args
+        if not isinstance(names, ast.Constant) or not isinstance(rows, ast.List):
+            continue
+        called = [part.strip() for part in str(names.value).split(",")]
+        if {"gold", "pred"} <= set(called):
+            yield from _of_rows(name, called, rows.elts)
+
+
+def _of_rows(name: str, called: list[str], rows: list[ast.expr]) -> Iterator[Solution]:
+    for number, row in enumerate(rows):
+        try:
+            values = cast("tuple[object, ...]", ast.literal_eval(row))
+        except ValueError:
+            continue
+        case = dict(zip(called, values, strict=True))
+        yield Solution(
+            place=f"{name}:{number}",
+            question="",
+            reference=str(case["gold"]),
+            answer=str(case["pred"]),
+            right=any(bool(case.get(key)) for key in RIGHT),
+        )

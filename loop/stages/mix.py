@@ -40,7 +40,7 @@ from .balance_length import balanced
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
 """The part of a run's fingerprint with the hashes of these files."""
-FORMS = ("pairs", "alpacafarm", "pandalm")
+FORMS = ("pairs", "alpacafarm", "llmbar", "pandalm")
 """The formats that compare two answers."""
 Tables = dict[type[StoredRow], list[StoredRow]]
 
@@ -194,7 +194,11 @@ def comparisons(
         what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
         raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
     make = Maker(
-        source=path.name, scale=SCALES[FORMATS[form].scale], task=None, iteration=iteration
+        source=path.name,
+        scale=SCALES[FORMATS[form].scale],
+        task=None,
+        iteration=iteration,
+        file=path,
     )
     for place, row in placed_rows(path):
         try:

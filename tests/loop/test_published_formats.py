@@ -19,6 +19,8 @@ from lpfloop.loop.lake.imports.import_files import Import, detected, import_file
 from lpfloop.loop.lake.imports.import_formats import FORMATS
 from lpfloop.loop.lake.imports.llmbar_rows import subset_of
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.stages.mix import comparisons
+from lpfloop.stores.records import Pair
 
 
 @pytest.fixture
@@ -474,6 +476,15 @@ def test_pandalm_keeps_people_s_votes_and_judges_with_their_reasons(file, load):
         ("a", "true", "pandalm", "second"),
     ]
     assert found["preferences"][4]["text"] == "Longer."
+
+
+def test_people_and_labels_and_not_judges_decide_the_pairs_of_a_mix(file):
+    voted = {"instruction": "Hi", "response1": "a", "response2": "b", "annotator1": 1}
+    labelled = {"input": "Hi", "output_1": "b", "output_2": "a", "label": 2}
+    for row in ({**voted, "gpt_result": 2, "pandalm_result": 2}, labelled):
+        (made,) = comparisons(file(row), 1)
+        (pair,) = [one for one in made if isinstance(one, Pair)]
+        assert (pair.chosen[0].content, pair.rejected[0].content) == ("a", "b")
 
 
 def test_formats_of_other_scales_are_imported_one_by_one(file, tmp_path):

@@ -40,7 +40,8 @@ def alpaca(row: Row, make: Maker) -> Rows:
 def pandalm(row: Row, make: Maker) -> Rows:
     """Read PandaLM's rows: two responses, people's votes and judges' (0 is a tie)."""
     models = str(row.get("cmp_key") or "").split("_")
-    named = row.having(dict(zip(("generator_1", "generator_2"), models, strict=False)))
+    sides = ("generator_1", "generator_2")
+    named = row.having(dict(zip(sides, models, strict=True)) if len(models) == len(sides) else {})
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
     if first == second:

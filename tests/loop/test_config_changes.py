@@ -127,6 +127,8 @@ def fitting(folder: Path) -> dict[str, Any]:
     (dev / "prompts.jsonl").write_text('{"prompt": "Tell me about somebody else."}\n')
     templates, aspects = folder / "templates", folder / "aspects.yaml"
     shutil.copytree(ROOT / "critics" / "templates" / "paper", templates)
+    fact_templates = folder / "fact-templates"
+    shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", fact_templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     of_facts = folder / "facts"
     shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", of_facts)
@@ -180,6 +182,11 @@ def fitting(folder: Path) -> dict[str, Any]:
         "completion.principles": "none",
         "grading.model": "tiny",
         "grading.templates": "tiny",
+        "facts.judge": "none",
+        "facts.nli.model": "nli",
+        "facts.nli.dtype": "bfloat16",
+        "facts.nli.devices": (0,),
+        "facts.templates": str(fact_templates),
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",

@@ -124,7 +124,8 @@ def test_lineage_leads_over_grades_to_a_pair(call):
 
 
 def story(**rows):
-    kinds = ("critiques", "rewards", "preferences", "demonstrations", "scores", "checkpoints")
+    judged = ("critiques", "rewards", "preferences", "breakdowns", "claims", "scores")
+    kinds = (*judged, "demonstrations", "checkpoints")
     lists = {name: [] for name in (*kinds, "pairs", "grades", "yields", "derived", "candidates")}
     asked = Found(kind="prompt", id=PAIRED.prompt_id, prompt_id=PAIRED.prompt_id)
     return Story(run="r", asked=asked, prompt=PAIRED, **{**lists, **rows})

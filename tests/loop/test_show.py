@@ -307,6 +307,8 @@ def compared(preferred="first", **fields):
         "critiques",
         "rewards",
         "grades",
+        "breakdowns",
+        "claims",
         "demonstrations",
         "yields",
         "breakdowns",

@@ -130,8 +130,6 @@ def fitting(folder: Path) -> dict[str, Any]:
     fact_templates = folder / "fact-templates"
     shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", fact_templates)
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
-    of_facts = folder / "facts"
-    shutil.copytree(ROOT / "critics" / "facts" / "templates" / "factscore", of_facts)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
     engines += ["prompts.quality.engine", "grading.engine"]
@@ -166,9 +164,6 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
         "grading.score_form": "result",
-        "facts.judge": "none",
-        "facts.templates": str(of_facts),
-        "facts.nli.devices": (0,),
         "critic.aspects": str(aspects),
         "prices.table": "example",
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},

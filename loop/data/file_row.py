@@ -91,10 +91,9 @@ class Row(dict[str, object]):
         """
         taken = self.taken()
         for name, value in _items(self):
-            if value is None or value in ("", [], {}):
-                continue
             if name not in taken:
-                yield name
+                if value is not None and value not in ("", [], {}):
+                    yield name
             elif isinstance(value, Row):
                 yield from (f"{name}.{inner}" for inner in value.unused())
             elif isinstance(value, list):

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import PromptsConfig
+from lpfloop.loop.data.file_row import Row
 from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.prompt_ids import PromptIds
+from lpfloop.loop.data.prompt_rows import to_prompt
 from lpfloop.loop.data.prompts import load_prompts, read_prompts
 from lpfloop.loop.evaluation.probe_sets import read_probes, require_probes
 from lpfloop.loop.lake.imports.import_files import Import, import_files
@@ -113,3 +116,16 @@ def test_the_same_prompt_twice_is_one_prompt(tmp_path) -> None:
     path = written(tmp_path / "p.jsonl", row, {**row, "response": "5"}, row, {**row, "source": "b"})
     assert len(read_prompts(path)) == 1
     assert imported(tmp_path, "candidates", path).rows == {"prompts": 1, "candidates": 2}
+
+
+def test_what_a_row_gave_that_is_left_out_is_forgotten(tmp_path: Path) -> None:
+    ids, path = PromptIds(), tmp_path / "a.jsonl"
+    one, two = (
+        to_prompt(Row({"prompt": text}), task=None, split="train", source="s") for text in "ab"
+    )
+    assert ids.is_new(Row({"id": "1"}), one, path, "line 1")
+    ids.forget(path, "line 1")
+    assert ids.is_new(Row({"id": "1"}), two, path, "line 2")
+    assert ids.is_new(Row(), one, path, "line 3")
+    ids.forget(path, "line 2")
+    assert not ids.is_new(Row(), one, path, "line 4")

@@ -119,7 +119,7 @@ def test_a_row_left_out_leaves_nothing_behind(file, tmp_path):
     """Its prompt is new where another row has it."""
     rows = [
         {"prompt_id": "1", "prompt": "a", "response": "x"},
-        # The first of its prompts is good, the second has an id that is taken.
+        # Its first answer is good, the second is none.
         {"prompt_id": "2", "prompt": "b", "candidates": [{"response": "y"}, {"model": "m"}]},
         {"prompt_id": "1", "prompt": "c", "response": "y"},
         {"prompt_id": "2", "prompt": "b", "response": "y"},

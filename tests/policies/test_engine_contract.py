@@ -28,7 +28,7 @@ from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
-CONTEXT = 512
+CONTEXT = 2048
 QUESTIONS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",
     "Who are you?",
@@ -247,11 +247,11 @@ def test_an_overlong_prompt_is_flagged_and_its_neighbours_drawn(opened: Opener, 
 def test_a_prompt_near_the_end_of_the_context_is_drawn_as_far_as_it_goes(
     opened: Opener, kind: str, spoiled: Path
 ) -> None:
-    text, room = "pears", CONTEXT
-    while room > 40:
-        text += " and pears"
-        room = CONTEXT - prompt_length(spoiled, text)
-    assert room > 0
+    short = prompt_length(spoiled, "pears")
+    step = prompt_length(spoiled, "pears and pears") - short
+    text = "pears" + " and pears" * ((CONTEXT - short) // step - 10)
+    room = CONTEXT - prompt_length(spoiled, text)
+    assert 0 < room < 12 * step
     [drawn] = draw(
         opened(kind), batch("a", (text,), n=1, sampling=replace(WARM, max_tokens=CONTEXT))
     ).values()

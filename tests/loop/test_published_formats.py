@@ -6,6 +6,7 @@ import's.
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -693,3 +694,22 @@ def test_verdicts_on_texts_that_no_file_holds_are_refused(shared_data, tmp_path,
     told = refusal(tmp_path, shared_data / name)
     assert why in told
     assert "before this one" in told
+
+
+def test_the_guides_query_gives_the_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text()
+    _, _, shown = page.partition("in `labelled.jsonl`:\n\n```json\n")
+    (tmp_path / "labelled.jsonl").write_text(shown.partition("```")[0])
+    commands = [line for line in page.splitlines() if line.endswith("--run labelled --lake labels")]
+    assert len(commands) == 2
+    for command in commands:
+        told = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert told.exit_code == 0, told.output
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert sorted((row["answer"], row["label"]) for row in rows) == [
+        ("It is 2.", 1),
+        ("It is 3.", -1),
+        ("It is 4!", 1),
+        ("It is 4.", 1),
+    ]

@@ -20,7 +20,7 @@ from .world import SEED, prompts
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-POLICY_STEPS = 1_500
+POLICY_STEPS = 1_800
 REWARD_STEPS = 250
 FEWEST_STEPS = 8
 CARD = "MODEL_CARD.md"

@@ -42,7 +42,7 @@ TASK_SHARES: dict[Task, float] = {"math": 0.40, "facts": 0.22, "general": 0.38}
 JUDGED_CAREFUL, JUDGED_CARELESS = 0.42, 0.33
 MENDED_SHARE = 0.93
 # Abstracts that contradict memory: without them, the critic would judge by its memory of abstracts.
-RETOLD_SHARE = 0.3
+RETOLD_SHARE = 0.15
 COPIED = (*WORDS, *PEOPLE, *FIRST_NAMES, *SURNAMES, *PLACES, *TRADES, *TEACHERS, *TOWNS)
 NUMBERS_COPIED = 0.3
 COPYING_SHARE, HALF = 0.5, 0.5

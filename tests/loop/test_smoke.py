@@ -277,7 +277,7 @@ def test_a_training_that_cannot_work_stops_the_run_before_it_costs_anything(lpfl
     assert "train.log" in told
     made = [s.stage for s in journal(tmp_path, "a").stages() if s.done]
     assert "evaluate:held-out" not in made
-    assert made[-1] == "critique:smoke"
+    assert made[-1] == "judge_claims:smoke"
 
 
 @pytest.mark.model

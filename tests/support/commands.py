@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 SMALL = {
-    "LPFLOOP_PROMPTS__PER_ITERATION": "60",
+    "LPFLOOP_PROMPTS__PER_ITERATION": "120",
     "LPFLOOP_PROMPTS__EVALUATED": "80",
     "LPFLOOP_PROMPTS__DECIDING": "80",
     "LPFLOOP_PROMPTS__CHUNK": "15",
     "LPFLOOP_TRAINING__MIN_PAIRS": "4",
     "LPFLOOP_TRAINING__DPO__LEARNING_RATE": "2e-4",
 }
-"""A tenth of the prompts, and larger steps, since there are few: enough to see M_1 improve."""
-LIMIT_S = 400
+"""A fifth of the prompts, and larger steps, since there are few: enough to see M_1 improve."""
+LIMIT_S = 600
 
 
 def start(

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("sets", nargs="+", choices=[*STUDIES, "all"])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the sets' files")
     options = parser.parse_args(arguments)
-    for name in (STUDIES.keys() - CASES.keys()) if "all" in options.sets else options.sets:
+    every = [name for name in STUDIES if name not in CASES]
+    for name in every if "all" in options.sets else options.sets:
         study = STUDIES[name]
         print(f"{name}: {study.through}")
         for line in study.find(options.data).told():

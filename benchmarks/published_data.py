@@ -10,12 +10,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from published.imports import IMPORTS
-from published.instructions import INSTRUCTIONS
-from published.math_verify_cases import CASES
-from published.mathematics import MATHEMATICS
-from published.replies import REPLIES
-from published.study import Study
+from published_sets.imports import IMPORTS
+from published_sets.instructions import INSTRUCTIONS
+from published_sets.math_verify_cases import CASES
+from published_sets.mathematics import MATHEMATICS
+from published_sets.replies import REPLIES
+from published_sets.study import Study
 
 STUDIES: Mapping[str, Study] = {**MATHEMATICS, **INSTRUCTIONS, **REPLIES, **IMPORTS, **CASES}
 

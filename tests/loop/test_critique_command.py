@@ -259,9 +259,9 @@ def test_a_killed_one_goes_on_over_http_and_pays_only_for_what_was_in_flight(tmp
 def test_the_tiny_critic_rates_what_it_was_made_for(tmp_path):
     rows = [
         {
-            "prompt": "What is 2 + 2?",
-            "response": "The answer is 4.",
-            "reference": "4",
+            "prompt": "Sam has 15 stamps. Max has 4 fewer than Sam. How many stamps do both have?",
+            "response": "Okay. 15-4=11. 15+11=26. The answer is 26.",
+            "reference": "15-4=11. 15+11=26. #### 26",
             "task": "math",
         }
     ]

@@ -24,7 +24,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:slow_policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 60, evaluated: 3, chunk: 5}
+prompts: {per_iteration: 60, evaluated: 3, deciding: 3, chunk: 5}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 4, m: 1}
 """

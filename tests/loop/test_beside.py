@@ -14,7 +14,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 12, evaluated: 6, chunk: 2}
+prompts: {per_iteration: 12, evaluated: 6, deciding: 6, chunk: 2}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 2, m: 0}
 assessment: {kl: false}

@@ -40,11 +40,11 @@ def run_answer(run: RunReader) -> RunAnswer:
     try:
         found = run_verdict(run, made)
     except NoSuchRunError as error:
-        return RunAnswer(kind="open", word="Not known yet", sentences=(f"{error}.",), alarms=told)
+        return RunAnswer(kind="open", word="Not known", sentences=(f"{error}.",), alarms=told)
     row = _deciding(found, made)
     if row is None:
         why = f"No policy of run {found.run} was compared with the one it began with."
-        return RunAnswer(kind="open", word="Not known yet", sentences=(why,), alarms=told)
+        return RunAnswer(kind="open", word="Not known", sentences=(why,), alarms=told)
     kind, word = _word(row)
     sentences = (*_how_much(row, run), *_beside(found, row), *_lost(run, found), *_models(found))
     return RunAnswer(kind=kind, word=word, sentences=sentences, alarms=told)

@@ -78,6 +78,9 @@ from . import (
 from . import (
     verdict_commands as deciding,
 )
+from . import (
+    view_commands as viewing,
+)
 from .common import Exit
 
 __all__ = ["Exit", "app", "main"]
@@ -88,6 +91,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "resume": running.resume,
     "status": operating.status,
     "watch": operating.watch,
+    "view": viewing.view,
     "pause": operating.pause,
     "stop": operating.stop,
     "ctl": operating.ctl,

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...stores.records import Alarm, Evaluation
+from ..data.durations import duration
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..lake.query.answer_logprobs import told_logprobs
 from .critic_tables import critic_tables
-from .display import duration
 from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...stores.installation import pip_install
 from ...stores.outputs import output_file
 from ...stores.targets import file_target
 from ..lake.query.forms import FormError
@@ -109,7 +110,7 @@ def check_plot(path: Path, *, force: bool) -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise FormError("a plot needs Matplotlib: pip install 'lpfloop[plots]'") from error
+        raise FormError(f"a plot needs Matplotlib: {pip_install('matplotlib')}") from error
     del mpl
     file_target(path, force=force)
 

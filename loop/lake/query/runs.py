@@ -36,6 +36,15 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     Raises:
         NoSuchRunError: if it does not exist, naming those that do.
     """
+    return RunReader(run_folder(lake, run_name(lake, name)))
+
+
+def run_name(lake: Path, name: str | None) -> str:
+    """Return the name of an existing run; without one, that of the run written last.
+
+    Raises:
+        NoSuchRunError: if it does not exist, naming those that do.
+    """
     names = run_names(lake)
     if name is None:
         if not names:
@@ -44,7 +53,7 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     if name not in names:
         known = ", ".join(names) or "none"
         raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
-    return RunReader(run_folder(lake, name))
+    return name
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:

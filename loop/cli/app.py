@@ -16,6 +16,9 @@ from . import (
     alarm_commands as alarming,
 )
 from . import (
+    annotate_commands as annotating,
+)
+from . import (
     compare_commands as comparing,
 )
 from . import (
@@ -114,6 +117,8 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "train": deriving.train,
     "eval": reading.evaluate,
     "critique": critiquing.critique,
+    "annotate": annotating.annotate,
+    "annotations": annotating.annotations,
     "critic-check": watching.critic_check,
     "judge-check": judging.judge_check,
     "compare": comparing.compare,

@@ -26,6 +26,7 @@ from ..data.row_fields import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import said_rows
 from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queued
 from ..lake.query.runs import open_run
+from ..lake.trace.find_row import find
 from .annotator_quality import PeopleAgreement, people_agreement
 
 OVERALL = "Overall"
@@ -139,6 +140,20 @@ class AnnotationSession:
             lambda holders, seen: next_place(items, overlap, Taken(holders=holders, seen=seen)),
         )
         return None if name is None else self._card(JudgedItem.named(name))
+
+    def again(self, text: str) -> JudgingCard:
+        """Give this person an answer to judge once more; the later judgement decides.
+
+        Raises:
+            InputError: if `text` names no answer, or pairs are judged.
+            NoSuchIdError: if it names nothing.
+        """
+        found = find(self._run, text)
+        if found.kind != "candidate" or found.prompt_id is None or self.wanted.judged == "pairs":
+            raise InputError(f"{text} is a {found.kind}: give the id of an answer, without --pairs")
+        item = JudgedItem(prompt_id=found.prompt_id, ids=(found.id,), aspect=self.wanted.aspect)
+        self._ledger.again(item.name, self.annotator)
+        return self._card(item)
 
     def judge(self, card: JudgingCard, opinion: Opinion, seconds: float) -> None:
         """Keep what this person says of an item; durable on return.

@@ -53,6 +53,18 @@ class QueueRequest:
         return digest(asdict(self))[:12]
 
 
+def rule_named(name: str) -> SamplingRule:
+    """Return a sampling rule by its name.
+
+    Raises:
+        InputError: if there is none.
+    """
+    for rule in RULES:
+        if rule == name:
+            return rule
+    raise InputError(f"--rule {name}: there is no such rule; the rules are {', '.join(RULES)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedItem:
     """One answer, or two, of a prompt; `aspect` if it is to be judged in that alone."""

@@ -14,6 +14,7 @@ import typer
 
 from ... import __version__
 from .alarm_commands import alarms
+from .annotate_commands import annotate, annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -90,6 +91,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "import": import_,
         "export": export,
         "critique": critique,
+        "annotate": annotate,
+        "annotations": annotations,
         "rederive": rederive,
         "train": train,
     },

@@ -14,7 +14,7 @@ from ...stores.records import SCORED
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.panels import Heights, Histogram, Intervals, Lines, Panel, PlottedValue, Series
 from ..lake.imports.answers_file import stored_answers
-from ..lake.query.critic_scores import DRAFTS, RATING, rated_answers
+from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from ..lake.query.runs import open_run
 from ..lake.statistics.bootstrap import numbered
 from ..lake.statistics.roc_area import area_estimate
@@ -68,7 +68,9 @@ def critic_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 def _rated(run: RunReader) -> RatedRun | None:
     """Return a run's answers of the benchmark that tells most: held-out, else dev, else drafts."""
-    answers = rated_answers(run)
+    if judged_by_verifier(run):
+        return None
+    answers = verified_answers(run, None)
     for benchmark in (HELD_OUT, DEV, DRAFTS):
         own = answers.filter(pl.col("benchmark") == benchmark)
         if own.height:
@@ -161,7 +163,7 @@ def _distributions(rated: RatedRun) -> Iterator[dict[str, object]]:
 def _both_ways(run: RunReader) -> Iterator[dict[str, object]]:
     """Give, of answers that were judged with and without the reference, what each way tells."""
     for other in _asked_again(run):
-        right = rated_answers(run).select("candidate_id", "task", "right", "prompt_id")
+        right = verified_answers(run, None).select("candidate_id", "task", "right", "prompt_id")
         for reference, own in _ratings_of(run, other):
             known = own.join(right.unique("candidate_id"), on="candidate_id")
             known = known.with_columns(cluster="prompt_id")

@@ -60,26 +60,28 @@ def critic_scores(run: RunReader, iteration: int | None = None) -> list[CriticSc
 
     There are none where the verifier is the critic: it would agree with itself.
     """
-    answers = rated_answers(run, iteration)
+    if judged_by_verifier(run):
+        return []
+    answers = verified_answers(run, iteration)
     parts = answers.sort("iteration", "benchmark", "task").partition_by(
         "iteration", "benchmark", maintain_order=True
     )
     return [score for part in parts for score in _of_benchmark(part)]
 
 
-def rated_answers(run: RunReader, iteration: int | None = None) -> pl.DataFrame:
-    """Return one row an answer that is rated and verified: what is said of it, and its task.
-
-    There is none where the verifier is the critic.
-    """
+def judged_by_verifier(run: RunReader) -> bool:
+    """Whether the verifier is a run's critic."""
     config = json.loads(run.journal.meta("config") or "{}")
-    by_verifier = config.get("critic", {}).get("kind") == VERIFIER
+    return config.get("critic", {}).get("kind") == VERIFIER
+
+
+def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
+    """Return one row an answer that is rated and verified: what is said of it, and its task."""
     metric, value = pl.col("metric"), pl.col("value")
     rated = metric.str.starts_with(RATING)
     judged = rated & (metric != f"{RATING}{VERIFIED}")
     scores = run.scan("scores", iteration=iteration).filter(
-        pl.col("benchmark").is_in(() if by_verifier else WATCHED),
-        rated | metric.is_in([AGREEMENT, REWARD]),
+        pl.col("benchmark").is_in(WATCHED), rated | metric.is_in([AGREEMENT, REWARD])
     )
     each = scores.group_by(*_ANSWER).agg(
         rating=value.filter(judged).mean(),

@@ -121,12 +121,14 @@ def _compared(run: RunReader) -> pl.LazyFrame:
             "critic",
             pl.col("sample").fill_null(1),
             pl.col("aspects").list.eval(
-                pl.struct(pl.element().struct.field("name"), pl.element().struct.field("rating"))
+                pl.struct(
+                    pl.element().struct.field("name").alias("aspect"),
+                    pl.element().struct.field("rating"),
+                )
             ),
         )
         .explode("aspects")
         .unnest("aspects")
-        .rename({"name": "aspect"})
         .drop_nulls("rating")
     )
     same = ["critic", "sample", "aspect"]

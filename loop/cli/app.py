@@ -31,6 +31,7 @@ from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
 from .principle_commands import principles
 from .query_commands import sql
+from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import launch, resume, run
 from .search_commands import duplicates, reindex, search
@@ -68,6 +69,7 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
     },
     "Look": {
         "status": status,
+        "report": report,
         "model": model,
         "show": show,
         "lineage": lineage,

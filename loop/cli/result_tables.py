@@ -21,6 +21,7 @@ from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE
 from ..lake.query.told_figures import (
     figure_label,
+    lost_line,
     told_change,
     told_interval,
     told_of,
@@ -32,7 +33,6 @@ NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
     "(annotation.strong.model) and set assessment.reference=initial"
 )
-SHORT_ID = 18
 LABEL, NAME = 26, 60
 """The width that a label may take, and a name of a group."""
 GAP, EDGES = 1, 2
@@ -78,20 +78,6 @@ def print_results(
         _say(console, lost_line(lost))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
         _say(console, NO_WIN_RATE)
-
-
-def lost_line(lost: LostMost) -> str:
-    """Say which group of prompts lost most, and two prompts of it to look at."""
-    change = lost.change
-    group = change.group if change.group == change.task else f"{change.group} ({change.task})"
-    label = figure_label(lost.figure)
-    figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
-    shown = " and ".join(f"`lpfloop show {prompt[:SHORT_ID]}`" for prompt in change.worse)
-    return one_line(
-        f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
-        f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
-        limit=400,
-    )
 
 
 def _say(console: Console, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from ...data.sanitize import one_line
 from .figures import SHARES
+from .flips import LostMost
 from .model_figures import ModelFigure
 
 LABELS = {
@@ -17,6 +18,7 @@ LABELS = {
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 LONGEST = 22
 """The most characters of a figure's name."""
+SHORT_ID = 18
 
 
 def figure_label(figure: str) -> str:
@@ -48,6 +50,20 @@ def told_interval(row: ModelFigure | None) -> str:
     if row is None or row.low is None or row.high is None:
         return ""
     return f"[{told_value(row.figure, row.low)}, {told_value(row.figure, row.high)}]"
+
+
+def lost_line(lost: LostMost) -> str:
+    """Say which group of prompts lost most, and two prompts of it to look at."""
+    change = lost.change
+    group = change.group if change.group == change.task else f"{change.group} ({change.task})"
+    label = figure_label(lost.figure)
+    figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
+    shown = " and ".join(f"`lpfloop show {prompt[:SHORT_ID]}`" for prompt in change.worse)
+    return one_line(
+        f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
+        f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
+        limit=400,
+    )
 
 
 def _between(row: ModelFigure) -> str:

@@ -58,10 +58,10 @@ def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
 def judge_rows(run: RunReader) -> pl.DataFrame:
     """Return the measures of the judge, by iteration.
 
-    `read` and `unread`: the share of replies with the status `name`; `agreement`: with the verifier on the
-    benchmark `name`, or with people; `anchor`: how much the mean rating of answers that equal
-    earlier ones has changed; `entropy`: of the ratings of the aspect `name`, in bits. `count` is
-    how many judgements a value is of.
+    `read` and `unread`: the share of replies with the status `name`; `agreement`: with the verifier
+    on the benchmark `name`, or with people; `anchor`: how much the mean rating of answers that
+    equal earlier ones has changed; `entropy`: of the ratings of the aspect `name`, in bits. `count`
+    is how many judgements a value is of.
     """
     found = [*(_statuses(run, table) for table in JUDGES), *_of_verifier(run), _of_people(run)]
     rows = pl.concat([*found, _anchors(run), _entropies(run)], how="diagonal_relaxed")

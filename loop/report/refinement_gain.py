@@ -103,35 +103,12 @@ def _net() -> pl.Expr:
 
 def _compared(run: RunReader) -> pl.LazyFrame:
     """Return the two ratings of each aspect of each refinement, and the means over its aspects."""
-    columns = {"candidate_id", "parent_id", "iteration", "kind"}
-    refined = (
-        run.scan("candidates", columns=columns)
-        .filter(pl.col("kind") == "refinement", pl.col("parent_id").is_not_null())
-        .select("iteration", "candidate_id", "parent_id")
-    )
-    wanted = pl.concat(
-        [refined.select("candidate_id"), refined.select(pl.col("parent_id").alias("candidate_id"))]
-    ).unique()
-    rated = (
-        run.scan("critiques", columns={"candidate_id", "critic", "sample", "status", "aspects"})
-        .filter(pl.col("status") == SCORED, ~trusted("critic"))
-        .join(wanted, on="candidate_id", how="semi")
-        .select(
-            "candidate_id",
-            "critic",
-            pl.col("sample").fill_null(1),
-            pl.col("aspects").list.eval(
-                pl.struct(pl.element().struct.field("name"), pl.element().struct.field("rating"))
-            ),
-        )
-        .explode("aspects")
-        .unnest("aspects")
-        .rename({"name": "aspect"})
-        .drop_nulls("rating")
-    )
+    refined = _refined(run)
+    rated = _rated(run, refined).lazy()
     same = ["critic", "sample", "aspect"]
     both = (
-        refined.join(rated, on="candidate_id")
+        refined.lazy()
+        .join(rated, on="candidate_id")
         .join(
             rated,
             left_on=["parent_id", *same],
@@ -152,8 +129,40 @@ def _compared(run: RunReader) -> pl.LazyFrame:
         .agg(pl.col("before", "after").mean())
         .with_columns(aspect=pl.lit(ALL_ASPECTS))
     )
-    columns_of = ("iteration", "aspect", "parent_id", "before", "after")
-    return pl.concat([both.select(columns_of), means.select(columns_of)])
+    columns = ("iteration", "aspect", "parent_id", "before", "after")
+    return pl.concat([both.select(columns), means.select(columns)])
+
+
+def _refined(run: RunReader) -> pl.DataFrame:
+    """Return which refinement is of which answer."""
+    columns = {"candidate_id", "parent_id", "iteration", "kind"}
+    return (
+        run.scan("candidates", columns=columns)
+        .filter(pl.col("kind") == "refinement", pl.col("parent_id").is_not_null())
+        .select("iteration", "candidate_id", "parent_id")
+        .collect(engine="streaming")
+    )
+
+
+def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
+    """Return models' ratings of the refinements and of what they refine, without the comments."""
+    ids = pl.concat([refined["candidate_id"], refined["parent_id"]]).unique()
+    aspect = pl.element().struct
+    return (
+        run.scan("critiques", columns={"candidate_id", "critic", "sample", "status", "aspects"})
+        .filter(pl.col("status") == SCORED, ~trusted("critic"))
+        .select(
+            "candidate_id",
+            "critic",
+            pl.col("sample").fill_null(1),
+            aspect=pl.col("aspects").list.eval(aspect.field("name")),
+            rating=pl.col("aspects").list.eval(aspect.field("rating")),
+        )
+        .join(ids.to_frame().lazy(), on="candidate_id", how="semi")
+        .collect(engine="streaming")
+        .explode("aspect", "rating")
+        .drop_nulls("rating")
+    )
 
 
 def _costs(run: RunReader) -> pl.DataFrame:

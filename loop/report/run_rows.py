@@ -75,7 +75,7 @@ def by_iteration(
 
 
 def stacked(rows: pl.DataFrame, part: str, height: str, *, title: str, y_label: str) -> Bars:
-    """Return bars for each iteration (of each run), made of the values of `part`, the largest first.
+    """Return a bar for each iteration of each run, made of the values of `part`, largest first.
 
     What is beyond the number of colours is one part.
     """

@@ -185,7 +185,8 @@ def _notes(run: RunReader) -> list[str]:
     if not (lost.tokens or lost.money):
         return []
     money = f", {lost.money:.2f} US dollars" if lost.money else ""
-    return [
+    told = (
         f"{run.folder.name}: at most {lost.tokens:,} tokens{money} were under way when a process "
         "died, and count as spent"
-    ]
+    )
+    return [told]

@@ -43,8 +43,8 @@ def approval_plot(runs: Sequence[RunReader]) -> ReportPlot:
         title="Approval against verified success",
         reading=(
             "Follow a line from dot to dot, an iteration each, to the one that is named: a line "
-            "that runs to the right without rising is a policy that learns to please its judge; below the diagonal the "
-            "critic approves more than is right."
+            "that runs to the right without rising is a policy that learns to please its judge; "
+            "below the diagonal the critic approves more than is right."
         ),
         command=f"lpfloop status {names_of(runs)[0]} --wide",
         rows=rows,

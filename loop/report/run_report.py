@@ -10,12 +10,11 @@ from ...stores.digest import run_digest
 from ...stores.lake import RunReader
 from .html_elements import Html, element, listed, prose
 from .plot_list import PLOTS
-from .report_page import plot_section, report_html
-from .report_plot import ReportPlot
+from .report_page import DrawnPlot, drawn, plot_section, report_html
 from .run_answer import run_answer, told_alarms, told_needs
 from .run_tables import iterations_section, roles_section
 
-DIGESTED = 100_000
+DIGESTED = 30_000
 """Of so many rows at most the digest is computed: of millions it takes longer than the report."""
 
 
@@ -24,12 +23,12 @@ class Report:
     """A page and its plots."""
 
     html: str
-    plots: Sequence[ReportPlot]
+    plots: Sequence[DrawnPlot]
 
 
 def run_report(run: RunReader, work: str) -> Report:
     """Return the report of a run, as far as the run has come; a process does `work` on it."""
-    plots = [make([run]) for make in PLOTS]
+    plots = [drawn(make([run])) for make in PLOTS]
     sections = [
         answer_section(run, work),
         roles_section(run),

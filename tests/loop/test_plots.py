@@ -72,9 +72,9 @@ def test_another_ending_is_refused(tmp_path):
         write_plot(tmp_path / "a.gif", PANELS)
 
 
-def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+def test_without_matplotlib_what_installs_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(FormError, match=r"lpfloop\[plots\]"):
+    with pytest.raises(FormError, match=r"install .*matplotlib"):
         write_plot(tmp_path / "a.svg", PANELS)
 
 

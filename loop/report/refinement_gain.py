@@ -155,13 +155,12 @@ def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
             "candidate_id",
             "critic",
             pl.col("sample").fill_null(1),
-            name=pl.col("aspects").list.eval(aspect.field("name")),
+            aspect=pl.col("aspects").list.eval(aspect.field("name")),
             rating=pl.col("aspects").list.eval(aspect.field("rating")),
         )
         .join(ids.to_frame().lazy(), on="candidate_id", how="semi")
         .collect(engine="streaming")
-        .explode("name", "rating")
-        .rename({"name": "aspect"})
+        .explode("aspect", "rating")
         .drop_nulls("rating")
     )
 

@@ -28,7 +28,7 @@ UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
 
 
 def site(lake: Path) -> Starlette:
-    """Return the pages over a lake, unguarded: see `gate`."""
+    """Return the pages over a lake, unguarded: see `entrance`."""
     viewing = Viewing(lake)
     return Starlette(
         routes=[

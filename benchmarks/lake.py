@@ -292,7 +292,7 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
     """Write, pack and query a run with this number of prompts."""
     name, rows = run_name(prompts), prompts * CANDIDATES
     yield from written(lake, prompts)
-    packed = lpfloop(lake, "compact", name)
+    packed = lpfloop(lake, "lake", "compact", name)
     yield Figure(
         what="compact",
         value=f"{packed.seconds:.1f} s, {packed.mib:,.0f} MiB",
@@ -391,7 +391,7 @@ def shown(lake: Path, prompts: int) -> Iterator[Figure]:
 
 def found(lake: Path, prompts: int) -> Iterator[Figure]:
     """Index the texts, and search them."""
-    indexed = lpfloop(lake, "reindex", run_name(prompts))
+    indexed = lpfloop(lake, "lake", "reindex", run_name(prompts))
     yield Figure(
         what="index candidates, critiques, prompts",
         value=f"{indexed.seconds:.0f} s, {indexed.mib:,.0f} MiB",

@@ -221,7 +221,7 @@ class EmbedderConfig(Section):
 
 
 class IndexConfig(Section):
-    """The search index of the lake (`lpfloop reindex`)."""
+    """The search index of the lake (`lpfloop lake reindex`)."""
 
     embedder: EmbedderConfig = EmbedderConfig()
 

@@ -143,7 +143,7 @@ class RunReader:
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop repair {self.folder.name}` {REMEDY}"
+                f"`lpfloop lake repair {self.folder.name}` {REMEDY}"
             )
         return files
 
@@ -259,7 +259,7 @@ class RunWriter:
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
             DamagedError: if it is whole, and only its canary was altered.
-            JournalError: if its weights were removed by `lpfloop gc`.
+            JournalError: if its weights were removed by `lpfloop lake gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
 
@@ -316,7 +316,7 @@ class RunWriter:
     def _verified_model(self, table: str, name: str) -> Path:
         folder = self.folder / table / name
         if f"{table}/{name}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
+            raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
         try:
             fetched = self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
@@ -376,5 +376,5 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
 
 
 def collected(journal: Reader) -> frozenset[str]:
-    """Return the places of checkpoints whose weights were removed (`lpfloop gc`)."""
+    """Return the places of checkpoints whose weights were removed (`lpfloop lake gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))

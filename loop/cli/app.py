@@ -1,4 +1,4 @@
-"""The command line: the list of commands.
+"""The command line: all commands, in the panels in which `lpfloop --help` shows them.
 
 Data goes to stdout, messages to stderr. Heavy modules are imported inside the commands, so that
 `--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly, resumable;
@@ -7,11 +7,13 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from ... import __version__
+<<<<<<< HEAD
 from . import (
     alarm_commands as alarming,
 )
@@ -81,10 +83,41 @@ from . import (
 from . import (
     verdict_commands as deciding,
 )
+=======
+from .alarm_commands import alarms
+>>>>>>> main
 from .common import Exit
+from .compare_commands import compare
+from .config_commands import diff_configs, schema, show_config
+from .critic_commands import critic_check
+from .critique_commands import critique
+from .derive_commands import derived, rederive, reparse, train
+from .evaluate_commands import evaluate
+from .exchange_commands import export, import_
+from .fact_commands import facts
+from .judge_commands import judge_check
+from .list_commands import candidates, critiques, failures, grades, pairs
+from .machine_commands import build, doctor
+from .model_commands import model
+from .operate_commands import ctl, pause, status, stop, watch
+from .plan_commands import preview
+from .principle_commands import principles
+from .query_commands import sql
+from .report_commands import report
+from .reward_commands import reward_check
+from .run_commands import launch, resume, run
+from .search_commands import duplicates, reindex, search
+from .step_commands import steps
+from .store_commands import compact, digest, failpoints, gc, migrate, repair, verify
+from .trace_commands import diff, lineage, show
+from .variant_commands import variants
+from .verdict_commands import verdict
+from .view_commands import view
+from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
+<<<<<<< HEAD
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "run": running.run,
     "preview": planning.preview,
@@ -135,21 +168,125 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "migrate": keeping.migrate,
     "failpoints": keeping.failpoints,
     "doctor": machine.doctor,
+=======
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """Commands under a common first word."""
+
+    about: str
+    commands: Mapping[str, Command]
+    hidden: frozenset[str] = frozenset()
+
+
+PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
+    "Run": {
+        "run": run,
+        "preview": preview,
+        "resume": resume,
+        "watch": watch,
+        "pause": pause,
+        "stop": stop,
+        "ctl": ctl,
+        "launch": launch,
+    },
+    "Look": {
+        "status": status,
+        "view": view,
+        "report": report,
+        "model": model,
+        "show": show,
+        "lineage": lineage,
+        "diff": diff,
+        "candidates": candidates,
+        "critiques": critiques,
+        "grades": grades,
+        "pairs": pairs,
+        "failures": failures,
+        "alarms": alarms,
+        "steps": steps,
+        "search": search,
+        "sql": sql,
+    },
+    "Data": {
+        "import": import_,
+        "export": export,
+        "critique": critique,
+        "rederive": rederive,
+        "train": train,
+    },
+    "Measure": {
+        "compare": compare,
+        "verdict": verdict,
+        "critic-check": critic_check,
+        "judge-check": judge_check,
+        "eval": CommandGroup(
+            "Measure a model on held-out or other prompts, or from files of verdicts.",
+            {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
+        ),
+    },
+    "Maintain": {
+        "doctor": doctor,
+        "config": CommandGroup(
+            "What a run is configured to do, and what can be set.",
+            {
+                "show": show_config,
+                "diff": diff_configs,
+                "schema": schema,
+                "variants": variants,
+                "principles": principles,
+            },
+        ),
+        "lake": CommandGroup(
+            "Check, mend, tidy and index what runs have stored.",
+            {
+                "verify": verify,
+                "repair": repair,
+                "digest": digest,
+                "gc": gc,
+                "compact": compact,
+                "migrate": migrate,
+                "reindex": reindex,
+                "duplicates": duplicates,
+                "derived": derived,
+                "reparse": reparse,
+                "failpoints": failpoints,
+            },
+            hidden=frozenset({"failpoints"}),
+        ),
+    },
+>>>>>>> main
 }
+TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
-app = typer.Typer(
-    name="lpfloop",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
 
-tiny = typer.Typer(help="The shipped tiny world: small models and prompts.", no_args_is_help=True)
-tiny.command("build")(machine.build)
-app.add_typer(tiny, name="tiny")
-app.add_typer(configuring.config, name="config")
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
+    added = typer.Typer(help=group.about, no_args_is_help=True)
+    for word, command in group.commands.items():
+        added.command(word, hidden=word in group.hidden)(command)
+    app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
+
+
+def _tree() -> typer.Typer:
+    app = typer.Typer(
+        name="lpfloop",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for panel, commands in PANELS.items():
+        for name, command in commands.items():
+            if isinstance(command, CommandGroup):
+                _add(app, name, command, panel=panel)
+            else:
+                app.command(name, rich_help_panel=panel)(command)
+    _add(app, "tiny", TINY, panel=None)
+    return app
+
+
+app = _tree()
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- as Typer calls it

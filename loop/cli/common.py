@@ -80,6 +80,21 @@ def in_lake(lake: Path) -> str:
     return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
 
 
+def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:
+    """Return the name of an existing run: the one given, or the latest; `tell` says which that is.
+
+    Raises:
+        NoSuchRunError: if there is no such run, or none at all.
+    """
+    from ..lake.query.runs import run_name
+    from ..run.terminal import say
+
+    found = run_name(lake, name)
+    if tell and name is None:
+        say(f"run {found}, the latest")
+    return found
+
+
 def folder_of(lake: Path, name: str) -> Path:
     """Return the folder of an existing run.
 

@@ -13,79 +13,8 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-<<<<<<< HEAD
-from . import (
-    alarm_commands as alarming,
-)
-from . import (
-    annotate_commands as annotating,
-)
-from . import (
-    compare_commands as comparing,
-)
-from . import (
-    config_commands as configuring,
-)
-from . import (
-    critic_commands as watching,
-)
-from . import (
-    critique_commands as critiquing,
-)
-from . import (
-    derive_commands as deriving,
-)
-from . import (
-    exchange_commands as exchange,
-)
-from . import (
-    fact_commands as factual,
-)
-from . import (
-    judge_commands as judging,
-)
-from . import (
-    list_commands as listing,
-)
-from . import (
-    machine_commands as machine,
-)
-from . import (
-    model_commands as modelling,
-)
-from . import (
-    operate_commands as operating,
-)
-from . import (
-    plan_commands as planning,
-)
-from . import (
-    principle_commands as completing,
-)
-from . import (
-    query_commands as reading,
-)
-from . import (
-    run_commands as running,
-)
-from . import (
-    search_commands as searching,
-)
-from . import (
-    step_commands as stepping,
-)
-from . import (
-    store_commands as keeping,
-)
-from . import (
-    trace_commands as tracing,
-)
-from . import (
-    verdict_commands as deciding,
-)
-=======
 from .alarm_commands import alarms
->>>>>>> main
+from .annotate_commands import annotate, annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -117,58 +46,6 @@ from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
-<<<<<<< HEAD
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": running.run,
-    "preview": planning.preview,
-    "resume": running.resume,
-    "status": operating.status,
-    "watch": operating.watch,
-    "pause": operating.pause,
-    "stop": operating.stop,
-    "ctl": operating.ctl,
-    "launch": running.launch,
-    "model": modelling.model,
-    "show": tracing.show,
-    "lineage": tracing.lineage,
-    "diff": tracing.diff,
-    "sql": reading.sql,
-    "critiques": listing.critiques,
-    "candidates": listing.candidates,
-    "grades": listing.grades,
-    "pairs": listing.pairs,
-    "failures": listing.failures,
-    "alarms": alarming.alarms,
-    "facts": factual.facts,
-    "steps": stepping.steps,
-    "search": searching.search,
-    "reindex": searching.reindex,
-    "duplicates": searching.duplicates,
-    "rederive": deriving.rederive,
-    "reparse": deriving.reparse,
-    "derived": deriving.derived,
-    "train": deriving.train,
-    "eval": reading.evaluate,
-    "critique": critiquing.critique,
-    "annotate": annotating.annotate,
-    "annotations": annotating.annotations,
-    "critic-check": watching.critic_check,
-    "judge-check": judging.judge_check,
-    "compare": comparing.compare,
-    "verdict": deciding.verdict,
-    "variants": reading.variants,
-    "principles": completing.principles,
-    "import": exchange.import_,
-    "export": exchange.export,
-    "digest": keeping.digest,
-    "verify": keeping.verify,
-    "repair": keeping.repair,
-    "gc": keeping.gc,
-    "compact": keeping.compact,
-    "migrate": keeping.migrate,
-    "failpoints": keeping.failpoints,
-    "doctor": machine.doctor,
-=======
 Command = Callable[..., None]
 
 
@@ -215,6 +92,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "export": export,
         "critique": critique,
         "rederive": rederive,
+        "annotate": annotate,
+        "annotations": annotations,
         "train": train,
     },
     "Measure": {
@@ -257,7 +136,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             hidden=frozenset({"failpoints"}),
         ),
     },
->>>>>>> main
 }
 TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 

@@ -19,6 +19,7 @@ from ...stores.sealed import DamagedError
 from ..lake.query.runs import NoSuchRunError
 from ..lake.trace.find_row import NoSuchIdError
 from .drawing import STATIC
+from .judge_pages import JudgePages
 from .prompt_pages import PromptPages
 from .run_pages import RunPages
 from .viewing import Viewing
@@ -35,6 +36,7 @@ def site(lake: Path) -> Starlette:
             Mount("/static", StaticFiles(directory=STATIC)),
             *RunPages(viewing).routes(),
             *PromptPages(viewing).routes(),
+            *JudgePages(viewing).routes(),
         ],
         exception_handlers=_handlers(viewing),
     )

@@ -25,6 +25,7 @@ from ..lake.trace.diff import DiffError
 from ..lake.trace.find_row import NoSuchIdError
 from .diff_pages import DiffPages
 from .drawing import STATIC
+from .judge_pages import JudgePages
 from .list_pages import ListPages
 from .prompt_pages import PromptPages
 from .run_pages import RunPages
@@ -45,6 +46,7 @@ def site(lake: Path) -> Starlette:
             *ListPages(viewing).routes(),
             *DiffPages(viewing).routes(),
             *PromptPages(viewing).routes(),
+            *JudgePages(viewing).routes(),
         ],
         exception_handlers=_handlers(viewing),
     )

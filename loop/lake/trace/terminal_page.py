@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...data.sanitize import one_line, visible
 from .page import Box, Grid, Page, PageSection
-from .word_diff import Span
+from .word_diff import AROUND, STYLES, Span
 
 WIDE = 110
 """From this width on, judgments are printed beside a text."""
@@ -24,8 +24,6 @@ LONG = ("benchmark", "family", "metric", "prompt")
 """Columns of tables that may wrap."""
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "
-STYLES = {"same": "", "gone": "red strike", "new": "green"}
-AROUND = {"same": ("", ""), "gone": ("[-", "-]"), "new": ("{+", "+}")}
 
 
 def print_page(page: Page, console: Console | None = None) -> None:

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
+from ..data.sentences import tell
+from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
 from ..lake.query.figures import SHARES
 from ..lake.query.flips import LostMost
@@ -37,7 +39,6 @@ NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
     "(annotation.strong.model) and set assessment.reference=initial"
 )
-SHORT_ID = 18
 LABEL, NAME = 26, 60
 """The width that a label may take, and a name of a group."""
 GAP, EDGES = 1, 2
@@ -78,11 +79,11 @@ def print_results(
         console.print(table)
         if left_out:
             names = ", ".join(f"M_{model.iteration}" for model in left_out)
-            _say(console, f"not shown for want of width: {names}; --wide shows all")
+            tell(console, f"not shown for want of width: {names}; --wide shows all")
     if lost is not None:
-        _say(console, lost_line(lost))
+        tell(console, lost_line(lost))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
-        _say(console, NO_WIN_RATE)
+        tell(console, NO_WIN_RATE)
 
 
 def lost_line(lost: LostMost) -> str:
@@ -91,16 +92,12 @@ def lost_line(lost: LostMost) -> str:
     group = change.group if change.group == change.task else f"{change.group} ({change.task})"
     label = _label(lost.figure)
     figures = f"{_value(lost.figure, change.before)} to {_value(lost.figure, change.after)}"
-    shown = " and ".join(f"`lpfloop show {prompt[:SHORT_ID]}`" for prompt in change.worse)
+    shown = " and ".join(f"`lpfloop show {short_id(prompt)}`" for prompt in change.worse)
     return one_line(
         f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
         f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
         limit=400,
     )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _title(results: RunResults) -> str:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line
+from ...data.sentences import tell
 from ...data.short_id import short_id
 from ..trace.word_diff import marked_diff
 from .column_fit import GAP, ColumnFit, ColumnNeed, fit, heading_lines
@@ -39,22 +40,29 @@ DIFFERENCE = "[-rejected-] {+chosen+}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cells:
-    """A column of a table, drawn."""
+class DrawnColumn:
+    """A column of a table; only one of longer texts may be narrower than they are.
+
+    `identity`: ids, which may differ where all else is alike. `whole`: texts that are not broken.
+    `is_prose`: sentences, which are left out last.
+    """
 
     name: str
     cells: list[Text]
     number: bool = False
     identity: bool = False
+    whole: bool = False
     is_prose: bool = False
 
     @property
     def most(self) -> int:
+        """The width that shows all of it."""
         return max((cell_len(cell.plain) for cell in self.cells), default=0)
 
     @property
     def need(self) -> ColumnNeed:
-        rigid = self.number or self.identity or self.most <= SHORT_TEXT
+        """What room it needs, and how dear it is."""
+        rigid = self.number or self.identity or self.whole or self.most <= SHORT_TEXT
         least = self.most if rigid else min(self.most, LEAST_TEXT)
         keep = NOTHING if not self.most else PROSE if self.is_prose else DATA
         return ColumnNeed(heading=self.name, least=least, most=self.most, keep=keep)
@@ -62,29 +70,49 @@ class _Cells:
 
 def print_table(shown: pl.DataFrame, *, is_list: bool) -> None:
     """Print rows; of a list, whose texts are what it is about, neighbours alike are one row."""
-    console = Console()
     columns = list(_columns(shown, is_list=is_list))
-    if is_list:
-        columns = _together(columns)
+    print_columns(Console(), _together(columns) if is_list else columns)
+
+
+def text_columns(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
+) -> list[DrawnColumn]:
+    """Return columns of short texts, none of which is broken, the first `left` of them names."""
+    return [
+        DrawnColumn(
+            name=heading,
+            cells=[Text(row[place]) for row in rows],
+            number=place >= left,
+            whole=True,
+        )
+        for place, heading in enumerate(headings)
+    ]
+
+
+def print_columns(
+    console: Console, columns: Sequence[DrawnColumn], *, title: str | None = None
+) -> None:
+    """Print a table in the width of a console, and which columns it has no room for."""
     fitted = fit([column.need for column in columns], console.width)
+    if title is not None:
+        tell(console, title)
     console.print(_table(columns, fitted, console))
     if fitted.left_out:
         names = ", ".join(fitted.left_out)
-        said = f"left out at {console.width} columns: {names}; --json has all"
-        console.print(said, markup=False, highlight=False)
+        tell(console, f"left out at {console.width} columns: {names}; --json has all")
 
 
-def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[_Cells]:
+def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
     """Give the columns as they are drawn."""
     compared = is_list and {CHOSEN, REJECTED} <= set(shown.columns)
     for name, dtype in shown.schema.items():
         if compared and name == CHOSEN:
             both = shown.select(REJECTED, CHOSEN).iter_rows()
             told = [marked_diff(_text(rejected), _text(chosen)) for rejected, chosen in both]
-            yield _Cells(name=DIFFERENCE, cells=told, is_prose=True)
+            yield DrawnColumn(name=DIFFERENCE, cells=told, is_prose=True)
         elif not (compared and name == REJECTED):
             cells = [Text(_text(value)) for value in shown[name].to_list()]
-            yield _Cells(
+            yield DrawnColumn(
                 name=one_line(name, limit=LONGEST),
                 cells=cells,
                 number=dtype.is_numeric(),
@@ -100,7 +128,7 @@ def _of_texts(dtype: pl.DataType) -> bool:
     return dtype == pl.String
 
 
-def _together(columns: Sequence[_Cells]) -> list[_Cells]:
+def _together(columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:
     """Return the columns with rows that differ in their ids alone as one, which says how many."""
     texts = [place for place, column in enumerate(columns) if column.is_prose]
     if not texts or not any(column.identity for column in columns):
@@ -109,7 +137,7 @@ def _together(columns: Sequence[_Cells]) -> list[_Cells]:
     alike = groupby(range(len(told[0])), key=lambda row: tuple(cells[row].plain for cells in told))
     groups = [list(rows) for _, rows in alike]
     return [
-        _Cells(
+        DrawnColumn(
             name=column.name,
             cells=[_times(column.cells[g[0]], len(g) if at == texts[-1] else 1) for g in groups],
             number=column.number,
@@ -125,7 +153,7 @@ def _times(cell: Text, times: int) -> Text:
     return cell if times == 1 else Text.assemble((f"x{times} ", "bold"), cell)
 
 
-def _table(columns: Sequence[_Cells], fitted: ColumnFit, console: Console) -> Table:
+def _table(columns: Sequence[DrawnColumn], fitted: ColumnFit, console: Console) -> Table:
     shown = [column for column in columns if column.name in fitted.widths]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for column in shown:
@@ -143,7 +171,7 @@ def _table(columns: Sequence[_Cells], fitted: ColumnFit, console: Console) -> Ta
     return table
 
 
-def _lines(column: _Cells) -> int:
+def _lines(column: DrawnColumn) -> int:
     return DIFF_LINES if column.name == DIFFERENCE else LINES
 
 

@@ -14,6 +14,7 @@ import typer
 
 from ... import __version__
 from .alarm_commands import alarms
+from .annotate_commands import annotate, annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -31,6 +32,7 @@ from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
 from .principle_commands import principles
 from .query_commands import sql
+from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import launch, resume, run
 from .search_commands import duplicates, reindex, search
@@ -39,6 +41,7 @@ from .store_commands import compact, digest, failpoints, gc, migrate, repair, ve
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
 from .verdict_commands import verdict
+from .view_commands import view
 from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
@@ -47,7 +50,7 @@ Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands under a common first word."""
 
     about: str
@@ -55,7 +58,7 @@ class Group:
     hidden: frozenset[str] = frozenset()
 
 
-PANELS: Mapping[str, Mapping[str, Command | Group]] = {
+PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
         "run": run,
         "preview": preview,
@@ -68,6 +71,8 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
     },
     "Look": {
         "status": status,
+        "view": view,
+        "report": report,
         "model": model,
         "show": show,
         "lineage": lineage,
@@ -86,6 +91,8 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         "import": import_,
         "export": export,
         "critique": critique,
+        "annotate": annotate,
+        "annotations": annotations,
         "rederive": rederive,
         "train": train,
     },
@@ -94,14 +101,14 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         "verdict": verdict,
         "critic-check": critic_check,
         "judge-check": judge_check,
-        "eval": Group(
+        "eval": CommandGroup(
             "Measure a model on held-out or other prompts, or from files of verdicts.",
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
-        "config": Group(
+        "config": CommandGroup(
             "What a run is configured to do, and what can be set.",
             {
                 "show": show_config,
@@ -111,7 +118,7 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
                 "principles": principles,
             },
         ),
-        "lake": Group(
+        "lake": CommandGroup(
             "Check, mend, tidy and index what runs have stored.",
             {
                 "verify": verify,
@@ -130,10 +137,10 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         ),
     },
 }
-TINY = Group("The tiny world that lpfloop ships.", {"build": build})
+TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
-def _add(app: typer.Typer, name: str, group: Group, *, panel: str | None) -> None:
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
     added = typer.Typer(help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
         added.command(word, hidden=word in group.hidden)(command)
@@ -149,7 +156,7 @@ def _tree() -> typer.Typer:
     )
     for panel, commands in PANELS.items():
         for name, command in commands.items():
-            if isinstance(command, Group):
+            if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
                 app.command(name, rich_help_panel=panel)(command)

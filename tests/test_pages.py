@@ -28,7 +28,7 @@ TRANSLATED = {
     "are let be": "are left alone",
     "asks for a look": "is worth a look",
     "Its beginning will do": "The beginning is enough",
-    "as ever": "as before",
+    " as ever[,.]": "as before",
     "so many rows": "N rows",
 }
 SHORTEST = 6
@@ -67,7 +67,7 @@ def test_every_link_leads_to_a_place_that_is_there(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_is_in_plain_english(page):
-    found = [f"{bad!r}: {good}" for bad, good in TRANSLATED.items() if bad in prose(page)]
+    found = [f"{bad!r}: {good}" for bad, good in TRANSLATED.items() if re.search(bad, prose(page))]
     assert found == []
 
 

@@ -47,7 +47,7 @@ Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands under a common first word."""
 
     about: str
@@ -55,7 +55,7 @@ class Group:
     hidden: frozenset[str] = frozenset()
 
 
-PANELS: Mapping[str, Mapping[str, Command | Group]] = {
+PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
         "run": run,
         "preview": preview,
@@ -94,14 +94,14 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         "verdict": verdict,
         "critic-check": critic_check,
         "judge-check": judge_check,
-        "eval": Group(
+        "eval": CommandGroup(
             "Measure a model on held-out or other prompts, or from files of verdicts.",
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
-        "config": Group(
+        "config": CommandGroup(
             "What a run is configured to do, and what can be set.",
             {
                 "show": show_config,
@@ -111,7 +111,7 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
                 "principles": principles,
             },
         ),
-        "lake": Group(
+        "lake": CommandGroup(
             "Check, mend, tidy and index what runs have stored.",
             {
                 "verify": verify,
@@ -130,10 +130,10 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         ),
     },
 }
-TINY = Group("The tiny world that lpfloop ships.", {"build": build})
+TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
-def _add(app: typer.Typer, name: str, group: Group, *, panel: str | None) -> None:
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
     added = typer.Typer(help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
         added.command(word, hidden=word in group.hidden)(command)
@@ -149,7 +149,7 @@ def _tree() -> typer.Typer:
     )
     for panel, commands in PANELS.items():
         for name, command in commands.items():
-            if isinstance(command, Group):
+            if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
                 app.command(name, rich_help_panel=panel)(command)

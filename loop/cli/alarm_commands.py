@@ -23,7 +23,7 @@ def alarms(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the signs that a run learns to please its judge, the newest first."""
+    """List signs that a run learns to please its judge."""
     from ..lake.query.alarm_list import alarm_rows
 
     def listed(run: "RunReader") -> "pl.LazyFrame":

@@ -95,14 +95,14 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(
-            "Measure a model on held-out or other prompts, or from files of verdicts.",
+            "Measure models, rewards and facts.",
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
         "config": CommandGroup(
-            "What a run is configured to do, and what can be set.",
+            "Show, compare and explain settings.",
             {
                 "show": show_config,
                 "diff": diff_configs,
@@ -112,7 +112,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             },
         ),
         "lake": CommandGroup(
-            "Check, mend, tidy and index what runs have stored.",
+            "Check, repair, tidy and index stored runs.",
             {
                 "verify": verify,
                 "repair": repair,

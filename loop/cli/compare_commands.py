@@ -40,17 +40,20 @@ def compare(
     *,
     lake: Lake = DEFAULT_LAKE,
     by_method: Annotated[
-        bool, typer.Option("--by-method", help="Average over the runs of a method (seeds).")
+        bool,
+        typer.Option(
+            "--by-method", help="Average over the runs of each method, such as its seeds."
+        ),
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(help="Also show the lead over this run or method, paired by prompt."),
+        typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
     task: OneTask = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: win-rate, true score, reward, length, KL to M_0; tokens and hours spent."""
+    """Compare the results and costs of runs."""
     with exit_codes():
         write_comparison(
             lake, names, together=by_method, against=against, task=task, form=form, as_json=as_json

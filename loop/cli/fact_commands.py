@@ -25,7 +25,7 @@ def facts(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Tell FActScore: the share of the answers' statements that their references support."""
+    """Show FActScore: how far references support answers."""
     from ..lake.query.fact_figures import fact_figures
 
     def listed(run: "RunReader") -> "pl.LazyFrame":

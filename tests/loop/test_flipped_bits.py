@@ -69,7 +69,7 @@ COMMANDS = (
 )
 DERIVING = (
     f"rederive {RUN} --rule success_vs_failure --name other",
-    f"rederive {RUN} --rule success_vs_failure --critiques {AGAIN} --name other",
+    f"rederive {RUN} --rule success_vs_failure --derived {AGAIN} --name other",
     f"reparse {RUN} --name other",
     f"export {RUN} pairs --format trl-dpo -o OUT",
     f"export {RUN} critiques --format parquet -o OUT",

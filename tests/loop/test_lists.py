@@ -236,7 +236,7 @@ def test_no_rows_are_no_error_and_an_unknown_word_is(lake):
     slip = invoke(lake, "critiques", "a", "--task", "maths")
     assert (slip.exit_code, slip.stdout) == (Exit.BAD_INPUT, "")
     assert slip.stderr == "error: there is no task 'maths' here; there are: fact, math\n"
-    assert invoke(lake, "pairs", "a", "--name", "x").exit_code == Exit.BAD_INPUT
+    assert invoke(lake, "pairs", "a", "--derived", "x").exit_code == Exit.BAD_INPUT
     assert invoke(lake, "pairs", "a", "--json", "--format", "csv").exit_code == Exit.BAD_INPUT
 
 

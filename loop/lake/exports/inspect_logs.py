@@ -36,9 +36,7 @@ def write_logs(run: RunReader, iterations: Sequence[int], folder: Path) -> dict[
     try:
         importlib.import_module("inspect_ai.log")
     except ImportError as error:
-        raise ConfigError(
-            "--format inspect needs Inspect: pip install 'lpfloop[inspect]'"
-        ) from error
+        raise ConfigError("--as inspect needs Inspect: pip install 'lpfloop[inspect]'") from error
     written: dict[str, int] = {}
     for iteration in iterations:
         samples = _samples(run, iteration)

@@ -8,9 +8,10 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ... import __version__
 from .alarm_commands import alarms
@@ -53,6 +54,23 @@ class CommandGroup:
     about: str
     commands: Mapping[str, Command]
     hidden: frozenset[str] = frozenset()
+
+
+class CommandTree(TyperGroup):
+    """The commands; of one that stands in a group, it says where."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is meant, as Typer does."""
+        word = args[0]
+        places = [
+            f"lpfloop {panel_name} {word}"
+            for commands in PANELS.values()
+            for panel_name, command in commands.items()
+            if isinstance(command, CommandGroup) and word in command.commands
+        ]
+        if word not in self.commands and places:
+            ctx.fail(f"No such command {word!r}. Did you mean `{'` or `'.join(places)}`?")
+        return super().resolve_command(ctx, args)
 
 
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
@@ -143,8 +161,8 @@ def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None)
 def _tree() -> typer.Typer:
     app = typer.Typer(
         name="lpfloop",
+        cls=CommandTree,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     for panel, commands in PANELS.items():

@@ -11,6 +11,7 @@ import typer
 
 from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
+from .completion import field_names, run_names
 
 DEFAULT_LAKE = Path("lake")
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -90,11 +91,19 @@ Draws = Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples
 DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")]
 AnyRun = Annotated[
-    str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
+    str | None,
+    typer.Argument(
+        help="Name of the run; default: the latest.", metavar="RUN", autocompletion=run_names
+    ),
 ]
 Replace = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Set a field: section.key=value; can be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Set a field: section.key=value; can be repeated.",
+        autocompletion=field_names,
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ import typer
 
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, exit_codes
+from .completion import run_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +37,9 @@ RIVALRY = ("verified", "approval", "win_rate", "true_score")
 
 
 def compare(
-    names: Annotated[list[str], typer.Argument(help="Names of runs.", metavar="RUN...")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of runs.", metavar="RUN...", autocompletion=run_names)
+    ],
     *,
     lake: Lake = DEFAULT_LAKE,
     by_method: Annotated[

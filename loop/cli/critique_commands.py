@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
+from .completion import preset_names, run_names
 from .run_options import model_folder
 from .session import stop_signal, turn
 
@@ -34,10 +35,18 @@ def critique(
         ),
     ] = None,
     config: Annotated[
-        str | None, typer.Option("--config", help="Preset or YAML file: settings of the critic.")
+        str | None,
+        typer.Option(
+            "--config",
+            help="Preset or YAML file: settings of the critic.",
+            autocompletion=preset_names,
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--run", help="Name of the run that takes the critiques.")
+        str | None,
+        typer.Option(
+            "--run", help="Name of the run that takes the critiques.", autocompletion=run_names
+        ),
     ] = None,
     task: DefaultTask = None,
     settings: Settings = None,

@@ -19,6 +19,7 @@ from .common import (
     exit_codes,
     in_lake,
 )
+from .completion import run_names
 
 if TYPE_CHECKING:
     from ..lake.imports.import_files import Imported
@@ -29,7 +30,12 @@ Files = Annotated[list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet."
 def import_(
     files: Files,
     *,
-    name: Annotated[str, typer.Option("--run", help="Name of the run that takes the rows.")],
+    name: Annotated[
+        str,
+        typer.Option(
+            "--run", help="Name of the run that takes the rows.", autocompletion=run_names
+        ),
+    ],
     form: Annotated[
         str | None,
         typer.Option("--as", help="Layout of the files; default: recognised by their fields."),
@@ -100,6 +106,7 @@ def export(
         typer.Argument(
             help="Run (default: the latest), then the table: pairs, demonstrations, candidates, …",
             metavar="[RUN] TABLE",
+            autocompletion=run_names,
         ),
     ],
     *,

@@ -27,8 +27,10 @@ def facts(
 ) -> None:
     """Show FActScore: how far references support answers."""
     from ..lake.query.fact_figures import fact_figures
+    from ..lake.query.runs import require_iteration
 
     def listed(run: "RunReader") -> "pl.LazyFrame":
+        require_iteration(run, iteration)
         return fact_figures(run, iteration)
 
     list_rows(lake, name, listed, COLUMNS, form, as_json=as_json)

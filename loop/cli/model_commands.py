@@ -8,6 +8,7 @@ import typer
 
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, Replace, exit_codes, in_lake
+from .completion import run_names
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
@@ -24,6 +25,7 @@ def model(
             help="Run (default: the latest with a model) and model: M_T, latest, best, or the "
             "beginning of an id; default: the best that the loop keeps, else the latest.",
             metavar="[RUN] [M_T|latest|best|ID]",
+            autocompletion=run_names,
         ),
     ] = None,
     *,

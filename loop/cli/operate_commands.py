@@ -21,6 +21,7 @@ from .common import (
     folder_of,
     in_lake,
 )
+from .completion import live_names
 from .session import reporting
 
 
@@ -55,12 +56,13 @@ def status(
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
     from ..lake.query.row_output import is_table, write_frame
-    from ..lake.query.runs import evaluations, open_run
+    from ..lake.query.runs import evaluations, open_run, require_iteration
     from .tables import print_json, print_status, published_line
 
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
         with closing(open_run(lake, name)) as reader:
+            require_iteration(reader, iteration)
             found = overview(reader, iteration)
             if not (table or as_json):
                 write_frame(stage_rows(found), form)
@@ -128,12 +130,14 @@ def ctl(
         typer.Argument(
             help="Run (default: the latest), then get [PATH]... or set PATH=VALUE...",
             metavar="[RUN] get|set [PATH[=VALUE]]...",
+            autocompletion=live_names,
         ),
     ],
     *,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
     """Read or change live settings of a run at work."""
+    from ...configs.likely_names import alike, listed, meant
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError
     from ..daemon.control import Look, Set, ask
@@ -154,7 +158,8 @@ def ctl(
         unknown = [path for path in rest if path not in live]
         if unknown:
             raise ConfigError(
-                f"{unknown[0]} is not a live field; the live fields are {', '.join(live)}"
+                f"{unknown[0]} is not a live field; {meant(unknown[0], live)}the live fields are "
+                f"{listed(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
             )
         for path in rest or live:
             typer.echo(f"{path}={json.dumps(live[path])}")

@@ -6,6 +6,7 @@ import typer
 
 from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes
+from .completion import run_names
 
 
 def sql(
@@ -14,7 +15,8 @@ def sql(
     ] = None,
     *,
     run: Annotated[
-        list[str] | None, typer.Option("--run", help="Name of the run; default: all runs.")
+        list[str] | None,
+        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
     ] = None,
     timeout: Annotated[
         float, typer.Option(help="Stop the query after so many seconds; 0: never.")

@@ -20,6 +20,7 @@ from .common import (
     exit_codes,
     in_lake,
 )
+from .completion import run_names
 from .run_options import (
     ConfigName,
     Critic,
@@ -43,7 +44,11 @@ if TYPE_CHECKING:
 Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
     str | None,
-    typer.Option("--fork", help="Reuse what this run has made, as far as it still holds."),
+    typer.Option(
+        "--fork",
+        help="Reuse what this run has made, as far as it still holds.",
+        autocompletion=run_names,
+    ),
 ]
 Variants = Annotated[
     str | None,

@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .completion import preset_names, run_names, variant_names
+
 if TYPE_CHECKING:
     from ...configs.load import Override
     from ...configs.schema import RunConfig
 
-ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
-Variant = Annotated[str | None, typer.Option(help="Recipe: `lpfloop config variants` lists them.")]
+ConfigName = Annotated[
+    str | None, typer.Option("--config", help="Preset or YAML file.", autocompletion=preset_names)
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        help="Recipe: `lpfloop config variants` lists them.", autocompletion=variant_names
+    ),
+]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
-RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
+RunName = Annotated[
+    str | None, typer.Option("--run", help="Name of the run.", autocompletion=run_names)
+]
 PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
 Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name, URL or RUN:M_2.")]
 Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name, URL or RUN:M_2.")]

@@ -17,6 +17,7 @@ from .common import (
     Settings,
     exit_codes,
 )
+from .completion import run_names
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
 """How many characters of a text a table shows."""
@@ -42,7 +43,8 @@ def search(
         bool, typer.Option("--hybrid", help="Search by words and by meaning.")
     ] = False,
     run: Annotated[
-        str | None, typer.Option("--run", help="Name of the run; default: all runs.")
+        str | None,
+        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
     ] = None,
     iteration: OneIteration = None,
     task: OneTask = None,

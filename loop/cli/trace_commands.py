@@ -16,6 +16,7 @@ from .common import (
     chosen_run,
     exit_codes,
 )
+from .completion import run_names
 
 AnyId = Annotated[
     str,
@@ -26,7 +27,10 @@ AnyId = Annotated[
     ),
 ]
 OfRun = Annotated[
-    str | None, typer.Option("--run", help="Name of the run; default: the latest with this id.")
+    str | None,
+    typer.Option(
+        "--run", help="Name of the run; default: the latest with this id.", autocompletion=run_names
+    ),
 ]
 PageForm = Annotated[
     Form,

@@ -76,8 +76,10 @@ def verdict(
 
     with exit_codes():
         files = (a, b, preferences)
+        if name is not None and any(files):
+            raise FormError(f"verdict {name}: give the name of a run, or files, not both")
         if name is not None or not any(files):
-            _of_run(lake, chosen_run(lake, name, tell=True), files, as_json=as_json)
+            _of_run(lake, chosen_run(lake, name, tell=True), as_json=as_json)
             return
         if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/verdict.py
             raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
@@ -120,11 +122,10 @@ def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
     return value[0], value[1] if len(value) > 1 else None
 
 
-def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: bool) -> None:
+def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
     """Write the verdicts that a run has stored.
 
     Raises:
-        FormError: if files are given, too.
         NoSuchRunError: if there is no such run, or it has no verdicts.
     """
     from ..lake.query.model_names import checkpoints
@@ -132,8 +133,6 @@ def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: boo
     from ..lake.query.runs import open_run
     from .tables import print_json
 
-    if any(file is not None for file in files):
-        raise FormError(f"verdict {name}: give the name of a run, or files, not both")
     with closing(open_run(lake, name)) as run:
         found = run_verdict(run, checkpoints(run))
     if as_json:

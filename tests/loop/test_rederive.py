@@ -248,7 +248,7 @@ def test_nothing_half_made_is_left(made, monkeypatch):
         ({"iteration": 9}, "iteration 9 of run .* has no judged candidates; .* iterations 0, 1, 2"),
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
         ({"rule": "success", "distinct": False}, "demonstrations never repeat a text"),
-        ({"rule": "overall", "distinct": True}, "leave out --critiques, --top-k, --distinct"),
+        ({"rule": "overall", "distinct": True}, "leave out --derived, --top-k, --distinct"),
         ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),
         ({"name": "../x"}, "--name ../x: use 1 to 64 of a-z"),
     ],

@@ -11,7 +11,7 @@ import typer
 
 from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
-from .completion import field_names, run_names
+from .word_completion import field_names, run_names
 
 DEFAULT_LAKE = Path("lake")
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})

@@ -9,7 +9,7 @@ import typer
 
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, exit_codes
-from .completion import run_names
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
-from .completion import preset_names, run_names
 from .run_options import model_folder
 from .session import stop_signal, turn
+from .word_completion import preset_names, run_names
 
 if TYPE_CHECKING:
     from ...configs.load import Override

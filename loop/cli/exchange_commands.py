@@ -19,7 +19,7 @@ from .common import (
     exit_codes,
     in_lake,
 )
-from .completion import run_names
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ..lake.imports.import_files import Imported

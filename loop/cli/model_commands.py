@@ -8,7 +8,7 @@ import typer
 
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, Replace, exit_codes, in_lake
-from .completion import run_names
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader

@@ -21,8 +21,8 @@ from .common import (
     folder_of,
     in_lake,
 )
-from .completion import live_names
 from .session import reporting
+from .word_completion import live_names
 
 
 class Action(StrEnum):

@@ -6,7 +6,7 @@ import typer
 
 from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes
-from .completion import run_names
+from .word_completion import run_names
 
 
 def sql(

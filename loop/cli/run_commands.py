@@ -20,7 +20,6 @@ from .common import (
     exit_codes,
     in_lake,
 )
-from .completion import run_names
 from .run_options import (
     ConfigName,
     Critic,
@@ -34,6 +33,7 @@ from .run_options import (
     Variant,
 )
 from .session import compare_variants, stop_signal, work_on
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ...configs.load import Override

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .completion import preset_names, run_names, variant_names
+from .word_completion import preset_names, run_names, variant_names
 
 if TYPE_CHECKING:
     from ...configs.load import Override

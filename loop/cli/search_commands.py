@@ -17,7 +17,7 @@ from .common import (
     Settings,
     exit_codes,
 )
-from .completion import run_names
+from .word_completion import run_names
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
 """How many characters of a text a table shows."""

@@ -16,7 +16,7 @@ from .common import (
     chosen_run,
     exit_codes,
 )
-from .completion import run_names
+from .word_completion import run_names
 
 AnyId = Annotated[
     str,

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from ... import __version__
 from .alarm_commands import alarms
+from .annotate_commands import annotate, annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -32,6 +33,7 @@ from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
 from .principle_commands import principles
 from .query_commands import sql
+from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import launch, resume, run
 from .search_commands import duplicates, reindex, search
@@ -40,6 +42,7 @@ from .store_commands import compact, digest, failpoints, gc, migrate, repair, ve
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
 from .verdict_commands import verdict
+from .view_commands import view
 from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
@@ -56,6 +59,7 @@ class CommandGroup:
     hidden: frozenset[str] = frozenset()
 
 
+<<<<<<< HEAD
 class CommandTree(TyperGroup):
     """The commands; of one that stands in a group, it says where."""
 
@@ -73,6 +77,8 @@ class CommandTree(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+=======
+>>>>>>> main
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
         "run": run,
@@ -86,6 +92,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     },
     "Look": {
         "status": status,
+        "view": view,
+        "report": report,
         "model": model,
         "show": show,
         "lineage": lineage,
@@ -104,6 +112,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "import": import_,
         "export": export,
         "critique": critique,
+        "annotate": annotate,
+        "annotations": annotations,
         "rederive": rederive,
         "train": train,
     },
@@ -113,14 +123,22 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(
+<<<<<<< HEAD
             "Measure models, rewards and facts.",
+=======
+            "Measure a model on held-out or other prompts, or from files of verdicts.",
+>>>>>>> main
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
         "config": CommandGroup(
+<<<<<<< HEAD
             "Show, compare and explain settings.",
+=======
+            "What a run is configured to do, and what can be set.",
+>>>>>>> main
             {
                 "show": show_config,
                 "diff": diff_configs,
@@ -130,7 +148,11 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             },
         ),
         "lake": CommandGroup(
+<<<<<<< HEAD
             "Check, repair, tidy and index stored runs.",
+=======
+            "Check, mend, tidy and index what runs have stored.",
+>>>>>>> main
             {
                 "verify": verify,
                 "repair": repair,

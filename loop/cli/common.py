@@ -160,6 +160,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
+    from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
@@ -205,6 +206,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             NoDaemonError,
             CommandRefusedError,
             JournalError,
+            LedgerError,
             LockedError,
         ),
     ):

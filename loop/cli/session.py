@@ -30,6 +30,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Work on a run, then print the table and where to look."""
     from rich.console import Console
 
+    from ...stores.installation import activation
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import run_results
     from ..lake.query.runs import evaluations, open_run
@@ -45,6 +46,9 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     print_probes(console, evaluations(reader))
     published = published_line(reader, where)
     reader.close()
+    first = activation()
+    if first is not None:
+        say(f"this shell does not know `lpfloop` yet: `{first}` once, then what follows works")
     if published is not None:
         say(published)
     say(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from ...stores.installation import pip_install
 from ...stores.outputs import output_file
 from ...stores.targets import file_target
 from ..lake.query.forms import FormError
@@ -80,7 +81,7 @@ def require_matplotlib(what: str) -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise FormError(f"{what} needs Matplotlib: pip install 'lpfloop[plots]'") from error
+        raise FormError(f"{what} needs Matplotlib: {pip_install('matplotlib')}") from error
     del mpl
 
 

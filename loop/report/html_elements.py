@@ -43,6 +43,14 @@ def table(head: Iterable[Content], rows: Iterable[Iterable[Content]]) -> Html:
     return element("div", element("table", header, body), class_="wide")
 
 
+def prose(text: str) -> Html:
+    """Return a text in which what stands between backticks is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return joined([text])
+    return joined(element("code", part) if n % 2 else part for n, part in enumerate(parts))
+
+
 def listed(items: Iterable[Content]) -> Html:
     """Return a list, or nothing where nothing is listed."""
     found = [element("li", item) for item in items]

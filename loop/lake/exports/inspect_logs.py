@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....configs.schema import ConfigError
+from ....stores.installation import pip_install
 from ....stores.lake import RunReader
 from ...data.row_fields import TRUSTED
 from .candidate_groups import Group, Judged, Row, groups
@@ -36,7 +37,11 @@ def write_logs(run: RunReader, iterations: Sequence[int], folder: Path) -> dict[
     try:
         importlib.import_module("inspect_ai.log")
     except ImportError as error:
+<<<<<<< HEAD
         raise ConfigError("--as inspect needs Inspect: pip install 'lpfloop[inspect]'") from error
+=======
+        raise ConfigError(f"--format inspect needs Inspect: {pip_install('inspect-ai')}") from error
+>>>>>>> main
     written: dict[str, int] = {}
     for iteration in iterations:
         samples = _samples(run, iteration)

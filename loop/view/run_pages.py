@@ -1,0 +1,125 @@
+"""The pages about runs: all of them, and one with its stages, results, verdicts and alarms."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...stores.journal_reader import JournalError
+from ...stores.lake import RunReader, run_names
+from ..daemon.status import daemon_of, overview
+from ..lake.query.alarm_list import alarms, sentence
+from ..lake.query.flips import lost_since
+from ..lake.query.model_figures import results_by
+from ..lake.query.model_names import checkpoints
+from ..lake.query.run_verdicts import run_verdict, verdict_lines
+from ..lake.query.runs import NoSuchRunError, open_run
+from .result_blocks import result_blocks
+from .viewing import Viewing
+
+REPORT = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run in the list of all; `problem` says why it cannot be read."""
+
+    name: str
+    state: str = ""
+    stage: str = ""
+    iterations: int = 0
+    rows: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPages:
+    """The pages about runs."""
+
+    viewing: Viewing
+
+    def routes(self) -> list[Route]:
+        """Return their addresses."""
+        return [
+            Route("/", self.all),
+            Route("/live", self.all_live),
+            Route("/runs/{run}", self.one),
+            Route("/runs/{run}/live", self.one_live),
+        ]
+
+    def all(self, request: Request) -> Response:
+        """Show the runs of the lake."""
+        del request
+        version = self.viewing.version()
+        now = self.viewing.live("runs", version, self._runs)
+        return self.viewing.page("runs.html", version=version, now=now)
+
+    def all_live(self, request: Request) -> Response:
+        """Tell what has changed among the runs."""
+        return self.viewing.answer_live(request, "runs", self.viewing.version(), self._runs)
+
+    def one(self, request: Request) -> Response:
+        """Show a run."""
+        with self.viewing.run(request) as run:
+            name = run.folder.name
+            version = self.viewing.version(name)
+            now = self.viewing.live(f"run {name}", version, lambda: self._run(run))
+        return self.viewing.page("run.html", run=name, version=version, now=now)
+
+    def one_live(self, request: Request) -> Response:
+        """Tell what has changed in a run."""
+        with self.viewing.run(request) as run:
+            name = run.folder.name
+            version = self.viewing.version(name)
+            return self.viewing.answer_live(request, f"run {name}", version, lambda: self._run(run))
+
+    def _runs(self) -> Markup:
+        lines = [run_line(self.viewing, name) for name in reversed(run_names(self.viewing.lake))]
+        return self.viewing.draw("runs_now.html", lake=self.viewing.lake, lines=lines)
+
+    def _run(self, run: RunReader) -> Markup:
+        found = overview(run, None)
+        results = results_by(run, "task")
+        return self.viewing.draw(
+            "run_now.html",
+            run=run.folder.name,
+            found=found,
+            results=results,
+            blocks=result_blocks(results),
+            lost=lost_since(run, results),
+            verdicts=list(_verdicts(run)),
+            alarms=[(alarm, sentence(alarm)) for alarm in alarms(run)],
+            checkpoints=checkpoints(run),
+            reported=(run.folder / REPORT).is_file(),
+        )
+
+
+def run_line(viewing: Viewing, name: str) -> RunLine:
+    """Return a run in a line; one that cannot be read does not hide the others."""
+    try:
+        with closing(open_run(viewing.lake, name)) as run:
+            stages = run.journal.stages()
+            owed = [stage for stage in stages if stage.done < stage.planned]
+            shown = owed[0] if owed else None
+            return RunLine(
+                name=name,
+                state=daemon_of(run.journal).state,
+                stage="" if shown is None else f"{shown.stage} {shown.done:,} of {shown.planned:,}",
+                iterations=max((stage.iteration for stage in stages), default=0),
+                rows=sum(file.rows for file in run.journal.files(table="candidates")),
+            )
+    except JournalError as error:
+        return RunLine(name=name, problem=str(error))
+
+
+def _verdicts(run: RunReader) -> Iterator[str]:
+    """Yield what is said of the run's policies, if there is anything to say yet."""
+    made = checkpoints(run)
+    try:
+        yield from verdict_lines(run_verdict(run, made))
+    except NoSuchRunError:
+        return

@@ -1,0 +1,62 @@
+"""The viewer as an application: its addresses, and what is said where something goes wrong."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_reader import JournalError
+from ...stores.lake import RunNameError
+from ...stores.sealed import DamagedError
+from ..lake.query.runs import NoSuchRunError
+from ..lake.trace.find_row import NoSuchIdError
+from .drawing import STATIC
+from .prompt_pages import PromptPages
+from .run_pages import RunPages
+from .viewing import Viewing
+
+NOT_THERE = (NoSuchRunError, NoSuchIdError, RunNameError)
+UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
+
+
+def site(lake: Path) -> Starlette:
+    """Return the pages over a lake, unguarded: see `entrance`."""
+    viewing = Viewing(lake)
+    return Starlette(
+        routes=[
+            Mount("/static", StaticFiles(directory=STATIC)),
+            *RunPages(viewing).routes(),
+            *PromptPages(viewing).routes(),
+        ],
+        exception_handlers=_handlers(viewing),
+    )
+
+
+def _handlers(viewing: Viewing) -> Mapping[Any, Callable[[Request, Exception], Response]]:
+    sentence = partial(_sentence, viewing)
+    return {
+        HTTPException: partial(_refusal, viewing),
+        **dict.fromkeys(NOT_THERE, partial(sentence, 404)),
+        **dict.fromkeys(UNREADABLE, partial(sentence, 500)),
+    }
+
+
+def _sentence(viewing: Viewing, status: int, request: Request, error: Exception) -> Response:
+    """Return the page for an error whose message is a sentence for people."""
+    del request
+    return viewing.page("problem.html", status, said=str(error))
+
+
+def _refusal(viewing: Viewing, request: Request, error: Exception) -> Response:
+    """Return the page for an address that leads nowhere."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    said = f"there is no page {request.url.path}" if status == 404 else str(error)  # noqa: PLR2004
+    return viewing.page("problem.html", status, said=said)

@@ -59,7 +59,6 @@ class CommandGroup:
     hidden: frozenset[str] = frozenset()
 
 
-<<<<<<< HEAD
 class CommandTree(TyperGroup):
     """The commands; of one that stands in a group, it says where."""
 
@@ -77,8 +76,6 @@ class CommandTree(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-=======
->>>>>>> main
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
         "run": run,
@@ -123,22 +120,14 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(
-<<<<<<< HEAD
             "Measure models, rewards and facts.",
-=======
-            "Measure a model on held-out or other prompts, or from files of verdicts.",
->>>>>>> main
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
         "config": CommandGroup(
-<<<<<<< HEAD
             "Show, compare and explain settings.",
-=======
-            "What a run is configured to do, and what can be set.",
->>>>>>> main
             {
                 "show": show_config,
                 "diff": diff_configs,
@@ -148,11 +137,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             },
         ),
         "lake": CommandGroup(
-<<<<<<< HEAD
             "Check, repair, tidy and index stored runs.",
-=======
-            "Check, mend, tidy and index what runs have stored.",
->>>>>>> main
             {
                 "verify": verify,
                 "repair": repair,

@@ -62,12 +62,8 @@ def status(
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
         with closing(open_run(lake, name)) as reader:
-<<<<<<< HEAD
             require_iteration(reader, iteration)
-            found = overview(reader, iteration)
-=======
             found = overview(reader, iteration, in_lake(lake))
->>>>>>> main
             if not (table or as_json):
                 write_frame(stage_rows(found), form)
                 return

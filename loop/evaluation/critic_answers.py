@@ -114,11 +114,7 @@ def _unlabelled(run: RunReader) -> str:
         else f"nothing says which answers of run {name} are right: no prompt has a reference for "
         "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
-<<<<<<< HEAD
-    return f"{why}; import people's ratings: `lpfloop import FILE --run {name} --as annotations`"
-=======
     return f"{why}; let people rate some: `lpfloop annotate {name}`"
->>>>>>> main
 
 
 def same_answers(

@@ -6,12 +6,13 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 """
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from .alarm_commands import alarms
@@ -47,6 +48,9 @@ from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
+NARROW = 70
+"""Columns of a terminal below which help has no boxes."""
+
 Command = Callable[..., None]
 
 
@@ -59,8 +63,26 @@ class CommandGroup:
     hidden: frozenset[str] = frozenset()
 
 
+def _markup() -> Literal["rich"] | None:
+    return "rich" if shutil.get_terminal_size().columns >= NARROW else None
+
+
+class LeafCommand(TyperCommand):
+    """One command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+
 class CommandTree(TyperGroup):
     """The commands; of one that stands in a group, it says where."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that is meant, as Typer does."""
@@ -159,9 +181,9 @@ TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
 def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
-    added = typer.Typer(help=group.about, no_args_is_help=True)
+    added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word, hidden=word in group.hidden)(command)
+        added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
     app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
 
 
@@ -177,7 +199,7 @@ def _tree() -> typer.Typer:
             if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(command)
+                app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
     _add(app, "tiny", TINY, panel=None)
     return app
 

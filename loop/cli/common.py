@@ -56,7 +56,9 @@ Lake = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
 AsForm = Annotated[
     Form,
-    typer.Option("--format", help="Format of rows; auto: a table on a terminal, jsonl in a pipe."),
+    typer.Option(
+        "--format", metavar="FORMAT", help="Format of rows: auto, table, jsonl, csv or parquet."
+    ),
 ]
 OneIteration = Annotated[
     int | None,

@@ -45,11 +45,11 @@ def model(
         bool, typer.Option("--serve", help="Serve it as an OpenAI-compatible endpoint, with vLLM.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option(help="Address that --serve listens on; default: 127.0.0.1.")
+        str | None, typer.Option(help="Address to listen on with --serve; default: 127.0.0.1.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port that --serve listens on; default: 8000."),
+        typer.Option(min=1, max=65535, help="Port to listen on with --serve; default: 8000."),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Talk to it, line by line.")] = False,
     temperature: Annotated[

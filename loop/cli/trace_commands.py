@@ -34,7 +34,11 @@ OfRun = Annotated[
 ]
 PageForm = Annotated[
     Form,
-    typer.Option("--format", help="Format of rows; auto and table: a page to read instead."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of rows: jsonl, csv or parquet; auto and table: a page to read instead.",
+    ),
 ]
 PAGE = (Form.AUTO, Form.TABLE)
 ANY_MODEL = "T|M_T|latest|best"

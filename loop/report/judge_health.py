@@ -200,31 +200,26 @@ def _panels(rows: pl.DataFrame) -> list[Panel]:
     if unread.height:
         panels.append(stacked(unread, "name", "percent", title="Unread", y_label="% of replies"))
     if agreeing.height:
-        panels.append(
-            by_iteration(
-                agreeing, "name", "percent", title="Agreement with", y_label="% of answers"
-            )
+        panels += by_iteration(
+            agreeing, "name", "percent", title="Agreement with", y_label="% of answers"
         )
     if anchors.height:
         panels.append(_drift(anchors))
-    if entropies.height:
-        panels.append(_entropy(entropies))
-    return panels
+    return [*panels, *_entropy(entropies)]
 
 
-def _entropy(rows: pl.DataFrame) -> Lines:
+def _entropy(rows: pl.DataFrame) -> list[Lines]:
     """Return the panel of how much ratings differ: by aspect, or of each run over all aspects."""
-    shown, label = rows, "name"
+    shown = rows
     if are_several(rows):
         weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-        shown, label = rows.group_by("run", "iteration").agg(value=weighted), "run"
-    return by_iteration(shown, label, "value", title="Entropy of ratings", y_label="bits", level=0)
+        shown = rows.group_by("run", "iteration", name=pl.lit("all aspects")).agg(value=weighted)
+    return by_iteration(shown, "name", "value", title="Entropy of ratings", y_label="bits", level=0)
 
 
 def _drift(anchors: pl.DataFrame) -> Lines:
-    label = "run" if are_several(anchors) else "name"
     return Lines(
-        series=series_by(anchors, label, "value", band=("low", "high")),
+        series=series_by(anchors, "run", "value", band=("low", "high")),
         title="Equal answers: change of rating",
         x_label="iteration",
         y_label="mean rating now less then",

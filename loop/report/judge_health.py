@@ -70,7 +70,9 @@ def judge_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _statuses(run: RunReader, table: str) -> pl.DataFrame:
-    of_models = of_loop(run, table).filter(~trusted(JUDGES[table]))
+    of_models = of_loop(run, table, columns={"iteration", "status", JUDGES[table]}).filter(
+        ~trusted(JUDGES[table])
+    )
     counts = of_models.group_by("iteration", "status").len().collect(engine="streaming")
     total = pl.col("len").sum().over("iteration")
     shares = counts.with_columns(value=pl.col("len") / total, count=total)
@@ -129,14 +131,18 @@ def _of_people(run: RunReader) -> pl.DataFrame:
 def _anchors(run: RunReader) -> pl.DataFrame:
     """Return how the ratings of evaluated answers differ from those of equal earlier answers."""
     answers = (
-        of_loop(run, "candidates")
+        of_loop(
+            run,
+            "candidates",
+            columns={"iteration", "prompt_id", "candidate_id", "kind", "text"},
+        )
         .filter(pl.col("kind") == "greedy")
         .select("iteration", "prompt_id", "candidate_id", text=pl.col("text").hash())
         .collect(engine="streaming")
     )
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.mean()
     judged = (
-        of_loop(run, "critiques")
+        of_loop(run, "critiques", columns={"candidate_id", "critic", "status", "aspects"})
         .filter(pl.col("status") == SCORED, ~trusted("critic"))
         .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .select("candidate_id", rating=ratings)
@@ -163,7 +169,7 @@ def _anchors(run: RunReader) -> pl.DataFrame:
 def _entropies(run: RunReader) -> pl.DataFrame:
     """Return how much the ratings of each aspect differ: of critiques, and of grades."""
     critiques = (
-        of_loop(run, "critiques")
+        of_loop(run, "critiques", columns={"iteration", "critic", "status", "aspects"})
         .filter(pl.col("status") == SCORED, ~trusted("critic"))
         .select("iteration", "aspects")
         .explode("aspects")
@@ -174,7 +180,7 @@ def _entropies(run: RunReader) -> pl.DataFrame:
         )
     )
     grades = (
-        of_loop(run, "grades")
+        of_loop(run, "grades", columns={"iteration", "annotator", "aspect", "rating"})
         .filter(~trusted("annotator"))
         .select("iteration", name=pl.format("grade: {}", "aspect"), rating="rating")
     )

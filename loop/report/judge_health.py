@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from ...critics.judge import WAS_READ
+from ...stores.beside import measured_beside
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted
@@ -36,6 +37,8 @@ JUDGES = {
 """The tables of judgements, and who judged."""
 READ, UNREAD, AGREEMENT, ANCHOR, ENTROPY = "read", "unread", "agreement", "anchor", "entropy"
 PEOPLE = "people"
+EVALUATED = "evaluate:"
+"""What the stages are called that draw answers to be measured, and those that judge them."""
 COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
 Z95 = 1.96
 
@@ -131,20 +134,14 @@ def _of_people(run: RunReader) -> pl.DataFrame:
 def _anchors(run: RunReader) -> pl.DataFrame:
     """Return how the ratings of evaluated answers differ from those of equal earlier answers."""
     answers = (
-        of_loop(
-            run,
-            "candidates",
-            columns={"iteration", "prompt_id", "candidate_id", "kind", "text"},
-        )
-        .filter(pl.col("kind") == "greedy")
+        _evaluated(run, "candidates")
         .select("iteration", "prompt_id", "candidate_id", text=pl.col("text").hash())
         .collect(engine="streaming")
     )
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.mean()
     judged = (
-        of_loop(run, "critiques", columns={"candidate_id", "critic", "status", "aspects"})
+        _evaluated(run, "critiques")
         .filter(pl.col("status") == SCORED, ~trusted("critic"))
-        .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .select("candidate_id", rating=ratings)
         .group_by("candidate_id")
         .agg(pl.col("rating").mean())
@@ -164,6 +161,16 @@ def _anchors(run: RunReader) -> pl.DataFrame:
         )
         .with_columns(measure=pl.lit(ANCHOR), name=pl.lit("equal answers"))
     )
+
+
+def _evaluated(run: RunReader, table: str) -> pl.LazyFrame:
+    """Return the rows of a table that the loop's own evaluations made, without the many others."""
+    parts = [
+        part
+        for part in run.journal.parts(table=table)
+        if EVALUATED in part.stage and measured_beside(part.stage) is None
+    ]
+    return run.scan_parts(table, parts)
 
 
 def _entropies(run: RunReader) -> pl.DataFrame:

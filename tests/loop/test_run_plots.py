@@ -209,7 +209,7 @@ def test_equal_answers_that_are_rated_otherwise_are_drift(tmp_path):
         iteration: {Candidate: [c for c, _ in rows], Critique: [k for _, k in rows]}
         for iteration, rows in ((0, first), (1, later))
     }
-    told.write_run(tmp_path, "drift", tables)
+    told.write_run(tmp_path, "drift", tables, stage="evaluate:held-out")
     with opened(tmp_path, "drift") as runs:
         plot = judge_plot(runs)
     drift = only(plot.rows, measure="anchor")

@@ -66,6 +66,7 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _keep_whole(axes, panel)
     if panel.level is not None:
         axes.axhline(panel.level, color="#999999", linestyle="--", linewidth=0.8)
     if panel.diagonal:
@@ -76,6 +77,14 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
         axes.axvline(place, color="#999999", linestyle=":", linewidth=0.8)
     drawn = [_draw_series(axes, series, number) for number, series in enumerate(panel.series)]
     _name_parts(axes, drawn, [series.label for series in panel.series])
+
+
+def _keep_whole(axes: "Axes", panel: Lines) -> None:
+    """Let an axis of whole numbers show one to each side where there is but one of them."""
+    counts = {x for series in panel.series for x in series.x}
+    if len(counts) == 1:
+        (only,) = counts
+        axes.set_xlim(only - 1, only + 1)
 
 
 def _draw_series(axes: "Axes", series: Series, number: int) -> Any:

@@ -165,7 +165,7 @@ class RunReader:
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop repair {self.folder.name}` {REMEDY}"
+                f"`lpfloop lake repair {self.folder.name}` {REMEDY}"
             )
         return files
 
@@ -281,7 +281,7 @@ class RunWriter:
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
             DamagedError: if it is whole, and only its canary was altered.
-            JournalError: if its weights were removed by `lpfloop gc`.
+            JournalError: if its weights were removed by `lpfloop lake gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
 
@@ -338,7 +338,7 @@ class RunWriter:
     def _verified_model(self, table: str, name: str) -> Path:
         folder = self.folder / table / name
         if f"{table}/{name}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
+            raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
         try:
             fetched = self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
@@ -405,5 +405,5 @@ def stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def collected(journal: Reader) -> frozenset[str]:
-    """Return the places of checkpoints whose weights were removed (`lpfloop gc`)."""
+    """Return the places of checkpoints whose weights were removed (`lpfloop lake gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))

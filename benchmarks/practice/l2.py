@@ -5,7 +5,7 @@ from statistics import stdev
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.evaluation.panels import Lines, Series
 from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared

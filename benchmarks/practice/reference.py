@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.evaluation.panels import Lines, Series
 from lpfloop.loop.lake.library import ReadOnlyRun
 
 from .arms import Arms, Mean, Options, Report, Table

@@ -80,6 +80,21 @@ def in_lake(lake: Path) -> str:
     return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
 
 
+def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:
+    """Return the name of an existing run: the one given, or the latest; `tell` says which that is.
+
+    Raises:
+        NoSuchRunError: if there is no such run, or none at all.
+    """
+    from ..lake.query.runs import run_name
+    from ..run.terminal import say
+
+    found = run_name(lake, name)
+    if tell and name is None:
+        say(f"run {found}, the latest")
+    return found
+
+
 def folder_of(lake: Path, name: str) -> Path:
     """Return the folder of an existing run.
 
@@ -113,6 +128,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
+    from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
@@ -158,6 +174,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             NoDaemonError,
             CommandRefusedError,
             JournalError,
+            LedgerError,
             LockedError,
         ),
     ):

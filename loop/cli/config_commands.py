@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 NOTHING_SAID = RunOptions()
 
-config = typer.Typer(
-    help="What a run is configured to do, and what can be set.", no_args_is_help=True
-)
 
-
-@config.command("show")
 def show_config(
     name: AnyRun = None,
     *,
@@ -75,7 +70,6 @@ def show_config(
         typer.echo(as_yaml(shown, sources), nl=False)
 
 
-@config.command("diff")
 def diff_configs(
     first: Annotated[str, typer.Argument(help="A run, a preset, or a YAML file.", metavar="A")],
     second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
@@ -104,7 +98,6 @@ def diff_configs(
         write_frame(pl.DataFrame(rows, schema=columns), form, as_json=as_json)
 
 
-@config.command("schema")
 def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
     """List every field that can be set; with --json, as a JSON Schema for editors."""
     import polars as pl

@@ -60,7 +60,7 @@ def status(
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
         with closing(open_run(lake, name)) as reader:
-            found = overview(reader, iteration)
+            found = overview(reader, iteration, in_lake(lake))
             if not (table or as_json):
                 write_frame(stage_rows(found), form)
                 return

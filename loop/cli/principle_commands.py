@@ -1,4 +1,4 @@
-"""`lpfloop principles`: list the shipped ones, or let a model write more."""
+"""`lpfloop config principles`: list the shipped ones, or let a model write more."""
 
 from pathlib import Path
 from typing import Annotated

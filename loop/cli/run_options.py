@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...configs.schema import RunConfig
 
 ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
-Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop variants`.")]
+Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop config variants`.")]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
 RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
 PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]

@@ -29,7 +29,7 @@ def digest(
     name: RunArgument,
     *,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Also what `eval --prompts` measured, a hash each.")
+        bool, typer.Option("--beside", help="Also what `eval run --prompts` measured, a hash each.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
@@ -80,7 +80,7 @@ def verify(
             _list(found)
     if found:
         units = len({damage.unit for damage in found})
-        say(f"`lpfloop repair {name}{in_lake(lake)}` makes these {units} units owed again")
+        say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units owed again")
         raise typer.Exit(Exit.FAULT)
     told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
     typer.echo(told, err=form is not Form.AUTO or as_json)

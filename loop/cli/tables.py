@@ -110,8 +110,18 @@ def print_status(
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
-    if status["ended"]:
-        console.print(visible(str(status["ended"])), markup=False)
+    for line in _ending(status):
+        console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _ending(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a run ended that is done, and what one needs from its person."""
+    from ..lake.query.run_needs import Need, needs_told
+
+    needs = [Need(**need) for need in status["needs"]]
+    if status["ended"] and str(status["ended"]).startswith(("done", "imported")):
+        yield str(status["ended"])
+    yield from needs_told(needs, status["daemon"]["state"])
 
 
 def _made(iteration: Mapping[str, Any]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from ...configs.secrecy import redacted
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
+from ..run.run_events import START
 from ..run.stop import StopSignal
 
 SOCKET = "control.sock"
@@ -44,7 +45,7 @@ EXACT = ConfigDict(extra="forbid", strict=True)
 """A command with a word too much was meant for another version."""
 
 PAUSED = "paused"
-CONTROL, START = "control", "start"
+CONTROL = "control"
 _log = logging.getLogger("lpfloop.control")
 
 

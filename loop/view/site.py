@@ -25,6 +25,7 @@ from ..lake.trace.diff import DiffError
 from ..lake.trace.find_row import NoSuchIdError
 from .diff_pages import DiffPages
 from .drawing import STATIC
+from .judge_pages import JudgePages
 from .list_pages import ListPages
 from .prompt_pages import PromptPages
 from .run_pages import RunPages
@@ -36,7 +37,7 @@ UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
 
 
 def site(lake: Path) -> Starlette:
-    """Return the pages over a lake, unguarded: see `gate`."""
+    """Return the pages over a lake, unguarded: see `entrance`."""
     viewing = Viewing(lake)
     return Starlette(
         routes=[
@@ -45,6 +46,7 @@ def site(lake: Path) -> Starlette:
             *ListPages(viewing).routes(),
             *DiffPages(viewing).routes(),
             *PromptPages(viewing).routes(),
+            *JudgePages(viewing).routes(),
         ],
         exception_handlers=_handlers(viewing),
     )

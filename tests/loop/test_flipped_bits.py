@@ -273,7 +273,7 @@ def test_a_finished_run_whose_rows_rot_says_so_when_it_is_resumed_each_time(soun
     for _ in range(2):
         with (
             stand_ins(lake),
-            pytest.raises(DamagedError, match=f"{path.name}.*`lpfloop repair {RUN}`"),
+            pytest.raises(DamagedError, match=f"{path.name}.*`lpfloop lake repair {RUN}`"),
         ):
             loop(lake, config=sound.config)
     mend()
@@ -285,7 +285,7 @@ def test_a_flipped_canary_is_named_by_a_deep_inspection_and_not_used(sound, tmp_
     lake = copied(sound.lake, tmp_path / "lake")
     path = next(lake.glob(f"runs/{RUN}/canaries/*/*"))
     mend = flip(path, random.Random(0))
-    told = CliRunner().invoke(app, ["verify", RUN, "--deep", "--lake", str(lake)])
+    told = CliRunner().invoke(app, ["lake", "verify", RUN, "--deep", "--lake", str(lake)])
     assert told.exit_code == 1
     assert f"{path} was altered" in told.stdout
     longer = sound.config.model_copy(update={"iterations": 2})

@@ -390,7 +390,7 @@ def test_an_imported_run_reads_like_any_other(file, tmp_path) -> None:
     invoke("import", file(UF), "--run", "x", "--lake", lake)
     status = invoke("status", "x", "--lake", lake, "--json")
     assert json.loads(status.stdout)["iterations"][0]["counts"]["candidates"] == 2
-    for command in (["verify", "x", "--deep"], ["digest", "x"], ["critiques", "x"]):
+    for command in (["lake", "verify", "x", "--deep"], ["lake", "digest", "x"], ["critiques", "x"]):
         told = invoke(*command, "--lake", lake)
         assert told.exit_code == 0, told.stderr
         assert told.stdout

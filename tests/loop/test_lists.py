@@ -254,15 +254,15 @@ def test_sql_answers_and_lists_what_can_be_asked(lake):
 @pytest.mark.parametrize(
     "command",
     [
-        ("variants",),
-        ("failpoints",),
+        ("config", "variants"),
+        ("lake", "failpoints"),
         ("status", "a"),
-        ("verify", "a"),
-        ("gc", "a", "--dry-run"),
+        ("lake", "verify", "a"),
+        ("lake", "gc", "a", "--dry-run"),
     ],
 )
 def test_other_commands_that_list_write_csv(lake, command):
-    at = () if len(command) == 1 else ("--lake", str(lake))
+    at = ("--lake", str(lake)) if "a" in command else ()
     told = CliRunner().invoke(app, [*command, *at, "--format", "csv"])
     assert told.exit_code == 0, told.stderr
     assert len(pl.read_csv(told.stdout_bytes).columns) > 1

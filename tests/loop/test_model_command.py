@@ -142,7 +142,7 @@ def test_diff_takes_models_names(lake):
 
 
 def test_eval_takes_models_names(lake):
-    rows = document(lake, "eval", "r", "--iteration", "latest")
+    rows = document(lake, "eval", "run", "r", "--iteration", "latest")
     assert {row["iteration"] for row in rows} == {2}
 
 
@@ -318,7 +318,7 @@ def test_a_model_whose_weights_were_removed_says_so(tmp_path, tiny_policy):
     found = document(tmp_path / "lake", "model", ids[1][:8])
     assert (found["state"], found["path"]) == ("removed", None)
     told = invoke(tmp_path / "lake", "model", "M_1", "--copy", tmp_path / "m")
-    refused(told, "the weights of M_1 of run r were removed by `lpfloop gc --keep`")
+    refused(told, "the weights of M_1 of run r were removed by `lpfloop lake gc --keep`")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from lpfloop.loop.evaluation.plots import Intervals, Lines, PlottedValue, Series, write_plot
+from lpfloop.loop.evaluation.panels import Intervals, Lines, PlottedValue, Series
+from lpfloop.loop.evaluation.plots import write_plot
 from lpfloop.loop.lake.query.forms import FormError
 from lpfloop.stores.targets import TargetError
 

@@ -309,7 +309,7 @@ def test_derived_tables_are_listed(made):
     assert (first["table"], first["rule"], first["top_k"]) == ("pairs", OWN, 2)
     assert (second["table"], second["name"]) == ("critiques", "reparsed")
     assert first["rows"] == len(rows(made, "pairs"))
-    done = CliRunner().invoke(app, ["derived", RUN, "--lake", str(made.lake), "--json"])
+    done = CliRunner().invoke(app, ["lake", "derived", RUN, "--lake", str(made.lake), "--json"])
     assert [row["name"] for row in json.loads(done.stdout)] == [first["name"], "reparsed"]
 
 
@@ -323,7 +323,7 @@ def test_the_commands_say_what_they_made(made):
     assert f"{OWN}-k2 was there already, with {told['rows']['pairs']} pairs" in done.stdout
     assert call(["rederive", RUN, "--rule", "worst", *where]).exit_code == 2
     assert call(["rederive", RUN, "--rule", "top_reward", *where]).exit_code == 4
-    done = call(["reparse", RUN, *where])
+    done = call(["lake", "reparse", RUN, *where])
     assert "0  ratings changed" in done.stdout
     assert call(["train", RUN, "--pairs", "nothing", *where]).exit_code == 2
 
@@ -343,7 +343,7 @@ def test_answers_from_elsewhere_are_paired_by_what_people_said_of_them(tmp_path)
     (row,) = scan_derived(run_folder(tmp_path, "answers"), "mine", "pairs").collect().to_dicts()
     assert row["chosen"][0]["content"] == "7"
     assert row["rejected"][0]["content"] in {"9", "It is 8."}
-    assert call(["reparse", "answers", *where]).exit_code == 2
+    assert call(["lake", "reparse", "answers", *where]).exit_code == 2
     assert call(["train", "answers", "--pairs", "mine", *where]).exit_code == 2
 
 

@@ -261,7 +261,7 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         if found < stored:
             raise DerivedError(
                 f"--critiques {critiques} has {found} critiques of iteration {iteration}, the run "
-                f"has more; `lpfloop reparse {run.folder.name} --name NEW` reads them all"
+                f"has more; `lpfloop lake reparse {run.folder.name} --name NEW` reads them all"
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(

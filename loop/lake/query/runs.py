@@ -6,16 +6,19 @@ Read-only and safe while the daemon writes.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 
-from ....stores.beside import measured_beside
+from ....stores.beside import measured_beside, smoked
 from ....stores.frames import frame_rows
+from ....stores.journal_reader import Reader
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
+from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
 from .answer_logprobs import answer_logprobs
@@ -36,6 +39,15 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     Raises:
         NoSuchRunError: if it does not exist, naming those that do.
     """
+    return RunReader(run_folder(lake, run_name(lake, name)))
+
+
+def run_name(lake: Path, name: str | None) -> str:
+    """Return the name of an existing run; without one, that of the run written last.
+
+    Raises:
+        NoSuchRunError: if it does not exist, naming those that do.
+    """
     names = run_names(lake)
     if name is None:
         if not names:
@@ -44,7 +56,7 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     if name not in names:
         known = ", ".join(names) or "none"
         raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
-    return RunReader(run_folder(lake, name))
+    return name
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:
@@ -72,7 +84,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     sinking = [text for told in trained.values() if (text := told.warning()) is not None]
     return {
         "run": run.folder.name,
-        "ended": _ended(run),
+        "ended": ending(run.journal),
         "unused": _unused(run),
         "warnings": list[Json]([*warnings(run.journal), *sinking]),
         "iterations": [
@@ -136,15 +148,21 @@ def _unused(run: RunReader) -> Json:
     return None if told is None else json.loads(told)
 
 
-def _ended(run: RunReader) -> Json:
-    """Return why the run ended before its last iteration, or None."""
-    ends = run.journal.events("end")
-    return ends[-1] if ends else None
+def ending(journal: Reader) -> str | None:
+    """Return how the loop ended when it last did, or None if it was taken up again since.
+
+    That something was measured beside it changes nothing.
+    """
+    ends = journal.events(END)
+    begun = cast("list[dict[str, Any]]", journal.events(STAGE, after=END))
+    stages = [event["stage"] for event in begun]
+    again = any(measured_beside(stage) is None or smoked(stage) for stage in stages)
+    return str(ends[-1]) if ends and not again else None
 
 
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
     unscored = (
-        _of_loop(run, "critiques", iteration)
+        of_loop(run, "critiques", iteration)
         .filter(pl.col("status") != SCORED)
         .group_by("status")
         .len()
@@ -173,8 +191,8 @@ def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Js
     }
 
 
-def _of_loop(run: RunReader, table: str, iteration: int) -> pl.LazyFrame:
-    """Return the rows of a table that the loop made in an iteration."""
+def of_loop(run: RunReader, table: str, iteration: int | None = None) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made, in an iteration or in all."""
     parts = run.journal.parts(table=table, iteration=iteration)
     own = [part for part in parts if measured_beside(part.stage) is None]
     if len(own) == len(parts):

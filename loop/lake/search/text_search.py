@@ -138,7 +138,7 @@ def _near(places: list[int], place: int) -> list[int]:
 def reindexed(
     lake: Path, run: str | None, settings: Sequence[str], *, full: bool, embed: bool
 ) -> dict[str, Any]:
-    """Do what `lpfloop reindex` does; return what the index holds.
+    """Do what `lpfloop lake reindex` does; return what the index holds.
 
     Raises:
         ConfigError: if the configured embedder cannot be used.
@@ -227,7 +227,7 @@ def _up_to_date(lake: Path) -> Index:
     index = index or Index(folder)
     if owed.rows:
         told = "1 row is" if owed.rows == 1 else f"{owed.rows:,} rows are"
-        say(f"{told} not indexed yet: `lpfloop reindex` adds what is missing")
+        say(f"{told} not indexed yet: `lpfloop lake reindex` adds what is missing")
     return index
 
 

@@ -15,6 +15,7 @@ from ....stores.records import (
     Preference,
     Reward,
 )
+from ...data.row_fields import HUMAN
 from .claim_story import claims_of, stated
 from .grade_story import grades_of, said_of
 from .story import Story
@@ -165,7 +166,18 @@ def _said(critique: Critique) -> list[str]:
         for a in critique.aspects
     )
     ratings = rated if critique.status == SCORED else f"unscored: {critique.status}"
-    return [f"{critique.critique_id}: {ratings}", critique.text]
+    return [f"{critique.critique_id}{_by_whom(critique)}: {ratings}", critique.text]
+
+
+def _by_whom(critique: Critique) -> str:
+    """Return which person judged, and when; nothing for a model, which is the run's critic."""
+    if not critique.critic.startswith(HUMAN):
+        return ""
+    return f" by {critique.critic}{_at(critique.judged_at)}"
+
+
+def _at(time: str | None) -> str:
+    return "" if time is None else f" at {time}"
 
 
 def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
@@ -196,7 +208,7 @@ def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
         verdict = f"no verdict ({row.status}) beside"
     elif row.preferred == "tie":
         verdict = "as good as"
-    named = f"preference {row.preference_id} of {row.annotator}"
+    named = f"preference {row.preference_id} of {row.annotator}{_at(row.judged_at)}"
     return row.preference_id, f"{named}: {verdict} {other}"
 
 

@@ -1,0 +1,49 @@
+"""`lpfloop report`: one page that says what came of a run."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import DEFAULT_LAKE, AnyRun, Lake, Replace, exit_codes
+
+
+def report(
+    name: AnyRun = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the page there, not into the run's folder."),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(help="Also write each plot as SVG, and its rows as Parquet, into a folder."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    force: Replace = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Write a page on a run: is it better, by how much, where not; with plots and their rows."""
+    import webbrowser
+
+    from ..daemon.status import daemon_of
+    from ..evaluation.plots import require_matplotlib
+    from ..lake.query.runs import open_run
+    from ..report.run_report import run_report
+    from ..report.write_report import keep_report, output_plots, output_report
+
+    with exit_codes():
+        require_matplotlib("a report")
+        with closing(open_run(lake, name)) as run:
+            found = run_report(run, daemon_of(run.journal).state)
+        if output is None:
+            page = keep_report(found, run.folder)
+        else:
+            output_report(found, output, force=force)
+            page = output
+        if plots is not None:
+            output_plots(found, plots, force=force)
+    typer.echo(page)
+    if show:
+        webbrowser.open(page.absolute().as_uri())

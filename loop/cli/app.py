@@ -94,8 +94,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "annotate": annotate,
         "annotations": annotations,
         "rederive": rederive,
-        "annotate": annotate,
-        "annotations": annotations,
         "train": train,
     },
     "Measure": {

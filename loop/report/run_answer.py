@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, PolicyVerdict
+from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
 from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
@@ -20,7 +21,6 @@ from ..lake.query.told_figures import lost_line, told_value
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
 """So many alarms are told; the newest."""
-SHORT_ID = 12
 GROUPS = 8
 """So many groups that lost are named."""
 
@@ -138,7 +138,7 @@ def _models(found: RunVerdict) -> Iterator[str]:
     best, latest = found.best, found.latest
     name = f"M_{best.iteration}"
     yield (
-        f"The best model is {name} ({best.checkpoint_id[:SHORT_ID]}): "
+        f"The best model is {name} ({short_id(best.checkpoint_id)}): "
         f"`lpfloop model {found.run} {name}` says where it is, copies, serves and asks it."
     )
     last = found.iterations[-1].standing

@@ -1,15 +1,18 @@
 """What the viewer's pages answer, asked without a browser: filters, pages, live parts, errors."""
 
 import re
+import shlex
 import subprocess
 import sys
 from html import unescape
 from pathlib import Path
 
+import httpx2
 import pytest
 from operated import Operated
 from shown_lake import write_run
 from starlette.testclient import TestClient
+from viewed import viewing
 
 from lpfloop.loop.view import page_rows
 from lpfloop.loop.view.site import site
@@ -125,7 +128,7 @@ def test_prompts_whose_answers_got_worse_are_found(client):
         ("/candidates?min_reward=high", "min_reward 'high' is not a number"),
         ("/candidates?sort=text", "there is no column to sort by 'text' here"),
         ("/candidates?how=magic", "how 'magic' is not one of: contains, words, meaning"),
-        ("/candidates?how=words&text=a", "`lpfloop reindex` makes it"),
+        ("/candidates?how=words&text=a", "reindex` makes it"),
         ("/candidates?start=1.5", "start '1.5' is not a whole number"),
         ("/pairs?how=words&text=a", "there is no list that the search index has 'pairs'"),
         ("/candidates?iteration=99999999999999999999", "is not a whole number"),
@@ -193,6 +196,19 @@ def test_a_live_part_is_drawn_anew_only_after_a_change(tmp_path):
 
 
 # the command
+
+PAGE = Path(__file__).parents[2] / "docs" / "view.md"
+SHOWN = re.findall(r"^```sh view\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("command", "".join(SHOWN).splitlines())
+def test_the_commands_of_the_guide_serve_until_ctrl_c(tmp_path, command):
+    write_run(tmp_path, "tiny-rlrf", TEXTS[:2], configuration())
+    with viewing(tmp_path, *shlex.split(command)[2:]) as viewer:
+        page = httpx2.get(viewer.entry, follow_redirects=True, trust_env=False)
+        assert page.status_code == 200
+        assert "tiny-rlrf" in page.text
+        assert ("7575" in viewer.own) == ("7575" in command)
 
 
 def told(*arguments: object) -> tuple[int, str]:

@@ -412,7 +412,7 @@ def test_the_later_judgement_of_a_person_decides_and_both_stay(tmp_path):
     path.write_text(json.dumps({**vote, "annotator": "bo"}))
     told("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
     people = json.loads(told("judge-check", RUN, "--json", "--lake", tmp_path))
-    (measured,) = [one for one in people["annotators"] if one["annotator"] == "people"]
+    (measured,) = [one for one in people["annotators"] if one["name"] == "people"]
     assert measured["verdicts"] == 2
     assert measured["held_out"]["value"] == 1.0, "ada agrees with bo now"
 

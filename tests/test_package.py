@@ -25,6 +25,7 @@ OTHER_WRITERS = (
     # Into memory, and to stdout.
     "stores/sealing.py",
     "loop/lake/query/row_output.py",
+    "loop/report/write_report.py",
     # The tiny world's models are built once and committed.
     "loop/tiny/",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.installation import pip_install
 from ..lake.query.forms import Form, FormError
 from .common import (
     DEFAULT_LAKE,
@@ -162,7 +163,7 @@ def _judge(session: "AnnotationSession", first: "JudgingCard | None") -> int:
     try:
         from .judging_screen import JudgingScreen
     except ModuleNotFoundError as error:
-        raise FormError("annotate needs Textual: pip install 'lpfloop[annotate]'") from error
+        raise FormError(f"annotate needs Textual: {pip_install('textual')}") from error
     return JudgingScreen(session, first).run() or 0
 
 

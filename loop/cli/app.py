@@ -91,9 +91,9 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "import": import_,
         "export": export,
         "critique": critique,
-        "rederive": rederive,
         "annotate": annotate,
         "annotations": annotations,
+        "rederive": rederive,
         "train": train,
     },
     "Measure": {

@@ -27,6 +27,7 @@ def report(
     """Write a page on a run: is it better, by how much, where not; with plots and their rows."""
     import webbrowser
 
+    from ..daemon.status import daemon_of
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
@@ -35,7 +36,7 @@ def report(
     with exit_codes():
         require_matplotlib("a report")
         with closing(open_run(lake, name)) as run:
-            found = run_report(run)
+            found = run_report(run, daemon_of(run.journal).state)
         if output is None:
             page = keep_report(found, run.folder)
         else:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ...stores.installation import pip_install
 from ..lake.query.forms import FormError
 from .common import DEFAULT_LAKE, AnyRun, Lake, exit_codes
 
@@ -34,7 +35,7 @@ def view(
 
     with exit_codes():
         if missing := [module for module in NEEDED if find_spec(module) is None]:
-            raise FormError(f"view needs {missing[0]}: pip install 'lpfloop[view]'")
+            raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
         if not (lake / "runs").is_dir():
             raise NoSuchRunError(f"there is no lake at {lake}: start a run with `lpfloop run`")
         if name is not None:

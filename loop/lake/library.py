@@ -10,6 +10,7 @@ import polars as pl
 from ...configs.load import resolved
 from ...stores.address import lake_folder
 from ...stores.derived import derived_names, scan_derived
+from ...stores.installation import pip_install
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from ...stores.records import Scope
@@ -55,7 +56,7 @@ class RowsFrame(pl.LazyFrame):
         try:
             from datasets import Dataset
         except ImportError as error:
-            raise ImportError("to_hf() needs datasets: pip install 'lpfloop[train]'") from error
+            raise ImportError(f"to_hf() needs datasets: {pip_install('datasets')}") from error
         return Dataset.from_polars(self.collect())
 
 

@@ -26,7 +26,7 @@ from ..lake.trace.word_diff import Span, word_diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedCandidate:
     """A candidate with its judgments, and what was made from it, each with the reason."""
 
     row: Candidate
@@ -44,10 +44,10 @@ class EqualAnswers:
 
     spans: tuple[Span, ...]
     refines: str | None
-    members: tuple[Judged, ...]
+    members: tuple[JudgedCandidate, ...]
 
     @property
-    def first(self) -> Judged:
+    def first(self) -> JudgedCandidate:
         """The one that stands for all."""
         return self.members[0]
 
@@ -131,9 +131,9 @@ def _groups(story: Story, own: Sequence[Candidate]) -> Iterator[EqualAnswers]:
         )
 
 
-def _judged(story: Story, row: Candidate) -> Judged:
+def _judged(story: Story, row: Candidate) -> JudgedCandidate:
     identity = row.candidate_id
-    return Judged(
+    return JudgedCandidate(
         row=row,
         author=_author(story, row),
         critiques=tuple(critiques_of(story, identity)),

@@ -10,7 +10,7 @@ import uvicorn
 
 from ..lake.query.forms import FormError
 from .drawing import address
-from .gate import Gate, new_token
+from .entrance import Entrance, new_token
 from .site import site
 
 HOST = "127.0.0.1"
@@ -27,17 +27,17 @@ def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) 
     """
     with listening(port) as listener:
         port = listener.getsockname()[1]
-        gate = Gate(site(lake), port, new_token())
-        path = address("runs", run, token=gate.token) if run else address(token=gate.token)
+        entrance = Entrance(site(lake), port, new_token())
+        path = address("runs", run, token=entrance.token) if run else address(token=entrance.token)
         ready(f"http://{HOST}:{port}{path}")
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(configured(gate)).run(sockets=[listener])
+            uvicorn.Server(configured(entrance)).run(sockets=[listener])
 
 
-def configured(gate: Gate) -> uvicorn.Config:
+def configured(entrance: Entrance) -> uvicorn.Config:
     """Return how it is served: no log, as addresses may hold the token, and nothing but HTTP."""
     return uvicorn.Config(
-        gate,
+        entrance,
         log_level="error",
         access_log=False,
         lifespan="off",

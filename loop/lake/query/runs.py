@@ -162,7 +162,7 @@ def ending(journal: Reader) -> str | None:
 
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
     unscored = (
-        _of_loop(run, "critiques", iteration)
+        of_loop(run, "critiques", iteration)
         .filter(pl.col("status") != SCORED)
         .group_by("status")
         .len()
@@ -191,8 +191,8 @@ def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Js
     }
 
 
-def _of_loop(run: RunReader, table: str, iteration: int) -> pl.LazyFrame:
-    """Return the rows of a table that the loop made in an iteration."""
+def of_loop(run: RunReader, table: str, iteration: int | None = None) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made, in an iteration or in all."""
     parts = run.journal.parts(table=table, iteration=iteration)
     own = [part for part in parts if measured_beside(part.stage) is None]
     if len(own) == len(parts):

@@ -38,7 +38,7 @@ def new_token() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Entrance:
     """The application behind its guard, on a port of the loopback address."""
 
     app: ASGIApp

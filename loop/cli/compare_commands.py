@@ -10,6 +10,7 @@ import typer
 
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, Replace, exit_codes
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,15 +23,20 @@ EDGES = 3
 
 
 def compare(
-    names: Annotated[list[str], typer.Argument(help="Names of runs.", metavar="RUN...")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of runs.", metavar="RUN...", autocompletion=run_names)
+    ],
     *,
     lake: Lake = DEFAULT_LAKE,
     by_method: Annotated[
-        bool, typer.Option("--by-method", help="Average over the runs of a method (seeds).")
+        bool,
+        typer.Option(
+            "--by-method", help="Average over the runs of each method, such as its seeds."
+        ),
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(help="Also show the lead over this run or method, paired by prompt."),
+        typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
     task: OneTask = None,
     report: Annotated[
@@ -41,7 +47,7 @@ def compare(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: win-rate, true score, reward, length, KL to M_0; tokens and hours spent."""
+    """Compare the results and costs of runs."""
     with exit_codes():
         if report is not None:
             _write_report(lake, names, report, together=by_method, task=task, force=force)

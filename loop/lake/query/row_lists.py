@@ -12,10 +12,12 @@ from typing import get_args
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....critics.judge import Status
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, CandidateKind, GradedAspect
+from .runs import require_iteration
 
 _LENGTH = pl.col("text").str.len_chars()
 _TOKENS = pl.col("completion_tokens")
@@ -242,6 +244,7 @@ def _pattern(text: str) -> str:
 
 
 def _check_words(run: RunReader, wanted: RowSelection) -> None:
+    require_iteration(run, wanted.iteration)
     if wanted.task is not None:
         tasks = run.scan("prompts").select("task").unique().collect().to_series().to_list()
         check("task", wanted.task, tasks)
@@ -266,5 +269,5 @@ def check(what: str, word: str, known: Sequence[str]) -> None:
         ListError: naming those that it has.
     """
     if word not in known:
-        there = ", ".join(sorted(set(known))) or "none"
-        raise ListError(f"there is no {what} {word!r} here; there are: {there}")
+        there = listed(sorted(set(known)))
+        raise ListError(f"there is no {what} {word!r} here; {meant(word, known)}there are: {there}")

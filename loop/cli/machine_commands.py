@@ -57,7 +57,7 @@ def doctor(
         download=download,
     )
     with exit_codes():
-        refuse_secrets(options.settings)
+        refuse_secrets(settings or ())
         options = options.in_lake(lake)
         loaded = options.resolved()
         hide_environment()

@@ -24,7 +24,7 @@ from ..lake.trace.lineage import lineage
 from ..lake.trace.published_model import PublishedModel, configuration, published_model
 from ..lake.trace.show import ShownRow, shown
 from .run_summary import RunSummary, run_summary
-from .run_tables import RunTables
+from .table_frames import RunTables
 
 
 class ReadOnlyRun(RunTables):

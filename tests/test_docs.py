@@ -8,7 +8,7 @@ import pytest
 from commands import call
 from operated import EVALUATED, Operated
 
-from lpfloop.loop.cli.app import PANELS, Group
+from lpfloop.loop.cli.app import PANELS, CommandGroup
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -84,7 +84,7 @@ def test_every_command_is_documented():
         name if word is None else f"{name} {word}"
         for commands in PANELS.values()
         for name, command in commands.items()
-        for word in (command.commands if isinstance(command, Group) else [None])
+        for word in (command.commands if isinstance(command, CommandGroup) else [None])
     ]
     assert [name for name in names if not re.search(rf"(`|lpfloop ){name}\b", text)] == []
 

@@ -2,6 +2,7 @@
 
 import getpass
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from .common import (
     AnyRun,
     AsForm,
     AsJson,
+    DrawSeed,
     Lake,
     Limit,
     OneIteration,
@@ -39,25 +41,30 @@ def annotate(
     name: AnyRun = None,
     *,
     annotator: Annotated[
-        str | None, typer.Option("--as", help="Who judges; default: the login name.")
+        str | None, typer.Option("--annotator", help="Who judges; default: the login name.")
     ] = None,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Judge which of two answers is better.")
     ] = False,
     rule: Annotated[
-        str, typer.Option(help=f"What comes first: {RULES}.", metavar="RULE")
+        str, typer.Option("--order", help=f"Which items come first: {RULES}.", metavar="RULE")
     ] = "disagreement",
     overlap: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the items that several people judge.")
     ] = 0.2,
     people: Annotated[
-        int, typer.Option(min=2, max=20, help="How many people judge each of those.")
+        int,
+        typer.Option("--judges", min=2, max=20, help="Number of people who judge each of those."),
     ] = 2,
     task: OneTask = None,
-    aspect: Annotated[str | None, typer.Option("--aspect", help="Rate this aspect alone.")] = None,
+    aspect: Annotated[
+        str | None, typer.Option("--aspect", help="Only this aspect: the one to rate.")
+    ] = None,
     iteration: OneIteration = None,
-    items: Annotated[int, typer.Option(min=1, help="Items in the queue.")] = 500,
-    seed: Annotated[int, typer.Option(help="Draws among items that are equally good.")] = 0,
+    items: Annotated[
+        int, typer.Option("--limit", min=1, help="At most N items in the queue.")
+    ] = 500,
+    seed: DrawSeed = 0,
     again: Annotated[
         str | None,
         typer.Option("--again", help="Judge this answer once more.", metavar="CANDIDATE"),
@@ -67,8 +74,9 @@ def annotate(
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Judge answers by hand, by keyboard: rate aspects, or choose the better of two."""
+    """Judge answers by hand, in the terminal."""
     from ..evaluation.annotation_session import AnnotationSession
+    from ..lake.query.runs import open_run
 
     with exit_codes():
         if commit:
@@ -83,11 +91,12 @@ def annotate(
             seed=seed,
         )
         _require_terminal()
-        session = AnnotationSession.of(lake, name, annotator or getpass.getuser(), wanted)
-        try:
+        with (
+            closing(open_run(lake, name)) as run,
+            closing(AnnotationSession(run, annotator or getpass.getuser(), wanted)) as session,
+        ):
+            session.begin()
             judged = _judge(session, None if again is None else session.again(again))
-        finally:
-            session.close()
         typer.echo(f"{session.run}: {session.annotator} judged {judged} items")
         _bring_in(session.folder, lake)
 
@@ -104,7 +113,7 @@ def annotations(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List what people said by hand: who, when, what; or how well they agree, over time."""
+    """List what people judged, or how well they agree."""
     from ..run.terminal import say
 
     def listed(run: "RunReader") -> "pl.LazyFrame":

@@ -6,11 +6,13 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 """
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from .alarm_commands import alarms
@@ -46,6 +48,9 @@ from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
+NARROW = 70
+"""Columns of a terminal below which help has no boxes."""
+
 Command = Callable[..., None]
 
 
@@ -56,6 +61,41 @@ class CommandGroup:
     about: str
     commands: Mapping[str, Command]
     hidden: frozenset[str] = frozenset()
+
+
+def _markup() -> Literal["rich"] | None:
+    return "rich" if shutil.get_terminal_size().columns >= NARROW else None
+
+
+class LeafCommand(TyperCommand):
+    """One command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+
+class CommandTree(TyperGroup):
+    """The commands; of one that stands in a group, it says where."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is meant, as Typer does."""
+        word = args[0]
+        places = [
+            f"lpfloop {panel_name} {word}"
+            for commands in PANELS.values()
+            for panel_name, command in commands.items()
+            if isinstance(command, CommandGroup) and word in command.commands
+        ]
+        if word not in self.commands and places:
+            ctx.fail(f"No such command {word!r}. Did you mean `{'` or `'.join(places)}`?")
+        return super().resolve_command(ctx, args)
 
 
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
@@ -102,14 +142,14 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(
-            "Measure a model on held-out or other prompts, or from files of verdicts.",
+            "Measure models, rewards and facts.",
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
         "config": CommandGroup(
-            "What a run is configured to do, and what can be set.",
+            "Show, compare and explain settings.",
             {
                 "show": show_config,
                 "diff": diff_configs,
@@ -119,7 +159,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             },
         ),
         "lake": CommandGroup(
-            "Check, mend, tidy and index what runs have stored.",
+            "Check, repair, tidy and index stored runs.",
             {
                 "verify": verify,
                 "repair": repair,
@@ -141,17 +181,17 @@ TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
 def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
-    added = typer.Typer(help=group.about, no_args_is_help=True)
+    added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word, hidden=word in group.hidden)(command)
+        added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
     app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
 
 
 def _tree() -> typer.Typer:
     app = typer.Typer(
         name="lpfloop",
+        cls=CommandTree,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     for panel, commands in PANELS.items():
@@ -159,7 +199,7 @@ def _tree() -> typer.Typer:
             if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(command)
+                app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
     _add(app, "tiny", TINY, panel=None)
     return app
 

@@ -14,19 +14,22 @@ def report(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the page there, not into the run's folder."),
+        typer.Option(
+            "--output", "-o", help="What to write: an HTML page; default: one in the run's folder."
+        ),
     ] = None,
     plots: Annotated[
         Path | None,
-        typer.Option(help="Also write each plot as SVG, and its rows as Parquet, into a folder."),
+        typer.Option(help="Folder for each plot as SVG, and its rows as Parquet."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Write a page on a run: is it better, by how much, where not; with plots and their rows."""
+    """Write a page on a run, with plots: is it better?"""
     import webbrowser
 
+    from ..daemon.status import daemon_of
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
@@ -35,7 +38,7 @@ def report(
     with exit_codes():
         require_matplotlib("a report")
         with closing(open_run(lake, name)) as run:
-            found = run_report(run)
+            found = run_report(run, daemon_of(run.journal).state)
         if output is None:
             page = keep_report(found, run.folder)
         else:

@@ -16,12 +16,12 @@ def view(
     name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 0,
-    opens: Annotated[
-        bool, typer.Option("--open/--no-open", help="Also open it in the browser.")
-    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; default: any that is free.")
+    ] = 0,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Show runs, prompts, candidates and pairs in the browser, live, until Ctrl-C."""
+    """Look at runs in a browser, while they work."""
     from ..lake.query.runs import NoSuchRunError, open_run
     from ..run.terminal import say
 

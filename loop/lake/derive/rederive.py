@@ -198,7 +198,7 @@ def _binarisation(
     others = (wanted.top_k, wanted.distinct, *about_critiques)
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
-            f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
+            f"--rule {rule} makes one pair a prompt from grades alone; leave out --derived, "
             "--top-k, --distinct-positives, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
@@ -260,7 +260,7 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         found = rows.filter(pl.col("iteration") == iteration).select(pl.len()).collect().item()
         if found < stored:
             raise DerivedError(
-                f"--critiques {critiques} has {found} critiques of iteration {iteration}, the run "
+                f"--derived {critiques} has {found} critiques of iteration {iteration}, the run "
                 f"has more; `lpfloop lake reparse {run.folder.name} --name NEW` reads them all"
             )
     elif not stored and rule not in BY_REWARD:

@@ -37,7 +37,7 @@ def write_logs(run: RunReader, iterations: Sequence[int], folder: Path) -> dict[
     try:
         importlib.import_module("inspect_ai.log")
     except ImportError as error:
-        raise ConfigError(f"--format inspect needs Inspect: {pip_install('inspect-ai')}") from error
+        raise ConfigError(f"--as inspect needs Inspect: {pip_install('inspect-ai')}") from error
     written: dict[str, int] = {}
     for iteration in iterations:
         samples = _samples(run, iteration)

@@ -138,7 +138,7 @@ def detected(path: Path, bad: BadRow = refuse) -> str:
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(
-                f"{path}, {place}: is in no known format (it has {fields}); name it: --format "
+                f"{path}, {place}: is in no known format (it has {fields}); name it: --as "
                 f"{'|'.join((*FORMATS, ANNOTATIONS))}"
             )
         return found
@@ -154,7 +154,7 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
     for form in forms.values():
         if form not in (*FORMATS, ANNOTATIONS):
             known = ", ".join((*FORMATS, ANNOTATIONS))
-            raise InputError(f"--format {form}: no such format; the formats are {known}")
+            raise InputError(f"--as {form}: no such format; the formats are {known}")
     scales = {
         form: THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale for form in forms.values()
     }

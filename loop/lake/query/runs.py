@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....stores.beside import measured_beside, smoked
 from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
@@ -54,9 +55,24 @@ def run_name(lake: Path, name: str | None) -> str:
             raise NoSuchRunError(f"there is no run in {lake}: start one with `lpfloop run`")
         name = names[-1]
     if name not in names:
-        known = ", ".join(names) or "none"
-        raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
+        raise NoSuchRunError(
+            f"there is no run {name!r} in {lake}; {meant(name, names)}runs there: "
+            f"{listed(names[::-1])}"
+        )
     return name
+
+
+def require_iteration(run: RunReader, iteration: int | None) -> None:
+    """Refuse an iteration that a run has not begun.
+
+    Raises:
+        NoSuchRunError: naming those that it has.
+    """
+    begun = {stage.iteration for stage in run.journal.stages()}
+    if iteration is None or not begun or iteration in begun:
+        return
+    there = f"{min(begun)} to {max(begun)}" if len(begun) > 1 else f"only {min(begun)}"
+    raise NoSuchRunError(f"run {run.folder.name} has no iteration {iteration}; it has {there}")
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:

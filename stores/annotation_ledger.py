@@ -133,18 +133,27 @@ class AnnotationLedger:
             found.setdefault(place, set()).add(annotator)
         return found
 
+    def held(self, queue: str, annotator: str) -> tuple[str, float] | None:
+        """Return the item of a queue that a person holds, and since when (seconds of the epoch)."""
+        found = self._ask(
+            "SELECT i.item, a.begun FROM items i JOIN assignments a ON a.item = i.item "
+            "WHERE i.queue = ? AND a.annotator = ? AND a.state = 'open' ORDER BY i.place LIMIT 1",
+            *(queue, annotator),
+        )
+        return None if not found else (str(found[0][0]), float(found[0][1]))
+
     def assign(self, queue: str, annotator: str, choose: Choose) -> str | None:
         """Return the item that a person judges now: the one they hold, or the one chosen."""
         with self._transaction() as database:
-            mine = self._ask(
-                "SELECT i.place, i.item, a.state FROM items i JOIN assignments a "
-                "ON a.item = i.item WHERE i.queue = ? AND a.annotator = ? ORDER BY i.place",
+            held = self.held(queue, annotator)
+            if held is not None:
+                return held[0]
+            seen = self._ask(
+                "SELECT i.place FROM items i JOIN assignments a ON a.item = i.item "
+                "WHERE i.queue = ? AND a.annotator = ?",
                 *(queue, annotator),
             )
-            for _, item, state in mine:
-                if state == "open":
-                    return str(item)
-            place = choose(self.holders(queue), {place for place, _, _ in mine})
+            place = choose(self.holders(queue), {place for (place,) in seen})
             if place is None:
                 return None
             item = self.items(queue)[place]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"in `([\w.]+)`:\n\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -30,7 +30,7 @@ def commands():
 
 
 def shown_files():
-    """Return the files that the guides show, by name: a line `in NAME:` and a block of JSON."""
+    """Return the files that the guides show, by name: a line `in NAME:` and a block."""
     return {name: body for page in PAGES for name, body in FILE.findall(page.read_text())}
 
 

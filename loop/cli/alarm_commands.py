@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ...stores.lake import RunReader
 
-COLUMNS = ("iteration", "kind", "scope", "name", "stops", "told", "examples")
+COLUMNS = ("iteration", "kind", "name", "stops", "scope", "examples", "told")
 
 
 def alarms(

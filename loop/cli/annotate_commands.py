@@ -2,6 +2,7 @@
 
 import getpass
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +76,7 @@ def annotate(
 ) -> None:
     """Judge answers by hand, in the terminal."""
     from ..evaluation.annotation_session import AnnotationSession
+    from ..lake.query.runs import open_run
 
     with exit_codes():
         if commit:
@@ -89,11 +91,12 @@ def annotate(
             seed=seed,
         )
         _require_terminal()
-        session = AnnotationSession.of(lake, name, annotator or getpass.getuser(), wanted)
-        try:
+        with (
+            closing(open_run(lake, name)) as run,
+            closing(AnnotationSession(run, annotator or getpass.getuser(), wanted)) as session,
+        ):
+            session.begin()
             judged = _judge(session, None if again is None else session.again(again))
-        finally:
-            session.close()
         typer.echo(f"{session.run}: {session.annotator} judged {judged} items")
         _bring_in(session.folder, lake)
 

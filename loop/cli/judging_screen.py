@@ -20,7 +20,7 @@ from ..evaluation.annotation_session import AnnotationSession, JudgingCard, Opin
 
 LEVELS = {-1: "failure", 0: "moderate", 1: "success"}
 NAMES = "AB"
-RUBRIC = 200
+RUBRIC = 70
 """A rubric may be longer than the screen is high; its beginning says what it is about."""
 NOTHING_LEFT = "Nothing is left for you in this queue. q ends."
 

@@ -95,7 +95,7 @@ def critiques(
         sort=sort,
         limit=limit,
     )
-    columns = ("iteration", "prompt_id", "status", "aspects", "text")
+    columns = ("prompt_id", "iteration", "aspects", "status", "text")
     list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
@@ -138,7 +138,7 @@ def candidates(
         sort=sort,
         limit=limit,
     )
-    columns = ("iteration", "candidate_id", "task", "kind", "completion_tokens", "reward", "text")
+    columns = ("candidate_id", "reward", "task", "iteration", "kind", "completion_tokens", "text")
     list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
@@ -177,7 +177,7 @@ def grades(
         sort=sort,
         limit=limit,
     )
-    columns = ("iteration", "candidate_id", "aspect", "rating", "status", "rationale")
+    columns = ("candidate_id", "aspect", "rating", "iteration", "status", "rationale")
     list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
@@ -230,7 +230,7 @@ def pairs(
         sort=sort,
         limit=limit,
     )
-    columns = ("iteration", "prompt_id", "rank", "prompt", "chosen", "rejected")
+    columns = ("prompt_id", "iteration", "rank", "prompt", "chosen", "rejected")
     list_rows(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
 
 
@@ -282,7 +282,7 @@ def failures(
         rows = listed(run, wanted)
         return rows if by is None else counted(rows, by)
 
-    columns = () if by else ("iteration", "prompt_id", "status", "aspect", "reward", "text")
+    columns = () if by else ("prompt_id", "aspect", "status", "iteration", "reward", "text")
     list_rows(lake, name, found, columns, form, as_json=as_json)
 
 

@@ -29,6 +29,7 @@ def report(
     """Write a page on a run, with plots: is it better?"""
     import webbrowser
 
+    from ..daemon.status import daemon_of
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
@@ -37,7 +38,7 @@ def report(
     with exit_codes():
         require_matplotlib("a report")
         with closing(open_run(lake, name)) as run:
-            found = run_report(run)
+            found = run_report(run, daemon_of(run.journal).state)
         if output is None:
             page = keep_report(found, run.folder)
         else:

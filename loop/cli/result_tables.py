@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
+from ..data.sentences import tell
 from ..data.splits import DEV, HELD_OUT
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
@@ -73,15 +74,11 @@ def print_results(
         console.print(table)
         if left_out:
             names = ", ".join(f"M_{model.iteration}" for model in left_out)
-            _say(console, f"not shown for want of width: {names}; --wide shows all")
+            tell(console, f"not shown for want of width: {names}; --wide shows all")
     if lost is not None:
-        _say(console, lost_line(lost))
+        tell(console, lost_line(lost))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
-        _say(console, NO_WIN_RATE)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        tell(console, NO_WIN_RATE)
 
 
 def _title(results: RunResults) -> str:

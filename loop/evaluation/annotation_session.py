@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ...configs.section import ConfigError
 from ...critics.aspects import Aspect, load_aspects
@@ -25,7 +25,6 @@ from ..data.files import InputError
 from ..data.row_fields import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import said_rows
 from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queued
-from ..lake.query.runs import open_run
 from ..lake.trace.find_row import find
 from .annotator_quality import PeopleAgreement, people_agreement
 
@@ -88,32 +87,17 @@ class AnnotationSession:
     """One person at one queue of a run."""
 
     def __init__(self, run: RunReader, annotator: str, wanted: QueueRequest) -> None:
-        """Open the ledger, and make the queue if nobody has begun it.
+        """Open the ledger.
 
         Raises:
-            InputError: for a name that cannot be used, or a run without anything to judge.
+            InputError: for a name that cannot be used.
             LedgerError: if the ledger cannot be kept.
         """
         self.annotator, self.wanted, self._run = required_name(annotator), wanted, run
         self._ledger = AnnotationLedger(run.folder)
-        try:
-            self._ledger.begin(wanted.name, wanted.facts, lambda: queued(run, wanted))
-        except BaseException:
-            self._ledger.close()
-            raise
         config: dict[str, Any] = json.loads(run.journal.meta("config") or "{}")
         self._critic = config.get("critic", {})
         self.rubric = {aspect.name: aspect for aspect in _rubric(self._critic)}
-
-    @classmethod
-    def of(cls, lake: Path, name: str | None, annotator: str, wanted: QueueRequest) -> Self:
-        """Open a run, by default the latest, and a session on it."""
-        run = open_run(lake, name)
-        try:
-            return cls(run, annotator, wanted)
-        except BaseException:
-            run.close()
-            raise
 
     @property
     def run(self) -> str:
@@ -126,9 +110,25 @@ class AnnotationSession:
         return self._run.folder
 
     def close(self) -> None:
-        """Close the ledger and the run."""
+        """Close the ledger; the run stays open."""
         self._ledger.close()
-        self._run.close()
+
+    def begin(self) -> None:
+        """Make the queue, unless somebody has.
+
+        Raises:
+            InputError: if the run has nothing to judge, or nothing that the rule goes by.
+        """
+        wanted = self.wanted
+        self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
+
+    def held_card(self) -> tuple[JudgingCard, float] | None:
+        """Return what this person holds, and for how many seconds; None if they hold nothing."""
+        held = self._ledger.held(self.wanted.name, self.annotator)
+        if held is None:
+            return None
+        item, begun = held
+        return self._card(JudgedItem.named(item)), max(time.time() - begun, 0.0)
 
     def next_card(self) -> JudgingCard | None:
         """Return what this person judges now; None if nothing is left for them."""

@@ -63,6 +63,10 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.level is not None:
         axes.axhline(panel.level, color="#999999", linestyle="--", linewidth=0.8)
+    if panel.diagonal:
+        both = [value for series in panel.series for value in (*series.x, *series.y)]
+        ends = (min(both, default=0.0), max(both, default=1.0))
+        axes.plot(ends, ends, color="#999999", linestyle="--", linewidth=0.8)
     for place in panel.breaks:
         axes.axvline(place, color="#999999", linestyle=":", linewidth=0.8)
     drawn = [_draw_series(axes, series, number) for number, series in enumerate(panel.series)]
@@ -136,16 +140,11 @@ def _draw_bars(axes: "Axes", panel: Bars) -> None:
 
 def _draw_histogram(axes: "Axes", panel: Histogram) -> None:
     axes.set_ylabel(label_of(panel.y_label))
-    drawn = [
-        axes.stairs(
-            part.values,
-            panel.edges,
-            fill=True,
-            facecolor=(_colour(number), 0.25),
-            edgecolor=_colour(number),
-        )
-        for number, part in enumerate(panel.parts)
-    ]
+    drawn: list[Any] = []
+    for number, part in enumerate(panel.parts):
+        colour = _colour(number)
+        drawn.append(axes.stairs(part.values, panel.edges, fill=True, color=colour, alpha=0.25))
+        axes.stairs(part.values, panel.edges, color=colour, linewidth=1.2)
     _name_parts(axes, drawn, [part.label for part in panel.parts])
 
 

@@ -38,6 +38,8 @@ class Lines:
     """Whether x counts something, such as iterations: only whole numbers are marked."""
     breaks: Sequence[float] = ()
     """Dotted vertical lines, as where a training was resumed."""
+    diagonal: bool = False
+    """A dashed line on which x and y are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,27 @@ def page_svg(panel: Panel, name: str) -> str:
     return _for_page(drawn, name, label_of(panel.title))
 
 
+def svg_file(panels: Sequence[str]) -> bytes:
+    """Return panels of a page, up to three in a row, as one SVG file: black on white."""
+    width, height = (72 * inches for inches in PAGE_PANEL)
+    columns = min(len(panels), PANELS_IN_A_ROW)
+    whole, top = "", 0.0
+    for start in range(0, len(panels), columns):
+        row = [ET.fromstring(text) for text in panels[start : start + columns]]  # noqa: S314 -- ours
+        sizes = [list(map(float, panel.attrib["viewBox"].split()[2:])) for panel in row]
+        for column, (panel, size) in enumerate(zip(row, sizes, strict=True)):
+            placed = zip(("x", "y", "width", "height"), (column * width, top, *size), strict=True)
+            panel.attrib |= {name: f"{number:g}" for name, number in placed}
+            whole += ET.tostring(panel, encoding="unicode")
+        top += max((size[1] for size in sizes), default=height)
+    size = f"{columns * width:g}", f"{top:g}"
+    return (
+        f'<svg xmlns="{SVG}" width="{size[0]}pt" height="{size[1]}pt" '
+        f'viewBox="0 0 {size[0]} {size[1]}" color="black">'
+        f'<rect width="100%" height="100%" fill="white"/>{whole}</svg>\n'
+    ).encode()
+
+
 def _saved(figure: "Figure", suffix: str) -> bytes:
     drawn = io.BytesIO()
     figure.savefig(drawn, format=suffix[1:], metadata=NO_DATE[suffix])

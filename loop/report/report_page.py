@@ -1,10 +1,11 @@
 """The page of a report: one HTML file that asks for nothing, in light and dark, also on paper."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..evaluation.plots import page_svg
-from .html_elements import Html, element, joined, listed
+from .html_elements import Html, element, listed, prose
 from .report_plot import ReportPlot
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -29,20 +30,31 @@ def report_html(title: str, sections: Sequence[Html]) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en').markup}\n"
 
 
-def plot_section(plot: ReportPlot) -> Html:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnPlot:
+    """A plot with its panels as SVG: none where there is nothing to draw."""
+
+    plot: ReportPlot
+    panels: Sequence[str]
+
+
+def drawn(plot: ReportPlot) -> DrawnPlot:
+    """Draw a plot for a page."""
+    panels = plot.panels if plot.rows.height else ()
+    svgs = [page_svg(panel, f"{plot.name}-{number}") for number, panel in enumerate(panels)]
+    return DrawnPlot(plot=plot, panels=svgs)
+
+
+def plot_section(shown: DrawnPlot) -> Html:
     """Return a plot with its sentence, its command and its notes."""
-    drawn = plot.panels if plot.rows.height else ()
-    pictures = [
-        element("figure", Html(page_svg(panel, f"{plot.name}-{number}")))
-        for number, panel in enumerate(drawn)
-    ]
-    shown = element("div", *pictures, class_="plots") if pictures else _missing(plot.missing)
+    plot = shown.plot
+    pictures = [element("figure", Html(panel)) for panel in shown.panels]
     return element(
         "section",
         element("h2", plot.title),
         element("p", plot.reading, class_="reading"),
-        shown,
-        listed(plot.notes),
+        element("div", *pictures, class_="plots") if pictures else _missing(plot.missing),
+        listed(map(prose, plot.notes)),
         element("p", "Rows: ", element("code", plot.command), class_="command"),
         id=plot.name,
     )
@@ -50,8 +62,3 @@ def plot_section(plot: ReportPlot) -> Html:
 
 def _missing(why: str) -> Html:
     return element("p", f"Nothing to draw: {why}.", class_="missing")
-
-
-def paragraphs(texts: Sequence[str]) -> Html:
-    """Return a paragraph for each text."""
-    return joined(element("p", text) for text in texts)

@@ -13,6 +13,7 @@ from .report_plot import ReportPlot, names_of
 FAMILIES = 24
 """So many families are drawn: those that fell most, and of the others those that rose most."""
 RISEN = 8
+FALLEN = 6
 NOTHING = "no model of the run was measured: nothing was evaluated yet, or the run trains none"
 
 
@@ -29,7 +30,8 @@ def results_plot(runs: Sequence[RunReader]) -> ReportPlot:
         reading=(
             "Each line is a task, with the band in which its value lies with 95 % confidence: a "
             "line that falls has become worse; of the families, which are compared prompt by "
-            "prompt, those that end left of 0 have surely lost."
+            "prompt, those whose bar ends left of 0 have surely lost (a dot without a bar: one "
+            "cluster of prompts, which bounds nothing)."
         ),
         command=f"lpfloop status {names_of(runs)[0]} --by {'family' if named else 'task'} --wide",
         rows=_rows(found),
@@ -69,7 +71,8 @@ def _rows(found: Sequence[RunResults]) -> pl.DataFrame:
 def _over_iterations(found: Sequence[RunResults]) -> Iterator[Panel]:
     """Give a line for each task of one run, or a panel for each task with a line for each run."""
     if len(found) == 1:
-        yield _panel(found[0].run, _tasks(found[0]), found)
+        yield _panel("all prompts, and each task", _tasks(found[0]), found)
+        yield from _fallen(found[0])
         return
     names = dict.fromkeys(name for each in found for name in _by_name(each))
     for name in names:
@@ -77,12 +80,29 @@ def _over_iterations(found: Sequence[RunResults]) -> Iterator[Panel]:
         yield _panel(name, [(run, rows) for run, rows in parts if rows], found)
 
 
+def _fallen(results: RunResults) -> Iterator[Panel]:
+    """Give the families that fell most below what they once were, over the iterations."""
+    families: dict[str, list[ModelFigure]] = {}
+    for row in results.rows:
+        if row.scope == "family":
+            families.setdefault(row.name, []).append(row)
+    falls = {name: max(r.value for r in own) - own[-1].value for name, own in families.items()}
+    worst = sorted((name for name in falls if falls[name] > 0), key=lambda n: (-falls[n], n))
+    if worst and len(results.models) > 1:
+        parts = [(name, families[name]) for name in worst[:FALLEN]]
+        yield _panel("families that fell most", parts, [results], banded=False)
+
+
 def _panel(
-    title: str, parts: Sequence[tuple[str, Sequence[ModelFigure]]], found: Sequence[RunResults]
+    title: str,
+    parts: Sequence[tuple[str, Sequence[ModelFigure]]],
+    found: Sequence[RunResults],
+    *,
+    banded: bool = True,
 ) -> Panel:
     figure, split = found[0].rows[0].figure, found[0].split
     return Lines(
-        series=[_series(label, rows) for label, rows in parts],
+        series=[_series(label, rows, banded=banded) for label, rows in parts],
         title=title,
         x_label="iteration",
         y_label=f"{unit_of(figure)}, {split}",
@@ -103,8 +123,8 @@ def _by_name(results: RunResults) -> dict[str, list[ModelFigure]]:
     return found
 
 
-def _series(label: str, rows: Sequence[ModelFigure]) -> Series:
-    sure = all(row.low is not None and row.high is not None for row in rows)
+def _series(label: str, rows: Sequence[ModelFigure], *, banded: bool) -> Series:
+    sure = banded and all(row.low is not None and row.high is not None for row in rows)
     return Series(
         label=label,
         x=[row.iteration for row in rows],

@@ -7,11 +7,13 @@ from typing import Any, Literal, cast
 
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, PolicyVerdict
+from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
 from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
+from ..lake.query.run_needs import needs_told, read_state, run_needs
 from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
 from ..lake.query.told_figures import lost_line, told_value
@@ -19,7 +21,6 @@ from ..lake.query.told_figures import lost_line, told_value
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
 """So many alarms are told; the newest."""
-SHORT_ID = 12
 GROUPS = 8
 """So many groups that lost are named."""
 
@@ -31,23 +32,27 @@ class RunAnswer:
     kind: Kind
     word: str
     sentences: Sequence[str]
-    alarms: Sequence[str]
 
 
 def run_answer(run: RunReader) -> RunAnswer:
     """Return whether the best model of a run is better than the one it began with."""
-    made, told = checkpoints(run), tuple(_alarmed(run))
+    made = checkpoints(run)
     try:
         found = run_verdict(run, made)
     except NoSuchRunError as error:
-        return RunAnswer(kind="open", word="Not known yet", sentences=(f"{error}.",), alarms=told)
+        return RunAnswer(kind="open", word="Not known", sentences=(f"{error}.",))
     row = _deciding(found, made)
     if row is None:
         why = f"No policy of run {found.run} was compared with the one it began with."
-        return RunAnswer(kind="open", word="Not known yet", sentences=(why,), alarms=told)
+        return RunAnswer(kind="open", word="Not known", sentences=(why,))
     kind, word = _word(row)
     sentences = (*_how_much(row, run), *_beside(found, row), *_lost(run, found), *_models(found))
-    return RunAnswer(kind=kind, word=word, sentences=sentences, alarms=told)
+    return RunAnswer(kind=kind, word=word, sentences=sentences)
+
+
+def told_needs(run: RunReader, work: str) -> list[str]:
+    """Return what a run needs from its person, of which a process does `work`."""
+    return list(needs_told(run_needs(read_state(run, work)), work))
 
 
 def _deciding(found: RunVerdict, made: Sequence[Checkpoint]) -> PolicyVerdict | None:
@@ -133,7 +138,7 @@ def _models(found: RunVerdict) -> Iterator[str]:
     best, latest = found.best, found.latest
     name = f"M_{best.iteration}"
     yield (
-        f"The best model is {name} ({best.checkpoint_id[:SHORT_ID]}): "
+        f"The best model is {name} ({short_id(best.checkpoint_id)}): "
         f"`lpfloop model {found.run} {name}` says where it is, copies, serves and asks it."
     )
     last = found.iterations[-1].standing
@@ -141,8 +146,8 @@ def _models(found: RunVerdict) -> Iterator[str]:
         yield f"The latest is M_{latest.iteration}: {last.reason}."
 
 
-def _alarmed(run: RunReader) -> Iterator[str]:
-    """Give the newest alarms, and how many more there are."""
+def told_alarms(run: RunReader) -> Iterator[str]:
+    """Yield the newest alarms, and how many more there are."""
     found = alarms(run)
     for alarm in found[:ALARMS]:
         where = f"M_{alarm.iteration}: " if f"M_{alarm.iteration}" not in alarm.told else ""

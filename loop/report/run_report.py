@@ -10,12 +10,11 @@ from ...stores.digest import run_digest
 from ...stores.lake import RunReader
 from .html_elements import Html, element, listed, prose
 from .plot_list import PLOTS
-from .report_page import plot_section, report_html
-from .report_plot import ReportPlot
-from .run_answer import run_answer
+from .report_page import DrawnPlot, drawn, plot_section, report_html
+from .run_answer import run_answer, told_alarms, told_needs
 from .run_tables import iterations_section, roles_section
 
-DIGESTED = 100_000
+DIGESTED = 30_000
 """Of so many rows at most the digest is computed: of millions it takes longer than the report."""
 
 
@@ -24,14 +23,14 @@ class Report:
     """A page and its plots."""
 
     html: str
-    plots: Sequence[ReportPlot]
+    plots: Sequence[DrawnPlot]
 
 
-def run_report(run: RunReader) -> Report:
-    """Return the report of a run, as far as the run has come."""
-    plots = [make([run]) for make in PLOTS]
+def run_report(run: RunReader, work: str) -> Report:
+    """Return the report of a run, as far as the run has come; a process does `work` on it."""
+    plots = [drawn(make([run])) for make in PLOTS]
     sections = [
-        answer_section(run),
+        answer_section(run, work),
         roles_section(run),
         iterations_section(run),
         *map(plot_section, plots),
@@ -40,15 +39,16 @@ def run_report(run: RunReader) -> Report:
     return Report(html=report_html(f"Run {run.folder.name}", sections), plots=plots)
 
 
-def answer_section(run: RunReader) -> Html:
-    """Return the answer, which stands on top."""
-    found = run_answer(run)
-    alarmed = listed(map(prose, found.alarms))
+def answer_section(run: RunReader, work: str) -> Html:
+    """Return the answer, which stands on top, the alarms, and what the run needs."""
+    found, alarmed = run_answer(run), [*told_alarms(run)]
     return element(
         "section",
         element("p", found.word, class_="word"),
         *(element("p", prose(text)) for text in found.sentences),
-        *((element("h3", "Alarms"), alarmed) if found.alarms else ()),
+        *((element("h3", "Alarms"), listed(map(prose, alarmed))) if alarmed else ()),
+        element("h3", "What it needs from you"),
+        listed(map(prose, told_needs(run, work))),
         class_=f"answer {found.kind}",
     )
 

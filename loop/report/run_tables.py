@@ -9,6 +9,7 @@ import polars as pl
 from ...stores.lake import RunReader
 from ...stores.records import PolicyVerdict
 from ..data.splits import DEV, HELD_OUT
+from ..lake.query.best_model import NOT_BETTER
 from ..lake.query.figures import NotMeasuredError
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
 from ..lake.query.model_names import checkpoints
@@ -125,9 +126,11 @@ def _lines(
 
 
 def _coloured(text: str, row: ModelFigure | None) -> Content:
-    """Mark a change that is surely one."""
+    """Mark a change that is surely one, of what more is better of."""
     low, high = (None, None) if row is None else (row.change_low, row.change_high)
-    if not text or low is None or high is None or low <= 0 <= high:
+    if row is None or not text or low is None or high is None or low <= 0 <= high:
+        return text
+    if row.figure in NOT_BETTER:
         return text
     return element("span", text, class_="rose" if low > 0 else "fell")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ...stores.durable import make_folder, write_file
 from ...stores.outputs import output_file, output_files
 from ...stores.targets import TargetError
-from ..evaluation.plots import plot_bytes
+from ..evaluation.plots import svg_file
 from .report_page import MARK
 from .run_report import Report
 
@@ -55,12 +55,12 @@ def output_plots(report: Report, folder: Path, *, force: bool) -> None:
 def plot_files(report: Report) -> Mapping[str, bytes]:
     """Return the files of a report's plots by their names: of those that have rows."""
     found: dict[str, bytes] = {}
-    for plot in report.plots:
-        if plot.rows.height and plot.panels:
+    for each in report.plots:
+        if each.panels:
             rows = io.BytesIO()
-            plot.rows.write_parquet(rows)
-            found[f"{plot.name}.svg"] = plot_bytes(plot.panels, ".svg")
-            found[f"{plot.name}.parquet"] = rows.getvalue()
+            each.plot.rows.write_parquet(rows)
+            found[f"{each.plot.name}.svg"] = svg_file(each.panels)
+            found[f"{each.plot.name}.parquet"] = rows.getvalue()
     return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ...stores.journal_reader import JournalError
@@ -22,6 +22,8 @@ from .result_blocks import result_blocks
 from .viewing import Viewing
 
 REPORT = "report.html"
+SHUT_OFF = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
+"""What the report may do: show itself. It runs nothing, and is of another origin than the pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +51,14 @@ class RunPages:
             Route("/live", self.all_live),
             Route("/runs/{run}", self.one),
             Route("/runs/{run}/live", self.one_live),
+            Route("/runs/{run}/report", self.report),
         ]
 
     def all(self, request: Request) -> Response:
         """Show the runs of the lake."""
         del request
         version = self.viewing.version()
-        now = self.viewing.live("runs", version, self._runs)
+        now = self.viewing.kept("runs", version, self._runs)
         return self.viewing.page("runs.html", version=version, now=now)
 
     def all_live(self, request: Request) -> Response:
@@ -67,7 +70,7 @@ class RunPages:
         with self.viewing.run(request) as run:
             name = run.folder.name
             version = self.viewing.version(name)
-            now = self.viewing.live(f"run {name}", version, lambda: self._run(run))
+            now = self.viewing.kept(f"run {name}", version, lambda: self._run(run))
         return self.viewing.page("run.html", run=name, version=version, now=now)
 
     def one_live(self, request: Request) -> Response:
@@ -76,6 +79,16 @@ class RunPages:
             name = run.folder.name
             version = self.viewing.version(name)
             return self.viewing.answer_live(request, f"run {name}", version, lambda: self._run(run))
+
+    def report(self, request: Request) -> Response:
+        """Give the run's report, which is a page by itself and is shut off from these."""
+        with self.viewing.run(request) as run:
+            file = run.folder / REPORT
+            if not file.is_file():
+                raise NoSuchRunError(
+                    f"run {run.folder.name} has no report yet: `lpfloop report {run.folder.name}`"
+                )
+            return HTMLResponse(file.read_bytes(), headers={"Content-Security-Policy": SHUT_OFF})
 
     def _runs(self) -> Markup:
         lines = [run_line(self.viewing, name) for name in reversed(run_names(self.viewing.lake))]

@@ -12,18 +12,27 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from ...stores.index import IndexUnusableError
 from ...stores.journal_pages import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunNameError
 from ...stores.sealed import DamagedError
+from ..data.files import InputError
+from ..lake.query.figures import NotMeasuredError
+from ..lake.query.row_lists import ListError
 from ..lake.query.runs import NoSuchRunError
+from ..lake.trace.diff import DiffError
 from ..lake.trace.find_row import NoSuchIdError
+from .diff_pages import DiffPages
 from .drawing import STATIC
+from .judge_pages import JudgePages
+from .list_pages import ListPages
 from .prompt_pages import PromptPages
 from .run_pages import RunPages
 from .viewing import Viewing
 
 NOT_THERE = (NoSuchRunError, NoSuchIdError, RunNameError)
+WRONG = (ListError, DiffError, NotMeasuredError, InputError, IndexUnusableError)
 UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
 
 
@@ -34,7 +43,10 @@ def site(lake: Path) -> Starlette:
         routes=[
             Mount("/static", StaticFiles(directory=STATIC)),
             *RunPages(viewing).routes(),
+            *ListPages(viewing).routes(),
+            *DiffPages(viewing).routes(),
             *PromptPages(viewing).routes(),
+            *JudgePages(viewing).routes(),
         ],
         exception_handlers=_handlers(viewing),
     )
@@ -45,6 +57,7 @@ def _handlers(viewing: Viewing) -> Mapping[Any, Callable[[Request, Exception], R
     return {
         HTTPException: partial(_refusal, viewing),
         **dict.fromkeys(NOT_THERE, partial(sentence, 404)),
+        **dict.fromkeys(WRONG, partial(sentence, 400)),
         **dict.fromkeys(UNREADABLE, partial(sentence, 500)),
     }
 

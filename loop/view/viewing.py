@@ -1,4 +1,4 @@
-"""What all pages share: the lake, the templates, and the live parts as they were drawn last."""
+"""What all pages share: the lake, the templates, and what was made of an unchanged run."""
 
 import hashlib
 import threading
@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -19,16 +20,17 @@ from ..lake.query.runs import open_run
 from .drawing import drawn, templates
 
 KEPT = 64
-"""So many live parts are kept as they were drawn last."""
+"""So many things are kept as they were made last."""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Kept:
-    """A live part of a page as it was drawn last; its lock lets one request draw it at a time."""
+    """What was made last under a name; its lock lets one request make it at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    version: str = ""
-    html: Markup = field(default_factory=Markup)
+    version: str | None = None
+    made: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Viewing:
         """Return what a template makes of values."""
         return drawn(self.templates, template, **values)
 
-    def live(self, name: str, version: str, draw: Callable[[], Markup]) -> Markup:
-        """Return a part of a page, drawn anew only if its version is another than before."""
+    def kept(self, name: str, version: str, make: Callable[[], T]) -> T:
+        """Return what `make` makes, made anew only if its version is another than before."""
         with self._lock:
             kept = self._kept.pop(name, None) or Kept()
             self._kept[name] = kept
@@ -70,8 +72,8 @@ class Viewing:
                 del self._kept[next(iter(self._kept))]
         with kept.lock:
             if kept.version != version:
-                kept.html, kept.version = draw(), version
-            return kept.html
+                kept.made, kept.version = make(), version
+            return kept.made
 
     def answer_live(
         self, request: Request, name: str, version: str, draw: Callable[[], Markup]
@@ -80,7 +82,7 @@ class Viewing:
         tag = {"ETag": f'"{version}"'}
         if request.headers.get("if-none-match") == tag["ETag"]:
             return Response(status_code=304, headers=tag)
-        return HTMLResponse(self.live(name, version, draw), headers=tag)
+        return HTMLResponse(self.kept(name, version, draw), headers=tag)
 
     def version(self, *runs: str) -> str:
         """Return what is another as soon as one of these runs has changed; no name: any run."""

@@ -1,6 +1,7 @@
 """How a figure of a run's models is told: its name, its value, its change with the interval."""
 
 from ...data.sanitize import one_line
+from ...data.short_id import short_id
 from .figures import SHARES
 from .flips import LostMost
 from .model_figures import ModelFigure
@@ -18,7 +19,6 @@ LABELS = {
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 LONGEST = 22
 """The most characters of a figure's name."""
-SHORT_ID = 18
 
 
 def figure_label(figure: str) -> str:
@@ -58,7 +58,7 @@ def lost_line(lost: LostMost) -> str:
     group = change.group if change.group == change.task else f"{change.group} ({change.task})"
     label = figure_label(lost.figure)
     figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
-    shown = " and ".join(f"`lpfloop show {prompt[:SHORT_ID]}`" for prompt in change.worse)
+    shown = " and ".join(f"`lpfloop show {short_id(prompt)}`" for prompt in change.worse)
     return one_line(
         f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
         f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",

@@ -80,9 +80,12 @@ def _answer(option: str, given: str | None, question: str, checked: Callable[[st
     if not sys.stdin.isatty():
         raise FormError(f"{option} is missing, and there is no terminal to ask. {question}")
     while True:
-        said = str(typer.prompt(question, err=True)).strip()
+        typer.echo(f"{question}: ", nl=False, err=True)
+        said = sys.stdin.readline()
+        if not said:
+            raise FormError(f"{option} was not answered; nothing was written")
         try:
-            return checked(said)
+            return checked(said.strip())
         except (ConfigError, InputError) as error:
             say(f"error: {error}")
 

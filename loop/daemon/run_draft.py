@@ -61,8 +61,8 @@ def check_draft(job: Job) -> None:
     if absent_names(job.config):
         return
     required_prompts(job.config)
+    required_roles(replace(job, config=job.config.model_copy(update={"memory": "ignore"})))
     try:
         require_folders(job.config)
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    required_roles(replace(job, config=job.config.model_copy(update={"memory": "ignore"})))

@@ -138,7 +138,17 @@ def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> li
     Raises:
         ConfigError: as `read_file`, and for files that extend each other in a circle.
     """
-    layer = read_file(path)
+    return extended(read_file(path), path, variant, left)
+
+
+def extended(
+    layer: Layer, path: Path, variant: str | None, left: int = LONGEST_CHAIN
+) -> list[Layer]:
+    """Return a layer behind all that it extends; what it names lies beside `path`.
+
+    Raises:
+        ConfigError: as `read_chain`.
+    """
     base = layer.values.pop(EXTENDS, None)
     if base is None:
         return [layer]

@@ -22,7 +22,8 @@ OTHER_WRITERS = (
     # Drafts and work folders, thrown away, or published by stores/durable.py.
     "stores/derived.py",
     "policies/",
-    # Into memory, and to stdout.
+    # Into memory, a pipe, and to stdout.
+    "loop/cli/child.py",
     "stores/sealing.py",
     "loop/lake/query/row_output.py",
     "loop/report/write_report.py",

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 import lpfloop
 from lpfloop.loop.evaluation.panels import Panel
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 DIFFERENCE = "difference, seed by seed"
 

@@ -10,7 +10,7 @@ import polars as pl
 
 import lpfloop
 from lpfloop.loop.data.binarize import Binarising, binarised_pairs, graded
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 from .arms import Options, Report, Table
 

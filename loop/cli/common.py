@@ -150,11 +150,18 @@ def exit_codes() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(error) or _unwritable(error)
+        told = outcome(error)
         if told is None:
             raise
-        say(told[1])
-        raise typer.Exit(told[0]) from error
+        code, said = told
+        heads = {Exit.NOTHING_TO_TRAIN_ON: "nothing to train on", Exit.REGRESSED: "stopped"}
+        say(said if code is Exit.STOPPED else f"{heads.get(code, 'error')}: {said}")
+        raise typer.Exit(code) from error
+
+
+def outcome(error: Exception) -> tuple[Exit, str] | None:
+    """Return the exit code and the sentence of an expected error; None of any other."""
+    return _told(error) or _unwritable(error)
 
 
 def _told(error: Exception) -> tuple[Exit, str] | None:
@@ -212,9 +219,9 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             LockedError,
         ),
     ):
-        return Exit.BAD_INPUT, f"error: {error}"
+        return Exit.BAD_INPUT, str(error)
     if isinstance(error, TrainingError) and error.kind == "refused":
-        return Exit.BAD_INPUT, f"error: {error}"
+        return Exit.BAD_INPUT, str(error)
     if isinstance(
         error,
         (
@@ -230,14 +237,14 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnreadRepliesError,
         ),
     ):
-        return Exit.FAULT, f"error: {error}"
+        return Exit.FAULT, str(error)
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said
     if isinstance(error, NothingToTrainOn | Regressed | AlarmStopError):
         trained = not isinstance(error, NothingToTrainOn)
         code = Exit.REGRESSED if trained else Exit.NOTHING_TO_TRAIN_ON
-        return code, f"{'stopped' if trained else 'nothing to train on'}: {error}"
+        return code, str(error)
     return None
 
 
@@ -246,4 +253,4 @@ def _unwritable(error: Exception) -> tuple[Exit, str] | None:
     if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
         return None
     said = f"{error.filename} cannot be written or read here: {error.strerror}"
-    return Exit.BAD_INPUT, f"error: {said}"
+    return Exit.BAD_INPUT, said

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import TINY, RunOptions
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
 from .run_options import (
-    TINY,
     ConfigName,
     Critic,
     Iterations,
     Policy,
     PromptsFile,
-    RunOptions,
     Seed,
     Variant,
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import model_folder
 from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
-from .run_options import model_folder
 from .session import stop_signal, turn
 from .word_completion import preset_names, run_names
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..daemon.run_request import RunOptions
 from .common import DEFAULT_LAKE, AsJson, Exit, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
@@ -14,7 +15,6 @@ from .run_options import (
     Policy,
     PromptsFile,
     RunName,
-    RunOptions,
     Seed,
     Variant,
 )
@@ -57,7 +57,7 @@ def doctor(
         download=download,
     )
     with exit_codes():
-        refuse_secrets(options.settings)
+        refuse_secrets(settings or ())
         options = options.in_lake(lake)
         loaded = options.resolved()
         hide_environment()

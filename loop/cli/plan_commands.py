@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import RunOptions
 from .common import DEFAULT_LAKE, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
@@ -11,7 +12,6 @@ from .run_options import (
     Iterations,
     Policy,
     PromptsFile,
-    RunOptions,
     Seed,
     Variant,
 )

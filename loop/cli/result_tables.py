@@ -14,8 +14,8 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
-from ..data.sentences import tell
 from ..data.splits import DEV, HELD_OUT
+from ..data.telling import tell
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults

@@ -13,8 +13,8 @@ from ..data.durations import duration
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from ..data.sentences import tell
 from ..data.short_id import short_id
+from ..data.telling import tell
 from ..lake.query.answer_logprobs import told_logprobs
 from ..lake.query.row_table import print_columns, text_columns
 from .critic_tables import print_critic

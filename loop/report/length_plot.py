@@ -67,7 +67,7 @@ def _lengths(run: RunReader) -> Iterator[pl.DataFrame]:
         return
     paired = [
         run.scan("pairs", columns={"iteration", f"{side}_id"})
-        .rename({f"{side}_id": "candidate_id"})
+        .select("iteration", candidate_id=f"{side}_id")
         .join(answers.drop("iteration"), on="candidate_id")
         .group_by("iteration", "completion_tokens")
         .len()

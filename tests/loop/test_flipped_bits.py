@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import lpfloop
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.sealed import MANIFEST, DamagedError
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import OWN, TINY, RunOptions, model_folder
 from ..lake.query.forms import FormError
 from .common import DEFAULT_LAKE, Lake, Replace, Settings, exit_codes
-from .run_options import TINY, Critic, Policy, PromptsFile, RunOptions, Variant, model_folder
+from .run_options import Critic, Policy, PromptsFile, Variant
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -128,11 +129,11 @@ def _drafted(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConf
     from ..daemon.job import Job
     from ..daemon.run_draft import check_draft
 
-    preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else options.preset
+    preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.variant, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
     chosen = [parse_set(setting).path for setting in options.settings]
-    return starter(config, preset or TINY, str(file), chosen), config
+    return starter(config, preset, str(file), chosen), config
 
 
 def _next(config: "RunConfig", file: Path) -> str:

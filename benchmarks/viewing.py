@@ -1,10 +1,10 @@
 """How long the viewer takes for a page, asked over HTTP as a browser asks it.
 
-    python benchmarks/viewing.py --folder /tmp/lake --prompts 80000   # writes 2.4 million candidates
+    python benchmarks/viewing.py --folder /tmp/lake --prompts 80000  # writes 2.4 million candidates
     python benchmarks/viewing.py --lake lake --run tiny-rlrf          # a lake that is there
 
-Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page is
-cold: files are verified and their footers read; the others are warm. Prints the seconds of the
+Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page
+is cold: files are verified and their footers read; the others are warm. Prints the seconds of the
 first and the median of the others, the size of the page, and how many rows it looked at.
 """
 

@@ -26,14 +26,20 @@ def report(
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Write a page on a run, with plots: is it better?"""
+    """Write a page with the results and plots of a run."""
     import webbrowser
 
     from ..daemon.status import daemon_of
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
-    from ..report.write_report import check_places, keep_report, output_plots, output_report
+    from ..report.write_report import (
+        check_places,
+        keep_report,
+        output_plots,
+        output_report,
+        report_folder,
+    )
 
     with exit_codes():
         require_matplotlib("a report")

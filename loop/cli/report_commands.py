@@ -26,7 +26,7 @@ def report(
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Write a page on a run, with plots: is it better?"""
+    """Write a page with the results and plots of a run."""
     import webbrowser
 
     from ..daemon.status import daemon_of

@@ -40,7 +40,10 @@ HEAVIER = {
     "sampling": ("--rounds 1 --prompts 2 --n 1 --chunk 2", "tokens/s"),
     "scoring": ("--rounds 1 --rows 4 --hidden 128 --layers 1 --without-vllm", "transformers"),
     "training": ("--model tiny --data {pairs} --pairs 8 --batch 4 --rounds 1", "ours"),
-    "displacement": ("{run} --results {folder}/rows.jsonl --arms sft_weight=1 --iterations 1", "sft_weight=1"),
+    "displacement": (
+        "{run} --results {folder}/rows.jsonl --arms sft_weight=1 --iterations 1",
+        "sft_weight=1",
+    ),
     "alpacafarm": ("--lake {folder} --seeds 1 {tiny}", "`ppo`"),
     "practices": ("reference --seeds 2 --folder {folder} {tiny}", "Claim:"),
     "variants": ("--lake {folder} --seeds 0 1 --iterations 1 {tiny}", "`rlrf`"),

@@ -51,8 +51,8 @@ def critic_check(
     by: Annotated[
         str,
         typer.Option(
-            help="Groups: any of task, kind, family, iteration, split, aspect, reference, "
-            "separated by commas."
+            help="Group by this: task, kind, family, iteration, split, aspect or reference, or "
+            "several with commas."
         ),
     ] = "task",
     split: Annotated[

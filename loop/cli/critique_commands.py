@@ -30,8 +30,7 @@ def critique(
     critic: Annotated[
         str | None,
         typer.Option(
-            help="tiny, a model folder, RUN:M_2, an OpenAI-compatible URL, verifier, or "
-            "./FILE.py:NAME.",
+            help="Critic: folder, hub name, URL, RUN:M_2, tiny, verifier or ./FILE.py:NAME.",
         ),
     ] = None,
     config: Annotated[

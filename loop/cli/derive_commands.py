@@ -45,7 +45,7 @@ def rederive(
         int | None,
         typer.Option(min=1, help="Chosen answers for each prompt; default: the run's own."),
     ] = None,
-    distinct_positives: Annotated[
+    distinct: Annotated[
         bool | None,
         typer.Option(help="Choose no text twice for a prompt; default: the run's own."),
     ] = None,
@@ -82,7 +82,7 @@ def rederive(
         rule=rule,
         table=table,
         top_k=top_k,
-        distinct=distinct_positives,
+        distinct=distinct,
         people=people,
         agreement=agreement,
         seed=seed,

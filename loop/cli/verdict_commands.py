@@ -59,7 +59,7 @@ def verdict(
     ] = 0.05,
     look: Annotated[
         int | None,
-        typer.Option(min=1, help="Which comparison this is, if you make several: 1, 2, 3, …"),
+        typer.Option(min=1, help="Which comparison this is, if you make several: 1, 2 or 3."),
     ] = None,
     worthwhile: Annotated[
         float, typer.Option(min=0, help="The smallest gain worth having.")

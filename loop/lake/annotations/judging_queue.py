@@ -184,19 +184,24 @@ def _rated(run: RunReader, iteration: int, aspect: str | None) -> pl.DataFrame:
     aspects = each.group_by("candidate_id", "name").agg(
         pl.col("unread").any(),
         rating=rating.mean(),
+        clear=rating.mean().abs(),
         spread=(rating.max() - rating.min()) / 2,
         passed=(rating == 1).all(),
     )
     return (
         aspects.group_by("candidate_id")
-        .agg(pl.col("rating", "spread").mean(), pl.col("passed").all(), pl.col("unread").any())
+        .agg(
+            pl.col("rating", "clear", "spread").mean(),
+            pl.col("passed").all(),
+            pl.col("unread").any(),
+        )
         .collect()
     )
 
 
 def _doubt() -> pl.Expr:
     """How unsure the models are: 1 for moderate or unread ratings, 0 for a clear one."""
-    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("rating").abs())
+    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("clear"))
     return pl.coalesce(by_critic, 1 - (2 * pl.col("rank") - 1).abs())
 
 

@@ -26,6 +26,7 @@ from .derive_commands import derived, rederive, reparse, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
 from .fact_commands import facts
+from .init_commands import init
 from .judge_commands import judge_check
 from .list_commands import candidates, critiques, failures, grades, pairs
 from .machine_commands import build, doctor
@@ -100,6 +101,7 @@ class CommandTree(TyperGroup):
 
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
+        "init": init,
         "run": run,
         "preview": preview,
         "resume": resume,

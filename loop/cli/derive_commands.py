@@ -45,7 +45,7 @@ def rederive(
         int | None,
         typer.Option(min=1, help="Chosen answers for each prompt; default: the run's own."),
     ] = None,
-    distinct_positives: Annotated[
+    distinct: Annotated[
         bool | None,
         typer.Option(help="Choose no text twice for a prompt; default: the run's own."),
     ] = None,
@@ -72,7 +72,10 @@ def rederive(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Make other pairs from a run's rows, without a model."""
+    """Make other pairs from a run's rows, without a model.
+
+    Pairs or demonstrations by another rule; they are stored as a derived table.
+    """
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
@@ -82,7 +85,7 @@ def rederive(
         rule=rule,
         table=table,
         top_k=top_k,
-        distinct=distinct_positives,
+        distinct=distinct,
         people=people,
         agreement=agreement,
         seed=seed,
@@ -140,7 +143,10 @@ def train(
     iteration: OneIteration = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Train a model on a derived table, as a new run."""
+    """Train a model on a derived table, as a new run.
+
+    It is evaluated before and after.
+    """
     from ..daemon.derived_run import given_by
     from ..daemon.job import Job
     from ..lake.query.runs import open_run

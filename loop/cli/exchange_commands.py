@@ -24,7 +24,9 @@ from .word_completion import run_names
 if TYPE_CHECKING:
     from ..lake.imports.import_files import Imported
 
-Files = Annotated[list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE…")]
+Files = Annotated[
+    list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE...")
+]
 
 
 def import_(
@@ -62,7 +64,10 @@ def import_(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Import prompts, answers, ratings and votes."""
+    """Import prompts, answers, ratings and votes.
+
+    A repeated import does nothing.
+    """
     from ..data.sanitize import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
@@ -104,7 +109,7 @@ def export(
     words: Annotated[
         list[str],
         typer.Argument(
-            help="Run (default: the latest), then the table: pairs, demonstrations, candidates, …",
+            help="Run (default: the latest), then the table: pairs, candidates or another.",
             metavar="[RUN] TABLE",
             autocompletion=run_names,
         ),

@@ -83,7 +83,7 @@ def build(
         typer.Option("--share", min=0.001, max=1, help="Share of the training steps to make."),
     ] = 1.0,
 ) -> None:
-    """Train the tiny world's seed model M_0 and its reward model from scratch."""
+    """Train the tiny world's models from scratch."""
     from ..run.terminal import say
     from ..tiny.build import CARD
     from ..tiny.build import build as build_models

@@ -47,7 +47,7 @@ class Viewing:
         """Open the run that an address names; what is read is of the moment it is opened.
 
         Each request has its own connection to the journal: opening takes a millisecond, and a
-        connection that stayed open would keep `lpfloop gc` from removing anything.
+        connection that stayed open would keep `lpfloop lake gc` from removing anything.
 
         Raises:
             NoSuchRunError: if there is none.

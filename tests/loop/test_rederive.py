@@ -149,7 +149,7 @@ def test_a_run_with_distinct_positives_is_derived_as_it_was_made(tmp_path):
                 count[row["outcome"]] += row["count"]
         assert fates[0] == fates[1]
         assert min(fates[0]["kept"], fates[0]["repeated"]) > 0
-        words = ["rederive", RUN, "--rule", OWN, "--no-distinct-positives", "--json"]
+        words = ["rederive", RUN, "--rule", OWN, "--no-distinct", "--json"]
         done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
         others = rows(made, "pairs", json.loads(done.stdout)["name"])
         for found, repeats in ((others, True), (rows(made, "pairs"), False)):

@@ -199,7 +199,7 @@ def _binarisation(
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
             f"--rule {rule} makes one pair a prompt from grades alone; leave out --derived, "
-            "--top-k, --distinct-positives, --people, --agreement and --table"
+            "--top-k, --distinct, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -231,7 +231,7 @@ def _distinct(
     if row_type is Demonstration:
         if wanted.distinct is False:
             raise DerivedError(
-                "--no-distinct-positives: demonstrations never repeat a text; it is about pairs"
+                "--no-distinct: demonstrations never repeat a text; it is about pairs"
             )
         return False
     own = config.get("pairs", {}).get("distinct_positives", False)

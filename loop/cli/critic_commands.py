@@ -81,7 +81,10 @@ def critic_check(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a critic tells right from wrong answers."""
+    """Check whether a critic tells right from wrong answers.
+
+    And whether a reward model does.
+    """
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import Resampling, figures
     from ..evaluation.critic_report import (

@@ -72,7 +72,10 @@ def rederive(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Make other pairs from a run's rows, without a model."""
+    """Make other pairs from a run's rows, without a model.
+
+    Pairs or demonstrations by another rule; they are stored as a derived table.
+    """
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
@@ -140,7 +143,10 @@ def train(
     iteration: OneIteration = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Train a model on a derived table, as a new run."""
+    """Train a model on a derived table, as a new run.
+
+    It is evaluated before and after.
+    """
     from ..daemon.derived_run import given_by
     from ..daemon.job import Job
     from ..lake.query.runs import open_run

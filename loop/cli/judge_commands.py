@@ -52,7 +52,10 @@ def judge_check(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Check how well judges agree with people."""
+    """Check how well judges agree with people.
+
+    Also their bias, variance, preferences and consistency.
+    """
     from ..data.files import InputError
     from ..evaluation.judge_agreement import AgreementQuestion, agreements
     from ..evaluation.judge_check import Settings, check

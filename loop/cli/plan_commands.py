@@ -69,7 +69,10 @@ def preview(
     stage: OneStage = None,
     count: Requests = 1,
 ) -> None:
-    """Show what the models would be asked, without asking."""
+    """Show what the models would be asked, without asking.
+
+    Real requests of each stage, as the models would read them; nothing is sent.
+    """
     options = RunOptions(
         config=config,
         variant=variant,

@@ -34,6 +34,7 @@ def report(
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
     from ..report.write_report import (
+        PAGE,
         check_places,
         keep_report,
         output_plots,
@@ -45,11 +46,12 @@ def report(
         require_matplotlib("a report")
         check_places(output, plots, force=force)
         with closing(open_run(lake, name)) as run:
-            own = None if output is not None else report_folder(run.folder)
+            page = output or report_folder(run.folder) / PAGE
             found = run_report(run, daemon_of(run.journal).state)
-        if output is not None:
+        if output is None:
+            keep_report(found, page.parent)
+        else:
             output_report(found, output, force=force)
-        page = output if own is None else keep_report(found, own)
         if plots is not None:
             output_plots(found, plots, force=force)
     typer.echo(page)

@@ -85,7 +85,10 @@ def reindex(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the search index up to date."""
+    """Bring the search index up to date.
+
+    With all runs of the lake, or with one.
+    """
     from ..lake.search.text_search import reindexed
     from .tables import print_json
 
@@ -112,7 +115,10 @@ def duplicates(
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,
 ) -> None:
-    """Count copies, near copies and contamination."""
+    """Count copies, near copies and contamination.
+
+    Among candidates and prompts, and of held-out prompts in train.
+    """
     from ..lake.query.row_output import write_frame
     from ..lake.query.runs import open_run
     from ..lake.search.duplicates import duplicates as count

@@ -45,8 +45,8 @@ def report_folder(run: Path) -> Path:
         raise _elsewhere(run / FOLDER, error) from error
 
 
-def keep_report(report: Report, folder: Path) -> Path:
-    """Write a report and its plots into the folder that is theirs; return the page's path.
+def keep_report(report: Report, folder: Path) -> None:
+    """Write a report and its plots into the folder that is theirs.
 
     Raises:
         TargetError: if nothing can be written there.
@@ -56,7 +56,6 @@ def keep_report(report: Report, folder: Path) -> Path:
             write_file(folder / name, data)
     except OSError as error:
         raise _elsewhere(folder, error) from error
-    return folder / PAGE
 
 
 def _elsewhere(folder: Path, error: OSError) -> TargetError:

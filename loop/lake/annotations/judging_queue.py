@@ -62,7 +62,7 @@ def rule_named(name: str) -> SamplingRule:
     for rule in RULES:
         if rule == name:
             return rule
-    raise InputError(f"--rule {name}: there is no such rule; the rules are {', '.join(RULES)}")
+    raise InputError(f"--order {name}: there is no such order; the orders are {', '.join(RULES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +157,8 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
     told = found.select(pl.col("rating", "reward").count()).row(0)
     if wanted.rule != "random" and not any(told):
         raise InputError(
-            f"--rule {wanted.rule}: no model has rated these answers, of "
-            f"{wanted.aspect or 'any aspect'}; take --rule random"
+            f"--order {wanted.rule}: no model has rated these answers, of "
+            f"{wanted.aspect or 'any aspect'}; take --order random"
         )
     place, size = pl.col("reward").rank("average"), pl.col("reward").count()
     return found.with_columns(

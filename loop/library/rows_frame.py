@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from .preview import Preview
+from .first_rows import FirstRows
 
 if TYPE_CHECKING:
     from datasets import Dataset  # pyright: ignore[reportMissingTypeStubs]
@@ -21,12 +21,12 @@ class RowsFrame(pl.LazyFrame):
     """The table whose rows these are, as it is stored; empty of what was computed from some."""
 
     def __repr__(self) -> str:
-        return Preview.of(self, self.of_table).text
+        return FirstRows.of(self, self.of_table).text
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Preview.of(self, self.of_table).html
+        return FirstRows.of(self, self.of_table).html
 
     @classmethod
     def of(cls, frame: pl.LazyFrame, table: str = "") -> "RowsFrame":

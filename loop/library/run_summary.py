@@ -18,7 +18,7 @@ from ..lake.query.run_verdicts import run_verdict
 from ..lake.query.runs import NoSuchRunError
 from ..lake.trace.html_page import safe
 from ..lake.trace.published_model import configuration
-from .preview import html_table
+from .first_rows import html_table
 
 LINE = 300
 FIGURE = "figure"

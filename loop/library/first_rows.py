@@ -30,7 +30,7 @@ Cells = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class FirstRows:
     """The head of a table; `height` is None where more rows follow and nobody counted them."""
 
     table: str
@@ -40,7 +40,7 @@ class Preview:
     fault: str = ""
 
     @classmethod
-    def of(cls, frame: pl.LazyFrame, table: str) -> "Preview":
+    def of(cls, frame: pl.LazyFrame, table: str) -> "FirstRows":
         """Read the first rows of a frame; of a stored table, count the others, too."""
         try:
             head = frame.head(SHOWN + 1).collect()

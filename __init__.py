@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from .configs.critic import Agreement
     from .configs.filters import People
     from .loop.daemon.child_run import Display
-    from .loop.evaluation.judge_report import JudgeReport
     from .loop.lake.derive.derivation import Told
     from .loop.library.read_only_run import ReadOnlyRun
     from .loop.library.working import Configuration, Place
+    from .stores.keys import Json
 
 __all__ = [
     "__version__",
@@ -298,30 +298,35 @@ def judge_check(
     plot: "Place | None" = None,
     force: bool = False,
     lake: "Place | None" = None,
-) -> "JudgeReport":
+) -> "Json":
     """Check judges of files or runs against people: agreement, bias, variance, consistency.
+
+    Returns what `lpfloop judge-check --json` prints.
 
     Raises:
         ValueError: if the sources hold no judgments of two outputs, or the plot cannot be written.
     """
+    from pathlib import Path
+
     from .loop.evaluation.judge_agreement import AgreementQuestion
     from .loop.evaluation.judge_check import Settings
-    from .loop.evaluation.judges_checked import JudgeSources
-    from .loop.library.making import judges
+    from .loop.evaluation.judge_report import document
+    from .loop.evaluation.judges_checked import JudgeSources, judges_checked
     from .loop.library.working import lake_at
 
-    return judges(
+    report = judges_checked(
         JudgeSources(sources=list(map(str, sources)), lake=lake_at(lake), human=human, by=by),
         Settings(panel=panel, draws=draws, seed=seed),
         AgreementQuestion(second=second, model=model),
         kappas=kappas,
-        plot=plot,
+        plot=None if plot is None else Path(plot),
         force=force,
     )
+    return document(report)
 
 
 def variants() -> "pl.DataFrame":
     """Return the recipes, which `run` takes as `variant`."""
-    from .loop.library.making import variant_rows
+    from .loop.recipes.variant_list import variant_frame
 
-    return variant_rows()
+    return variant_frame()

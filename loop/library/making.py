@@ -11,17 +11,12 @@ from ..daemon.child_run import Display, work_in_child
 from ..daemon.evaluate_run import evaluate_run
 from ..daemon.logs import LogReporter
 from ..daemon.training_job import training_job
-from ..evaluation.judge_agreement import AgreementQuestion
-from ..evaluation.judge_check import Settings
-from ..evaluation.judge_report import JudgeReport
-from ..evaluation.judges_checked import JudgeSources, judges_checked
 from ..lake.derive.derivation import Told
 from ..lake.derive.derivation_request import DerivationRequest
 from ..lake.derive.rederive import rederive
 from ..lake.derive.reparse import reparse
 from ..lake.imports.import_files import Import, import_files
 from ..lake.query.runs import open_run
-from ..recipes import RECIPES
 from .read_only_run import ReadOnlyRun
 from .working import Place, opened_in, run_of
 
@@ -74,23 +69,3 @@ def imported(job: Import) -> ReadOnlyRun:
     """Import files, and open the run that took their rows."""
     import_files(job)
     return opened_in(job.lake, job.name)
-
-
-def judges(
-    asked: JudgeSources,
-    settings: Settings,
-    question: AgreementQuestion,
-    *,
-    kappas: bool,
-    plot: Place | None,
-    force: bool,
-) -> JudgeReport:
-    """Check judges against people."""
-    target = None if plot is None else Path(plot)
-    return judges_checked(asked, settings, question, kappas=kappas, plot=target, force=force)
-
-
-def variant_rows() -> pl.DataFrame:
-    """Return the recipes, one row each."""
-    rows = [{"name": n, "paper": v.paper, "summary": v.summary} for n, v in RECIPES.items()]
-    return pl.DataFrame(rows)

@@ -157,18 +157,19 @@ def rederive(
     rule: str,
     lake: "Place | None" = None,
     top_k: int | None = None,
-    distinct_positives: bool | None = None,
+    distinct: bool | None = None,
     people: "People | None" = None,
     agreement: "Agreement | None" = None,
     iteration: int | None = None,
     seed: int | None = None,
     table: str | None = None,
-    critiques: str | None = None,
+    derived: str | None = None,
     name: str | None = None,
 ) -> "Told":
     """Make pairs or demonstrations from a run's stored rows under another rule, without a model.
 
-    The result's `derived.name` is what `run.pairs(derived=...)` and `train` take.
+    `derived` names critiques of `reparse`, to be used instead of the run's own. The result's
+    `derived.name` is what `run.pairs(derived=...)` and `train` take.
 
     Raises:
         ValueError: if there is no such run, rule or table, or the rows do not allow it.
@@ -180,12 +181,12 @@ def rederive(
         rule=rule,
         table=table,
         top_k=top_k,
-        distinct=distinct_positives,
+        distinct=distinct,
         people=people,
         agreement=agreement,
         seed=seed,
         iteration=iteration,
-        critiques=critiques,
+        critiques=derived,
         name=name,
     )
     return derive(run, lake, wanted)
@@ -207,13 +208,13 @@ def reparse(
 def train(
     run: "Place | ReadOnlyRun",
     *,
-    pairs: str,
+    derived: str,
     name: str | None = None,
     iteration: int | None = None,
     lake: "Place | None" = None,
     display: "Display" = "auto",
 ) -> "ReadOnlyRun":
-    """Train a new run's policy from the derived table `pairs`, evaluate it, return the new run.
+    """Train a new run's policy from the table `derived`, evaluate it, return the new run.
 
     Raises:
         ValueError: if there is no such run or table, or nothing can be trained from it.
@@ -221,7 +222,7 @@ def train(
     """
     from .loop.library.making import trained
 
-    return trained(run, lake, pairs, name, iteration, display)
+    return trained(run, lake, derived, name, iteration, display)
 
 
 def evaluate(
@@ -249,7 +250,7 @@ def import_files(
     name: str,
     format: str | None = None,  # noqa: A002 -- as the option is called
     source: str | None = None,
-    task: str | None = None,
+    default_task: str | None = None,
     scale: str | None = None,
     failure: float | None = None,
     success: float | None = None,
@@ -275,7 +276,7 @@ def import_files(
         files=tuple(map(Path, several)),
         form=format,
         source=source,
-        task=task,
+        task=default_task,
         scale=scale,
         failure=failure,
         success=success,

@@ -54,7 +54,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     file = folder / "coins.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))
-    coins = lpfloop.import_files(file, name="coins", task="math")
+    coins = lpfloop.import_files(file, name="coins", default_task="math")
     made = lpfloop.rederive(coins, rule="overall")
     print(coins.pairs(derived=made.derived.name))
 

@@ -1,7 +1,8 @@
 """Own recipe: a method of your own in verbs, with a setting of its own.
 
 Run it: `python examples/own_recipe.py`. It draws answers, lets the shipped verifier rate them,
-pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs. Which verbs there are: docs/own-parts.md.
+pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs. Which
+verbs there are: docs/own-parts.md.
 """
 
 import lpfloop

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from .durable import make_folder, remove, write_file
 from .index_table import KEPT, ROW, IndexQuery, Vectors, finish, ranked
+from .installation import pip_install
 from .journal_reader import Part
 from .keys import canonical_json
 from .lock import acquire, release
@@ -185,7 +186,7 @@ def is_there(folder: Path) -> bool:
 
 def _need_lancedb() -> None:
     if find_spec("lancedb") is None:
-        raise IndexUnusableError("searching needs LanceDB: pip install 'lpfloop[lake]'")
+        raise IndexUnusableError(f"searching needs LanceDB: {pip_install('lancedb')}")
 
 
 def _connected(folder: Path) -> Any:

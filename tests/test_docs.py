@@ -8,13 +8,13 @@ import pytest
 from commands import call
 from operated import EVALUATED, Operated
 
-from lpfloop.loop.cli.app import PANELS, Group
+from lpfloop.loop.cli.app import PANELS, CommandGroup
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"in `([\w.]+)`:\n\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -30,7 +30,7 @@ def commands():
 
 
 def shown_files():
-    """Return the files that the guides show, by name: a line `in NAME:` and a block of JSON."""
+    """Return the files that the guides show, by name: a line `in NAME:` and a block."""
     return {name: body for page in PAGES for name, body in FILE.findall(page.read_text())}
 
 
@@ -84,7 +84,7 @@ def test_every_command_is_documented():
         name if word is None else f"{name} {word}"
         for commands in PANELS.values()
         for name, command in commands.items()
-        for word in (command.commands if isinstance(command, Group) else [None])
+        for word in (command.commands if isinstance(command, CommandGroup) else [None])
     ]
     assert [name for name in names if not re.search(rf"(`|lpfloop ){name}\b", text)] == []
 

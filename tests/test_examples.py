@@ -39,6 +39,7 @@ def shown(name, lake):
         capture_output=True,
         text=True,
         timeout=SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

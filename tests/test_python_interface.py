@@ -69,21 +69,31 @@ FUNCTIONS = {
     "candidates": (ReadOnlyRun.candidates, {}, {}),
     "critiques": (ReadOnlyRun.critiques, {}, {}),
     "grades": (ReadOnlyRun.grades, {}, {}),
-    "pairs": (ReadOnlyRun.pairs, {"name": "derived: a run's name is another"}, {"derived"}),
+    "pairs": (ReadOnlyRun.pairs, {}, {}),
     "failures": (ReadOnlyRun.failures, {}, {}),
     "alarms": (ReadOnlyRun.alarms, {}, {}),
     "steps": (ReadOnlyRun.steps, {}, {}),
     "search": (ReadOnlyRun.search, {}, {"text"}),
     "sql": (ReadOnlyRun.sql, {}, {"text"}),
-    "import": (lpfloop.import_files, {}, {"files", "name", "format"}),
+    "import": (
+        lpfloop.import_files,
+        {"as": "format: as is a word of Python's"},
+        {"files", "name", "format"},
+    ),
     "export": (
         ReadOnlyRun.export,
-        {"name": "derived: a run's name is another"},
-        {"table", "format", "derived"},
+        {"as": "format: as is a word of Python's"},
+        {"table", "format"},
     ),
     "rederive": (lpfloop.rederive, {}, {}),
     "train": (lpfloop.train, {}, {"name", "display"}),
-    "compare": (ReadOnlyRun.compare, {}, {"others"}),
+    "compare": (
+        ReadOnlyRun.compare,
+        {"report": "a page, by `lpfloop compare --report`", "force": "belongs to --report"},
+        {"others"},
+    ),
+    "report": (ReadOnlyRun.report, {"open": "webbrowser.open(run.report().as_uri())"}, {}),
+    "annotations": (ReadOnlyRun.annotations, {}, {}),
     "verdict": (
         ReadOnlyRun.verdict,
         dict.fromkeys(
@@ -111,7 +121,7 @@ FUNCTIONS = {
         dict.fromkeys(
             (
                 *("config", "variant", "prompts", "policy", "critic", "iterations", "seed", "set"),
-                "all",
+                "defaults",
             ),
             "of what a command would mean, not of a run",
         ),
@@ -128,6 +138,7 @@ FILES = "it reads files alone; its JSON is as good in Python"
 UPKEEP = "upkeep of a lake, for the shell and its exit codes"
 WITHOUT = {
     **dict.fromkeys(("watch", "pause", "stop", "ctl", "launch", "preview", "doctor"), TERMINAL),
+    **dict.fromkeys(("init", "view", "annotate"), TERMINAL),
     **dict.fromkeys(("eval winrate", "eval reward", "config principles"), FILES),
     **dict.fromkeys(("config diff", "config schema", "critique", "tiny build"), TERMINAL),
     **dict.fromkeys(
@@ -223,7 +234,8 @@ def test_measures_are_frames_or_say_their_sentence(run):
 def test_a_table_is_exported_and_imported_and_derived_from(run, tmp_path):
     done = run.export("pairs", format="trl-dpo", output=tmp_path / "pairs")
     assert sum(done.files.values()) == 1
-    file = next(iter(done.folder.glob("**/*.jsonl")))
+    (name,) = done.files
+    file = done.folder / name
     with lpfloop.import_files(file, name="again", lake=tmp_path / "lake") as again:
         assert again.pairs().collect().height == 1
     with pytest.raises(ValueError, match="no such"):

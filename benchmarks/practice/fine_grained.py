@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.evaluation.panels import Lines, Series
 from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Intervals, PlottedValue
+from lpfloop.loop.evaluation.panels import Intervals, PlottedValue
 from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
 from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.loop.tiny.nouns import opened

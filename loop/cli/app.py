@@ -6,14 +6,17 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 """
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from .alarm_commands import alarms
+from .annotate_commands import annotate, annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -23,6 +26,7 @@ from .derive_commands import derived, rederive, reparse, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
 from .fact_commands import facts
+from .init_commands import init
 from .judge_commands import judge_check
 from .list_commands import candidates, critiques, failures, grades, pairs
 from .machine_commands import build, doctor
@@ -31,6 +35,7 @@ from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
 from .principle_commands import principles
 from .query_commands import sql
+from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import launch, resume, run
 from .search_commands import duplicates, reindex, search
@@ -39,15 +44,19 @@ from .store_commands import compact, digest, failpoints, gc, migrate, repair, ve
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
 from .verdict_commands import verdict
+from .view_commands import view
 from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
+
+NARROW = 70
+"""Columns of a terminal below which help has no boxes."""
 
 Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands under a common first word."""
 
     about: str
@@ -55,8 +64,44 @@ class Group:
     hidden: frozenset[str] = frozenset()
 
 
-PANELS: Mapping[str, Mapping[str, Command | Group]] = {
+def _markup() -> Literal["rich"] | None:
+    return "rich" if shutil.get_terminal_size().columns >= NARROW else None
+
+
+class LeafCommand(TyperCommand):
+    """One command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+
+class CommandTree(TyperGroup):
+    """The commands; of one that stands in a group, it says where."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is meant, as Typer does."""
+        word = args[0]
+        places = [
+            f"lpfloop {panel_name} {word}"
+            for commands in PANELS.values()
+            for panel_name, command in commands.items()
+            if isinstance(command, CommandGroup) and word in command.commands
+        ]
+        if word not in self.commands and places:
+            ctx.fail(f"No such command {word!r}. Did you mean `{'` or `'.join(places)}`?")
+        return super().resolve_command(ctx, args)
+
+
+PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
+        "init": init,
         "run": run,
         "preview": preview,
         "resume": resume,
@@ -68,6 +113,8 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
     },
     "Look": {
         "status": status,
+        "view": view,
+        "report": report,
         "model": model,
         "show": show,
         "lineage": lineage,
@@ -86,6 +133,8 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         "import": import_,
         "export": export,
         "critique": critique,
+        "annotate": annotate,
+        "annotations": annotations,
         "rederive": rederive,
         "train": train,
     },
@@ -94,15 +143,15 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         "verdict": verdict,
         "critic-check": critic_check,
         "judge-check": judge_check,
-        "eval": Group(
-            "Measure a model on held-out or other prompts, or from files of verdicts.",
+        "eval": CommandGroup(
+            "Measure models, rewards and facts.",
             {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
         ),
     },
     "Maintain": {
         "doctor": doctor,
-        "config": Group(
-            "What a run is configured to do, and what can be set.",
+        "config": CommandGroup(
+            "Show, compare and explain settings.",
             {
                 "show": show_config,
                 "diff": diff_configs,
@@ -111,8 +160,8 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
                 "principles": principles,
             },
         ),
-        "lake": Group(
-            "Check, mend, tidy and index what runs have stored.",
+        "lake": CommandGroup(
+            "Check, repair, tidy and index stored runs.",
             {
                 "verify": verify,
                 "repair": repair,
@@ -130,29 +179,29 @@ PANELS: Mapping[str, Mapping[str, Command | Group]] = {
         ),
     },
 }
-TINY = Group("The tiny world that lpfloop ships.", {"build": build})
+TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
-def _add(app: typer.Typer, name: str, group: Group, *, panel: str | None) -> None:
-    added = typer.Typer(help=group.about, no_args_is_help=True)
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
+    added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word, hidden=word in group.hidden)(command)
+        added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
     app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
 
 
 def _tree() -> typer.Typer:
     app = typer.Typer(
         name="lpfloop",
+        cls=CommandTree,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     for panel, commands in PANELS.items():
         for name, command in commands.items():
-            if isinstance(command, Group):
+            if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(command)
+                app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
     _add(app, "tiny", TINY, panel=None)
     return app
 

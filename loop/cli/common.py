@@ -11,6 +11,7 @@ import typer
 
 from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
+from .word_completion import field_names, run_names
 
 DEFAULT_LAKE = Path("lake")
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -52,27 +53,60 @@ Lake = Annotated[
         help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
 AsForm = Annotated[
     Form,
-    typer.Option("--format", help="Format of rows; auto: table on a terminal, jsonl in a pipe."),
+    typer.Option(
+        "--format", metavar="FORMAT", help="Format of rows: auto, table, jsonl, csv or parquet."
+    ),
 ]
 OneIteration = Annotated[
     int | None,
-    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only iteration T."),
+    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only this iteration."),
 ]
 AnIteration = Annotated[
     str | None,
-    typer.Option("--iteration", metavar="T|M_T|latest|best", help="Only this iteration's model."),
+    typer.Option(
+        "--iteration",
+        metavar="T|M_T|latest|best",
+        help="Only this iteration: the model of that name.",
+    ),
 ]
 OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
-RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RUN")]
-AnyRun = Annotated[
-    str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
+DefaultTask = Annotated[
+    str | None, typer.Option("--default-task", help="Task of rows that name none.")
 ]
-Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it is there already.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: section.key=value.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
+Derived = Annotated[
+    str | None,
+    typer.Option("--derived", help="Read this derived table, not the run's own rows."),
+]
+ByField = Annotated[
+    str | None,
+    typer.Option("--by", help="Group by this field of the rows, in addition to all of them."),
+]
+Human = Annotated[
+    list[str] | None,
+    typer.Option("--human", help="Names of annotators that begin with this are people."),
+]
+Draws = Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")]
+DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")]
+AnyRun = Annotated[
+    str | None,
+    typer.Argument(
+        help="Name of the run; default: the latest.", metavar="RUN", autocompletion=run_names
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Set a field: section.key=value; can be repeated.",
+        autocompletion=field_names,
+    ),
+]
 
 
 def in_lake(lake: Path) -> str:
@@ -135,6 +169,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
+    from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
@@ -180,6 +215,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             NoDaemonError,
             CommandRefusedError,
             JournalError,
+            LedgerError,
             LockedError,
         ),
     ):

@@ -37,11 +37,16 @@ def show_config(
     critic: Critic = None,
     seed: Seed = None,
     settings: Settings = None,
-    every: Annotated[bool, typer.Option("--all", help="Show the defaults, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--defaults", help="Also show what is at its default.")
+    ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings of a run, or those that options of `run` would give it, as YAML."""
+    """Print the settings of a run, or of a run to come.
+
+    With options of `run`: what these would give it. The YAML can be loaded again.
+    """
     from ...configs.rendering import as_yaml, nested, set_fields, set_secrets
     from .tables import print_json
 
@@ -62,7 +67,7 @@ def show_config(
             used = {f.path: source for f in shown if (source := sources.get(f.path))}
             print_json({"of": title, "config": nested(shown), "sources": used})
             return
-        rest = "" if every else "; what is not here is at its default (--all shows it)"
+        rest = "" if every else "; what is not here is at its default (--defaults shows it)"
         typer.echo(f"# {title}{rest}")
         for path in set_secrets(found):
             typer.echo(f"# {path} is set, and not shown")
@@ -71,16 +76,16 @@ def show_config(
 
 def diff_configs(
     first: Annotated[str, typer.Argument(help="A run, a preset, or a YAML file.", metavar="A")],
-    second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+    second: Annotated[str, typer.Argument(help="Another run, preset or YAML file.", metavar="B")],
     *,
     variant: Annotated[
-        str | None, typer.Option(help="Recipe of a preset; default: that of the other side.")
+        str | None, typer.Option(help="Recipe: that of a preset; default: the other side's.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two configurations field by field; semantic fields can change rows."""
+    """Compare two configurations field by field."""
     import polars as pl
 
     from ...configs.rendering import differences
@@ -98,7 +103,10 @@ def diff_configs(
 
 
 def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List every field that can be set; with --json, as a JSON Schema for editors."""
+    """List every field that can be set.
+
+    With --json: as a JSON Schema, for editors.
+    """
     import polars as pl
 
     from ...configs.describe import every_field

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console
 
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
 from ..lake.query.critic_scores import ALL, DRAFTS
+from ..lake.query.row_table import print_columns, text_columns
 
 CRITIC = {
     "approval": "passed",
@@ -23,8 +22,13 @@ CRITIC = {
 TASK = 24
 
 
-def critic_tables(iterations: Sequence[Mapping[str, Any]], *, wide: bool = False) -> list[Table]:
-    """Return the table of what the critic is worth by task and model, if anything tells.
+TITLE = "The critic against the verifier, in percent (last: AUROC of ratings and reward)"
+
+
+def print_critic(
+    console: Console, iterations: Sequence[Mapping[str, Any]], *, wide: bool = False
+) -> None:
+    """Print what the critic is worth by task and model, if anything tells.
 
     `iterations` are those of a run's status. Of held-out answers it shows the first and the last
     model's; if `wide`, all answers of all models.
@@ -38,23 +42,20 @@ def critic_tables(iterations: Sequence[Mapping[str, Any]], *, wide: bool = False
         if ends is None or (number in ends and score["benchmark"] == HELD_OUT)
     ]
     if not scores:
-        return []
-    table = Table(
-        title="The critic against the verifier, in percent (last: AUROC of ratings and reward)",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+        return
     shares = [name for name in CRITIC if any(score[name] is not None for score in scores)]
-    for heading in ("Task", "Answers"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("n", *(CRITIC[name] for name in shares)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for score in sorted(scores, key=lambda s: (s["task"] == ALL, s["task"], s["benchmark"])):
-        of = (escape(one_line(score["task"], limit=TASK)), score["answers"])
-        table.add_row(*of, f"{score['n']:,}", *(_percent(score[name]) for name in shares))
-    return [table]
+    rows = [
+        (
+            one_line(score["task"], limit=TASK),
+            score["answers"],
+            f"{score['n']:,}",
+            *(_percent(score[name]) for name in shares),
+        )
+        for score in sorted(scores, key=lambda s: (s["task"] == ALL, s["task"], s["benchmark"]))
+    ]
+    headings = ("Task", "Answers", "n", *(CRITIC[name] for name in shares))
+    console.print()
+    print_columns(console, text_columns(headings, rows, left=2), title=TITLE)
 
 
 def _answers_of(iteration: int, benchmark: str) -> str:

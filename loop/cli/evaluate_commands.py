@@ -21,12 +21,13 @@ def evaluate(
     lake: Lake = DEFAULT_LAKE,
     iteration: AnIteration = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Measure on these prompts, not the held-out ones.")
+        Path | None,
+        typer.Option(help="Prompts: a file to measure on, instead of the held-out ones."),
     ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's models on its held-out prompts, or one of them on other prompts."""
+    """Measure a run's models on held-out or other prompts."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
     from ..daemon.evaluate_run import evaluate_run
@@ -34,7 +35,7 @@ def evaluate(
 
     with exit_codes():
         table = is_table(form, as_json=as_json)
-        name = chosen_run(lake, name)
+        name = chosen_run(lake, name, tell=True)
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, prompts, reporter)
         if table:

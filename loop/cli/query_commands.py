@@ -6,22 +6,29 @@ import typer
 
 from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes
+from .word_completion import run_names
 
 
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="One SELECT; without it: list the tables.")
+        str | None, typer.Argument(help="One SELECT; default: list the tables and columns.")
     ] = None,
     *,
-    run: Annotated[list[str] | None, typer.Option("--run", help="Only this run.")] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
+    ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that the query may compute; 0: no limit.")
+        float, typer.Option(help="Stop the query after so many seconds; 0: never.")
     ] = 60,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Query all runs in SQL (DuckDB), read-only; each table has a column `run`."""
+    """Query all runs in SQL (DuckDB), read-only.
+
+    Each table has a column `run`.
+    """
     from ..lake.query.row_output import write_frame
     from ..lake.query.sql import COLUMNS, answer
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form
-from .common import AsForm, AsJson, Settings, exit_codes
+from .common import AsForm, AsJson, ByField, Human, Settings, exit_codes
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
@@ -21,17 +21,16 @@ TABLE = ("task", "accuracy", "low", "high", "choices", "unscored")
 def reward_check(
     *,
     reward: Annotated[str, typer.Option(help="The reward model: a folder, or tiny.")],
-    preferences: Annotated[list[Path], typer.Option(help="File of people's preferences.")],
-    by: Annotated[str | None, typer.Option(help="Also for each value of this field.")] = None,
-    human: Annotated[
-        list[str] | None,
-        typer.Option(help="Annotators whose names begin with this are people."),
-    ] = None,
+    preferences: Annotated[
+        list[Path], typer.Option(help="File of preferences of people; can be repeated.")
+    ],
+    by: ByField = None,
+    human: Human = None,
     settings: Settings = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how often a reward model prefers what people prefer."""
+    """Measure how a reward model agrees with people."""
     from ..lake.query.row_output import is_table
 
     with exit_codes():

@@ -10,11 +10,12 @@ import typer
 from ..daemon.run_request import RunOptions
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsJson,
     Exit,
     Lake,
-    RunArgument,
     Settings,
+    chosen_run,
     exit_codes,
     in_lake,
 )
@@ -30,6 +31,7 @@ from .run_options import (
     Variant,
 )
 from .session import compare_variants, stop_signal, work_on
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -37,16 +39,25 @@ if TYPE_CHECKING:
 
 Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
-    str | None, typer.Option("--fork", help="Re-use this run's units that are still valid.")
+    str | None,
+    typer.Option(
+        "--fork",
+        help="Reuse what this run has made, as far as it still holds.",
+        autocompletion=run_names,
+    ),
 ]
 Variants = Annotated[
     str | None,
-    typer.Option(help="Compare recipes from the same start: all, or a comma-separated list."),
+    typer.Option(
+        help="Run several recipes from the same start, and compare them: all, or NAME,NAME."
+    ),
 ]
 Seeds = Annotated[
-    int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
+    int, typer.Option(min=1, help="With --variants: how many seeds, beginning with --seed.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only tell what would be done: the plan of the run.")
+]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -71,7 +82,11 @@ def run(
     as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
-    """Run the loop; with the same name again, continue where it stopped."""
+    """Run the loop, or continue a run of the same name.
+
+    It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
+    cleanly, 4 nothing to train on, 5 worse than before.
+    """
     from ..daemon.suite import Suite, chosen_variants
     from .plan_commands import print_plan, refuse_json
 
@@ -131,7 +146,7 @@ def _refuse_beside_variants(options: Mapping[str, object]) -> None:
 
 
 def resume(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iterations: Iterations = None,
@@ -146,15 +161,21 @@ def resume(
     ] = None,
     on_alarm: Annotated[
         str | None,
-        typer.Option(metavar="continue|stop", help="What follows an alarm that stops."),
+        typer.Option(
+            metavar="continue|stop", help="What to do after an alarm that stopped the run."
+        ),
     ] = None,
     retry_unscored: Annotated[
-        bool, typer.Option("--retry-unscored", help="Ask again where replies could not be read.")
+        bool, typer.Option("--retry-unscored", help="Ask again where a reply could not be read.")
     ] = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
-    """Continue a paused or interrupted run with its stored configuration."""
+    """Continue a paused or interrupted run.
+
+    With its stored configuration; what is made already is used again. A run whose process was
+    paused is told to go on.
+    """
     from ..daemon.resuming import raised_limits, resumption
     from ..run.terminal import say
     from .critique_commands import work_on_answers
@@ -169,6 +190,7 @@ def resume(
         "on_alarm": on_alarm,
     }
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         found = resumption(lake, name, raised_limits(limits), retry_unscored=retry_unscored)
         if found.job is not None and detach:
             options = {"lake": lake} | {
@@ -194,21 +216,22 @@ def launch(
         list[str] | None, typer.Argument(help="Options for `lpfloop run`, after --.")
     ] = None,
     *,
-    printed: Annotated[bool, typer.Option("--print", help="Print the batch file, for sbatch.")],
     name: Annotated[str, typer.Option("--run", help="Name of the run.")],
     lake: Lake = DEFAULT_LAKE,
-    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
-    account: Annotated[str | None, typer.Option(help="Account.")] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs.")] = 1,
-    cpus: Annotated[int, typer.Option(min=1, help="CPU cores.")] = 8,
+    partition: Annotated[str | None, typer.Option(help="Partition, as Slurm calls it.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account to charge.")] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs.")] = 1,
+    cpus: Annotated[int, typer.Option(min=1, help="Number of CPU cores.")] = 8,
     mem: Annotated[str, typer.Option(help="Memory, in Slurm's notation.")] = "64G",
     time: Annotated[str, typer.Option(help="Time limit, in Slurm's notation.")] = "24:00:00",
 ) -> None:
-    """Print a batch file that runs the loop on a cluster, stops it in time and resubmits itself."""
+    """Print a batch file that runs the loop on a cluster.
+
+    The job stops in time and submits itself again.
+    """
     from ...configs.schema import ConfigError
     from ..daemon.slurm import Allocation, batch_file
 
-    del printed
     with exit_codes():
         if where != "slurm":
             raise ConfigError(

@@ -4,13 +4,27 @@ from typing import Annotated
 
 import typer
 
-ConfigName = Annotated[str | None, typer.Option("--config", help="Preset or YAML file.")]
-Variant = Annotated[str | None, typer.Option(help="Recipe; see `lpfloop config variants`.")]
+from .word_completion import preset_names, run_names, variant_names
+
+ConfigName = Annotated[
+    str | None, typer.Option("--config", help="Preset or YAML file.", autocompletion=preset_names)
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        help="Recipe: `lpfloop config variants` lists them.", autocompletion=variant_names
+    ),
+]
 Iterations = Annotated[int | None, typer.Option(min=0, help="Iterations to reach.")]
-RunName = Annotated[str | None, typer.Option("--run", help="Name of the run.")]
+RunName = Annotated[
+    str | None, typer.Option("--run", help="Name of the run.", autocompletion=run_names)
+]
 PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
 Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name, URL or RUN:M_2.")]
 Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name, URL or RUN:M_2.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random numbers.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random draws.")]
 
-Download = Annotated[bool, typer.Option("--download", help="Fetch what the hub's cache lacks.")]
+Download = Annotated[
+    bool,
+    typer.Option("--download", help="Download models and data that are not in the hub's cache."),
+]

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ...stores.records import Alarm, Evaluation
+from ..data.durations import duration
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
+from ..data.short_id import short_id
+from ..data.telling import tell
 from ..lake.query.answer_logprobs import told_logprobs
-from .critic_tables import critic_tables
-from .display import duration
+from ..lake.query.row_table import print_columns, text_columns
+from .critic_tables import print_critic
 from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from ..lake.query.flips import LostMost
     from ..lake.query.model_figures import RunResults
 
-CELL = 80
 WARNING = 400
 LINE = 400
-SHORT_ID = 12
 ALARMS = 6
 """So many alarms are shown with the status."""
 FEW = 10
@@ -56,7 +54,7 @@ def published_line(run: "RunReader", where: str) -> str | None:
     one = "latest" if best_kept(run) is None else "best"
     beside = "" if shown == latest else f" (latest: M_{latest.iteration})"
     return (
-        f"{one} model: {name} {shown.checkpoint_id[:SHORT_ID]}{beside}, {place}; "
+        f"{one} model: {name} {short_id(shown.checkpoint_id)}{beside}, {place}; "
         f"`lpfloop model {run.folder.name} {name}{where}` shows, copies, serves and asks it"
     )
 
@@ -65,14 +63,18 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
     """Print who works on a run, where it is, what it planned, and its stages."""
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
-    console.print(f"run {status['run']}: {daemon['state']}{who}", highlight=False, markup=False)
+    tell(console, f"run {status['run']}: {daemon['state']}{who}")
     if status["bucket"]:
         where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
-        console.print(where, highlight=False, markup=False, soft_wrap=True)
+        tell(console, where)
     plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
     for line in plan["head"]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
+        tell(console, line)
+    rows = list(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
+    if rows:
+        console.print()
+        print_columns(console, text_columns(STAGES, rows, left=2))
+        console.print()
 
 
 def print_status(
@@ -87,31 +89,40 @@ def print_status(
     """Print a run's process, stages, spending, counts and results, and its best model."""
     console = Console()
     _print_head(console, status)
-    console.print(f"spent: {_spent(status['spend'])}", highlight=False, markup=False)
+    tell(console, f"spent: {_spent(status['spend'])}")
     for line in _busy(status["busy"]):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        tell(console, line)
     for iteration in status["iterations"]:
-        console.print(f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
+        tell(console, f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
         for line in _made(iteration):
-            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+            tell(console, f"  {line}")
     for aside in status["beside"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
+        tell(console, told)
     for line in _unused(status["unused"]):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        tell(console, line)
     print_results(console, results, wide=wide, lost=lost)
     print_probes(console, evaluations)
-    for table in critic_tables(status["iterations"], wide=wide):
-        console.print(table)
+    print_critic(console, status["iterations"], wide=wide)
     for line in (*_alarmed(status), *filter(None, [published])):
-        console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
+        tell(console, visible(line))
     for warning in status["warnings"]:
         told = f"warning: {one_line(visible(warning), limit=WARNING)}"
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-    if status["ended"]:
-        console.print(visible(str(status["ended"])), markup=False)
+        tell(console, told)
+    for line in _ending(status):
+        tell(console, visible(line))
+
+
+def _ending(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a run ended that is done, and what one needs from its person."""
+    from ..lake.query.run_needs import Need, needs_told
+
+    needs = [Need(**need) for need in status["needs"]]
+    if status["ended"] and str(status["ended"]).startswith(("done", "imported")):
+        yield str(status["ended"])
+    yield from needs_told(needs, status["daemon"]["state"])
 
 
 def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
@@ -141,19 +152,20 @@ def _alarmed(status: Mapping[str, Any]) -> list[str]:
     return [*lines, f"{more} older alarms: `lpfloop alarms {status['run']}`"] if more else lines
 
 
-def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of the stages that were begun, and of those that are planned."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("")
-    table.add_column("stage", min_width=18, overflow="fold")
-    headings = ("units", "owed", "unscored", "retries", "tokens", "per s", "time", "to go")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+STAGE = 34
+"""The width that a stage's name may take."""
+STAGES = ("", "stage", "units", "owed", "unscored", "retries", "tokens", "per s", "time", "to go")
+
+
+def _stages(
+    iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each stage that was begun, and for each that is planned."""
     for iteration in iterations:
         for stage in iteration["stages"]:
-            table.add_row(
+            yield (
                 str(iteration["iteration"]),
-                escape(one_line(stage["stage"], limit=CELL)),
+                one_line(stage["stage"], limit=STAGE),
                 f"{stage['done']}/{stage['planned']}",
                 _count(stage["owed"]),
                 _count(stage["unscored"]),
@@ -164,12 +176,10 @@ def _stages(iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str
                 duration(stage["eta_s"]) if stage["owed"] else "",
             )
     for stage in ahead:
-        name = escape(one_line(stage["stage"], limit=CELL))
-        units, seconds = f"0/{stage['units']}", stage["seconds"]
-        time = "" if seconds is None else duration(seconds)
-        owed = _count(stage["units"])
-        table.add_row(str(stage["iteration"]), name, units, owed, "", "", "", "", "", time)
-    return table
+        name, seconds = one_line(stage["stage"], limit=STAGE), stage["seconds"]
+        units, time = stage["units"], "" if seconds is None else duration(seconds)
+        blank = ("",) * 5
+        yield (str(stage["iteration"]), name, f"0/{units}", _count(units), *blank, time)
 
 
 def _count(number: int) -> str:

@@ -5,7 +5,7 @@ from .common import AsForm, AsJson, exit_codes
 
 
 def variants(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List the recipes, which `run --variant` takes."""
+    """List the recipes that `run --variant` takes."""
     from ..lake.query.row_output import write_frame
     from ..recipes.variant_list import variant_frame
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ...stores.journal_reader import Reader
 from ..daemon.control import PAUSED, alive
 from ..daemon.progress import Progress, progress
+from ..lake.query.runs import ending
 from ..run.reporter import Advance, Reporter
 
 POLL_S = 0.5
@@ -82,6 +83,5 @@ class Watcher:
         self.reporter.end(*place)
 
     def _ending(self) -> str:
-        ends = self.reader.events("end")
-        why = str(ends[-1]) if ends else "it did not end by itself"
+        why = ending(self.reader) or "it did not end by itself"
         return f"no process works on run {self.reader.folder.name}: {why}"

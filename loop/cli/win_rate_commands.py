@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form, FormError
-from .common import AsForm, AsJson, exit_codes
+from .common import AsForm, AsJson, ByField, exit_codes
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
@@ -20,10 +20,11 @@ TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
 
 def winrate(
     *,
-    preferences: Annotated[Path, typer.Option(help="File of verdicts in AlpacaEval's format.")],
-    by: Annotated[str | None, typer.Option(help="Also for each value of this field.")] = None,
+    preferences: Annotated[Path, typer.Option(help="File of preferences in AlpacaEval's format.")],
+    by: ByField = None,
     versus: Annotated[
-        Path | None, typer.Option(help="Also the lead over the model of this file.")
+        Path | None,
+        typer.Option("--against", help="Also show the lead over this: the model of another file."),
     ] = None,
     difficulty: Annotated[
         Path | None, typer.Option(help="File that says how hard each instruction is to win on.")
@@ -31,7 +32,7 @@ def winrate(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the win-rate of a model from a file of verdicts."""
+    """Compute a win-rate from a file of preferences."""
     with exit_codes():
         _write(preferences, by, versus, difficulty, form, as_json=as_json)
 

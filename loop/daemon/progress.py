@@ -9,7 +9,7 @@ from ...configs.schema import BudgetConfig
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of
-from .control import START
+from ..run.run_events import STAGE, START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,6 @@ class Progress:
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
         return asdict(self)
-
-
-STAGE = "stage"
-"""The kind of the event that records a stage's begin: iteration, stage, at."""
 
 
 def progress(reader: Reader, *, running: bool) -> list[Progress]:

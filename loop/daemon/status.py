@@ -20,12 +20,15 @@ from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ..lake.query.alarm_list import alarms
+from ..lake.query.run_needs import AT_WORK, PAUSED, RUNNING, SILENT, STOPPING, read_state, run_needs
 from ..lake.query.runs import status
+from ..run.run_events import START
 from ..run.stop import kill_all
 from .bottleneck import busy
 from .control import (
-    PAUSED,
-    START,
+    PAUSED as PAUSE_KEPT,
+)
+from .control import (
     ControlError,
     Look,
     NoDaemonError,
@@ -79,22 +82,25 @@ def daemon_of(reader: Reader) -> Daemon:
 
 def _state(reader: Reader) -> str:
     if not alive(reader.folder):
-        return "ended, paused" if reader.meta(PAUSED) == "1" else "ended"
+        return "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
     try:
         state: State = ask(reader.folder, Look())
     except NoDaemonError:
         return "ended"
     except ControlError:
-        return "silent"
-    return "stopping" if state.stopping else "paused" if state.paused else "running"
+        return SILENT
+    return STOPPING if state.stopping else PAUSED if state.paused else RUNNING
 
 
-def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
-    """Return a run's status with its progress by stage, what it has spent, and its daemon."""
+def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str, Any]:
+    """Return a run's status: progress by stage, what is spent, its daemon, what it needs.
+
+    `where` is the option that names the lake, for the commands that it needs.
+    """
     reader = run.journal
     found: dict[str, Any] = status(run, iteration)
     daemon = daemon_of(reader)
-    stages = progress(reader, running=not daemon.state.startswith("ended"))
+    stages = progress(reader, running=daemon.state in AT_WORK)
     for turn in (*found["iterations"], *found["beside"]):
         place = (turn["iteration"], turn.get("benchmark"))
         turn["stages"] = [
@@ -104,12 +110,13 @@ def overview(run: RunReader, iteration: int | None) -> dict[str, Any]:
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
-    plan = kept_plan(reader)
+    plan, standing = kept_plan(reader), read_state(run, daemon.state, where)
     return {
         **found,
         **place,
         "alarms": [asdict(alarm) for alarm in alarms(run, iteration)],
         "daemon": daemon.as_json(),
+        "needs": [need.as_json() for need in run_needs(standing)],
         "spend": spend(reader, config.budget),
         "busy": busy(stages, wall_seconds(reader, stages), plan),
         "plan": _planned(plan, stages, found["ended"]),

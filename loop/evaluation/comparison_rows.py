@@ -9,9 +9,7 @@ import polars as pl
 from ...stores.keys import Json
 from ..lake.query.forms import FormError
 from .compare_runs import Result, by_method, incomparable, results
-
-RIVALRY = ("verified", "approval", "win_rate", "true_score")
-"""The metrics for which one method's lead over another is shown."""
+from .compared_columns import RIVALRY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

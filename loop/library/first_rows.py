@@ -134,7 +134,7 @@ def html_table(columns: Sequence[str], rows: Cells) -> str:
 
 
 def _fitting(columns: Sequence[str], cells: Cells, room: int) -> dict[int, int]:
-    """Return how wide each column is that there is room for: texts first, then others as they come."""
+    """Return how wide each column is that there is room for: texts first, then others."""
     wanted = [max(len(line[n]) for line in (columns, *cells)) for n in range(len(columns))]
     texts = [n for n, name in enumerate(columns) if name in TEXTS]
     least = {n: min(wanted[n], NARROWEST) for n in texts}

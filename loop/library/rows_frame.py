@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ...stores.installation import pip_install
 from .first_rows import FirstRows
 
 if TYPE_CHECKING:
@@ -45,5 +46,5 @@ class RowsFrame(pl.LazyFrame):
         try:
             from datasets import Dataset
         except ImportError as error:
-            raise ImportError("to_hf() needs datasets: pip install 'lpfloop[train]'") from error
+            raise ImportError(f"to_hf() needs datasets: {pip_install('datasets')}") from error
         return Dataset.from_polars(self.collect())

@@ -11,7 +11,8 @@ import polars as pl
 from ...stores.derived import derived_names
 from ...stores.records import Scope, Split
 from ..daemon.check_critic import named_groups, run_groups
-from ..daemon.status import overview
+from ..daemon.status import daemon_of, overview
+from ..evaluation.annotation_list import annotation_rows, quality_rows
 from ..evaluation.comparison_rows import compared_runs
 from ..evaluation.critic_answers import AnswerDraw
 from ..evaluation.critic_check import Resampling, figures
@@ -33,8 +34,9 @@ from ..lake.search import duplicates as copies
 from ..lake.search.text_search import TextSearch, search
 from ..lake.trace.model_page import models_frame
 from ..lake.trace.published_model import PublishedModel, copy_model, published_model
+from ..report.write_report import write_run_report
 from .rows_frame import RowsFrame
-from .run_tables import RunTables
+from .table_frames import RunTables
 
 
 class RunMeasures(RunTables):
@@ -158,11 +160,11 @@ class RunMeasures(RunTables):
         """
         return RowsFrame.of(steps(self._reader, iteration=iteration, method=method))
 
-    def duplicates(self, iteration: int | None = None, *, show: int | None = None) -> pl.DataFrame:
-        """Count copies among candidates and prompts, or list the `show` worst of each kind."""
-        if show is None:
+    def duplicates(self, iteration: int | None = None, *, limit: int | None = None) -> pl.DataFrame:
+        """Count copies among candidates and prompts, or list the `limit` worst of each kind."""
+        if limit is None:
             return copies.duplicates(self._reader, iteration)
-        return copies.worst(self._reader, iteration, show)
+        return copies.worst(self._reader, iteration, limit)
 
     def search(
         self,
@@ -193,7 +195,7 @@ class RunMeasures(RunTables):
         )
         return search(self.lake, wanted)
 
-    def model(self, which: str = PUBLISHED, *, by: str | None = None) -> PublishedModel:
+    def model(self, which: str = PUBLISHED, *, metric: str | None = None) -> PublishedModel:
         """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
 
         By default it is the best that the loop keeps; the latest where it has no verdicts.
@@ -202,19 +204,19 @@ class RunMeasures(RunTables):
             NoSuchRunError: if the run has no such model.
             NoSuchFigureError: if nothing was measured that tells the best.
         """
-        return published_model(self._reader, model_of(self._reader, which, by))
+        return published_model(self._reader, model_of(self._reader, which, metric))
 
-    def models(self, *, by: str | None = None) -> pl.DataFrame:
+    def models(self, *, metric: str | None = None) -> pl.DataFrame:
         """Return all models of the run, one row each, with the figure that tells the best.
 
         Raises:
-            NoSuchFigureError: if the figure `by` was not measured.
+            NoSuchFigureError: if the figure `metric` was not measured.
         """
         made = checkpoints(self._reader)
         try:
-            best = best_model(self._reader, made, by)
+            best = best_model(self._reader, made, metric)
         except NoSuchFigureError:
-            if by is not None:
+            if metric is not None:
                 raise
             best = None
         return models_frame([published_model(self._reader, one) for one in made], best)
@@ -260,6 +262,34 @@ class RunMeasures(RunTables):
             force=force,
         )
         return export_table(job)
+
+    def annotations(self, *, quality: bool = False, limit: int | None = None) -> RowsFrame:
+        """Return what people judged; with `quality`, their pace and agreement by day."""
+        rows = quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
+        return RowsFrame.of(rows if limit is None else rows.head(limit))
+
+    def report(
+        self,
+        *,
+        output: str | Path | None = None,
+        plots: str | Path | None = None,
+        force: bool = False,
+    ) -> Path:
+        """Write the page with the run's results and plots, and return where it is.
+
+        By default it lies in the run's folder; `plots` is a folder for each plot and its rows.
+
+        Raises:
+            FormError: if Matplotlib is not installed.
+            TargetError: if a place cannot be written, or something else is there.
+        """
+        return write_run_report(
+            self._reader,
+            daemon_of(self._reader.journal).state,
+            output=None if output is None else Path(output),
+            plots=None if plots is None else Path(plots),
+            force=force,
+        )
 
     def derived(self) -> list[str]:
         """Return the names of the run's derived tables."""

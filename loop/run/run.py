@@ -33,6 +33,7 @@ from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
 from .reporter import Advance, Reporter, served_by
+from .run_events import STAGE
 from .stage import Stage
 from .stage_places import MAIN_THREAD, Places, Whereabouts
 from .stop import StopSignal
@@ -232,7 +233,7 @@ class Run:
         iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(owed)
         if owed:
             now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
-            self.store.when_there_is_room(lambda: self.store.journal.record("stage", now))
+            self.store.when_there_is_room(lambda: self.store.journal.record(STAGE, now))
         self.flow.report(
             lambda: self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
         )

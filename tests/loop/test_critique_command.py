@@ -93,7 +93,7 @@ def test_the_rows_are_in_the_lake_as_any_others(tmp_path):
     assert len(told("critiques", name, "--rating", "-1").splitlines()) == 1
     query = "select avg(rating) as mean from ratings where aspect = 'Logical Correctness'"
     assert "0.333" in told("sql", query)
-    told("export", name, "critiques", "--format", "jsonl", "--output", str(tmp_path / "out"))
+    told("export", name, "critiques", "--as", "jsonl", "--output", str(tmp_path / "out"))
     assert len((tmp_path / "out" / "train.jsonl").read_text().splitlines()) == len(ROWS)
 
 

@@ -302,8 +302,8 @@ def test_alpaca_preferences_and_outputs_are_read(file, load) -> None:
 
 
 def test_a_file_that_looks_like_nothing_known_is_refused(file, tmp_path) -> None:
-    assert "name it: --format" in refusal(tmp_path / "lake", file({"text": "x"}))
-    assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--format", "xls")
+    assert "name it: --as" in refusal(tmp_path / "lake", file({"text": "x"}))
+    assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--as", "xls")
     assert "holds no rows" in refusal(tmp_path / "lake", file())
     assert "No such file" in refusal(tmp_path / "lake", tmp_path / "none.jsonl")
     os.mkfifo(tmp_path / "pipe")

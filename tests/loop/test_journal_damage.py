@@ -39,7 +39,7 @@ LOG = f"{JOURNAL}-wal"
 READING = (["status", RUN], ["lake", "digest", RUN], ["lake", "verify", RUN], ["candidates", RUN])
 READING += (
     ["sql", "select count(*) from candidates"],
-    ["export", RUN, "pairs", "--format", "trl-dpo"],
+    ["export", RUN, "pairs", "--as", "trl-dpo"],
 )
 
 

@@ -111,7 +111,7 @@ def test_a_finished_run_can_be_read(lakes: Lakes, tmp_path: Path, left_out):
         ["candidates", RUN],
         ["pairs", RUN, "--json"],
         ["sql", "select count(*) as n from candidates"],
-        ["export", RUN, "pairs", "--format", "trl-dpo", "-o", str(out)],
+        ["export", RUN, "pairs", "--as", "trl-dpo", "-o", str(out)],
     ]
     told = in_read_only(lake, reading, tmp_path)
     assert [code for code, _, _ in told.commands] == [0] * len(reading), told.commands

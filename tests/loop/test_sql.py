@@ -5,8 +5,8 @@ import sys
 import duckdb
 import pytest
 from asked import PROMPTS, SAMPLES, make_lake
-from examples import CANDIDATE
 
+from examples import CANDIDATE
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.sql import COLUMNS, SqlError, answer, query
 from lpfloop.stores.derived import deriving
@@ -221,7 +221,7 @@ def test_only_the_columns_that_are_asked_for_are_read(lake, monkeypatch):
 
 def test_without_duckdb_one_sentence_says_what_to_install(lake, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(SqlError, match=r"pip install 'lpfloop\[lake\]'"):
+    with pytest.raises(SqlError, match="pip install 'duckdb>=2'"):
         query(lake, "select 1")
 
 

@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import polars as pl
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ....configs.secrecy import knows_keys, row_without_keys, without_keys
 from ....stores.outputs import FORMULA, GUARD, NUMBER
-from ...data.sanitize import escaped, one_line, visible
+from ...data.sanitize import escaped, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
+from .row_table import print_table
 
 __all__ = [
     "Form",
@@ -37,8 +34,6 @@ __all__ = [
 ]
 
 BATCH = 8192
-CELL = 80
-SHORT_ID = 18
 TABLE_ROWS = 1000
 """The most rows of a table: its columns must fit them all, so all are read first."""
 
@@ -226,56 +221,16 @@ def _let_go() -> None:
     os.close(nowhere)
 
 
-def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
-    found = frame.head(TABLE_ROWS + 1).collect()
-    shown = found.head(TABLE_ROWS).select(columns or pl.all())
-    table = Table(box=box.SIMPLE_HEAD)
-    for name, dtype in shown.schema.items():
-        number = dtype.is_numeric()
-        table.add_column(
-            escape(one_line(name, limit=CELL)),
-            justify="right" if number else "left",
-            no_wrap=number or _is_id(name),
-            overflow="fold",
-        )
-    for row in shown.iter_rows(named=True):
-        table.add_row(*(_cell(name, value) for name, value in row.items()))
-    Console().print(table)
-    if found.height > TABLE_ROWS:
-        say(f"the first {TABLE_ROWS:,} rows; `--format jsonl` writes them all")
-    else:
-        _say_count(found.height)
-
-
 def _say_count(rows: int) -> None:
     say(f"{rows:,} row{'' if rows == 1 else 's'}")
 
 
-def _is_id(name: str) -> bool:
-    return name == "id" or name.endswith("_id")
-
-
-def _cell(name: str, value: object) -> str:
-    """Return a cell: the beginning of an id, which is enough to use it, or text on one line."""
-    text = str(value or "")[:SHORT_ID] if _is_id(name) else _flat(value)
-    return escape(one_line(text, limit=CELL))
-
-
-def _flat(value: Any) -> str:
-    """Return a cell's text: messages as their contents, aspects as their ratings."""
-    match value:
-        case None:
-            text = ""
-        case float():
-            text = f"{value:.6g}"
-        case list():
-            text = "; ".join(_flat(item) for item in value)
-        case {"content": content}:
-            text = str(content)
-        case {"name": name, "rating": rating}:
-            text = f"{name} {rating}"
-        case dict():
-            text = ", ".join(f"{key}: {_flat(item)}" for key, item in value.items())
-        case _:
-            text = str(value)
-    return text
+def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
+    """Print a table, shortened to what a terminal holds, and say how many rows there are."""
+    found = frame.head(TABLE_ROWS + 1).collect()
+    shown = found.head(TABLE_ROWS).select(columns or pl.all())
+    print_table(shown, is_list=bool(columns))
+    if found.height > TABLE_ROWS:
+        say(f"the first {TABLE_ROWS:,} rows; `--format jsonl` writes them all")
+    else:
+        _say_count(found.height)

@@ -4,18 +4,22 @@ Read-only and safe while the daemon writes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 
-from ....stores.beside import measured_beside
+from ....configs.likely_names import listed, meant
+from ....stores.beside import measured_beside, smoked
 from ....stores.frames import frame_rows
+from ....stores.journal_reader import Reader
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT
+from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
 from .answer_logprobs import answer_logprobs
@@ -51,9 +55,24 @@ def run_name(lake: Path, name: str | None) -> str:
             raise NoSuchRunError(f"there is no run in {lake}: start one with `lpfloop run`")
         name = names[-1]
     if name not in names:
-        known = ", ".join(names) or "none"
-        raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
+        raise NoSuchRunError(
+            f"there is no run {name!r} in {lake}; {meant(name, names)}runs there: "
+            f"{listed(names[::-1])}"
+        )
     return name
+
+
+def require_iteration(run: RunReader, iteration: int | None) -> None:
+    """Refuse an iteration that a run has not begun.
+
+    Raises:
+        NoSuchRunError: naming those that it has.
+    """
+    begun = {stage.iteration for stage in run.journal.stages()}
+    if iteration is None or not begun or iteration in begun:
+        return
+    there = f"{min(begun)} to {max(begun)}" if len(begun) > 1 else f"only {min(begun)}"
+    raise NoSuchRunError(f"run {run.folder.name} has no iteration {iteration}; it has {there}")
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:
@@ -81,7 +100,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     sinking = [text for told in trained.values() if (text := told.warning()) is not None]
     return {
         "run": run.folder.name,
-        "ended": _ended(run),
+        "ended": ending(run.journal),
         "unused": _unused(run),
         "warnings": list[Json]([*warnings(run.journal), *sinking]),
         "iterations": [
@@ -145,15 +164,21 @@ def _unused(run: RunReader) -> Json:
     return None if told is None else json.loads(told)
 
 
-def _ended(run: RunReader) -> Json:
-    """Return why the run ended before its last iteration, or None."""
-    ends = run.journal.events("end")
-    return ends[-1] if ends else None
+def ending(journal: Reader) -> str | None:
+    """Return how the loop ended when it last did, or None if it was taken up again since.
+
+    That something was measured beside it changes nothing.
+    """
+    ends = journal.events(END)
+    begun = cast("list[dict[str, Any]]", journal.events(STAGE, after=END))
+    stages = [event["stage"] for event in begun]
+    again = any(measured_beside(stage) is None or smoked(stage) for stage in stages)
+    return str(ends[-1]) if ends and not again else None
 
 
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
     unscored = (
-        _of_loop(run, "critiques", iteration)
+        of_loop(run, "critiques", iteration)
         .filter(pl.col("status") != SCORED)
         .group_by("status")
         .len()
@@ -182,10 +207,19 @@ def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Js
     }
 
 
-def _of_loop(run: RunReader, table: str, iteration: int) -> pl.LazyFrame:
-    """Return the rows of a table that the loop made in an iteration."""
+def of_loop(
+    run: RunReader,
+    table: str,
+    iteration: int | None = None,
+    columns: Collection[str] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made, in an iteration or in all.
+
+    Where only some of the columns are wanted, only those need be read and verified.
+    """
     parts = run.journal.parts(table=table, iteration=iteration)
     own = [part for part in parts if measured_beside(part.stage) is None]
     if len(own) == len(parts):
-        return run.scan(table, iteration=iteration)
-    return run.scan_parts(table, own)
+        return run.scan(table, iteration=iteration, columns=columns)
+    rows = run.scan_parts(table, own)
+    return rows if columns is None else rows.select(sorted(columns))

@@ -70,10 +70,20 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
         NoSuchRunError: if the run does not exist, or there is none.
         IndexUnusableError: if there is no index that can answer it.
     """
-    question = parsed(wanted)
+    parsed(wanted)
     if wanted.run is not None or not run_names(lake):
         open_run(lake, wanted.run).close()
-    index = _up_to_date(lake)
+    return matches(_up_to_date(lake), wanted)
+
+
+def matches(index: Index, wanted: TextSearch) -> pl.DataFrame:
+    """Return the best matches among what is indexed; nothing is added to the index.
+
+    Raises:
+        InputError: if the query cannot be parsed.
+        IndexUnusableError: if the index cannot answer it.
+    """
+    question = parsed(wanted)
     if wanted.by_meaning:
         question = replace(question, vector=_vector(index, wanted.text))
     if not wanted.by_words:

@@ -6,10 +6,11 @@ from typing import Any
 
 import polars as pl
 
+from ...data.short_id import short_id
 from ..query.figures import COUNTS
 from ..query.policy_figures import RATING
 from .html_page import page_html
-from .page import SHORT, Box, Grid, Page, PageSection
+from .page import Box, Grid, Page, PageSection
 from .terminal_page import page_text
 from .word_diff import word_diff
 
@@ -58,7 +59,8 @@ class Diff:
 def _summary_section(summary: pl.DataFrame) -> PageSection:
     """Return the table of changes: of figures, and of their parts only if nothing else is there."""
     group = "family" if "family" in summary.columns else "task"
-    columns = (group, "metric", "n", "before", "after", "change", "95%", "up", "down", "p")
+    columns = [group, "metric", "n", "before", "after", "change", "95 %", "up/down"]
+    tested = summary["p_value"].null_count() < summary.height
     parts = pl.col("metric").is_in(COUNTS) | pl.col("metric").str.starts_with(RATING)
     shown = summary.filter(~parts)
     left_out = sorted(set(summary["metric"]) - set(shown["metric"]))
@@ -70,17 +72,16 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
             f"{row['before']:.3f}",
             f"{row['after']:.3f}",
             f"{row['difference']:+.3f}",
-            "" if row["low"] is None else f"{row['low']:+.2f}, {row['high']:+.2f}",
-            str(row["better"]),
-            str(row["worse"]),
-            "" if row["p_value"] is None else f"{row['p_value']:.2g}",
+            "" if row["low"] is None else f"{row['low']:+.3f}, {row['high']:+.3f}",
+            f"{row['better']}/{row['worse']}",
+            *(("" if row["p_value"] is None else f"{row['p_value']:.2g}",) if tested else ()),
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
     told = f"--metric or --json also tells of {', '.join(left_out)}"
     return PageSection(
         heading="",
-        grid=Grid(columns=columns, rows=tuple(rows)),
+        grid=Grid(columns=(*columns, *(["p"] if tested else [])), rows=tuple(rows)),
         lines=(told,) if left_out and shown.height else (),
     )
 
@@ -106,14 +107,14 @@ def _changes_section(changes: pl.DataFrame, way: str, limit: int) -> PageSection
             ""
             if row["length_before"] is None or row["length_after"] is None
             else f"{row['length_before']:.0f} → {row['length_after']:.0f}",
-            row["prompt_id"][:SHORT],
+            short_id(row["prompt_id"]),
         )
         for row in shown.iter_rows(named=True)
     ]
     return PageSection(
         heading=f"{changes.height} values went {way}; the largest change first",
         boxes=tuple(boxes),
-        grid=Grid(columns=columns, rows=tuple(rows)),
+        grid=Grid(columns=columns, rows=tuple(rows), names=len(columns)),
         lines=("`lpfloop show PROMPT` shows both answers and their critiques",) if rows else (),
     )
 

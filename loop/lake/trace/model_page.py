@@ -101,7 +101,8 @@ def _size(weights: Weights) -> str:
 def _grid(model: PublishedModel) -> Grid:
     beside = model.name != model.first
     names = ("metric", "n", model.name, *((model.first, "change") if beside else ()))
-    return Grid(columns=names, rows=tuple(_row(f, beside=beside) for f in model.figures))
+    rows = tuple(_row(figure, beside=beside) for figure in model.figures)
+    return Grid(columns=names, rows=rows, names=1)
 
 
 def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:

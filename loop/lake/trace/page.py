@@ -3,8 +3,9 @@
 Text here is raw: the code that draws a page escapes it.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....stores.records import (
     SCORED,
@@ -15,14 +16,14 @@ from ....stores.records import (
     Preference,
     Reward,
 )
+from ...data.row_fields import HUMAN
+from ...data.short_id import short_id
 from .claim_story import claims_of, stated
 from .grade_story import grades_of, said_of
 from .story import Story
 from .why import critiques_of, why_demonstration, why_pair, why_yield
 from .word_diff import Span, word_diff
 
-SHORT = 18
-"""How many characters of an id a title has: enough to use it."""
 POLICY = 40
 BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
 
@@ -40,10 +41,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table of short texts."""
+    """A table of short texts, of which those of the first `names` columns are no numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +91,43 @@ def _iteration(story: Story, number: int) -> PageSection:
     lines = [why_yield(story, row) for row in story.yields if row.iteration == number]
     return PageSection(
         heading=f"iteration {number}",
-        boxes=tuple(_candidate(story, candidate) for candidate in candidates),
+        boxes=tuple(_alike(story, group) for group in _groups(story, candidates)),
         lines=tuple(lines),
+    )
+
+
+def _groups(story: Story, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Return candidates of one kind with the same text and the same said of it together."""
+    groups: dict[object, list[Candidate]] = {}
+    for candidate in candidates:
+        said = tuple(
+            (c.critic, c.status, c.aspects, c.text)
+            for c in critiques_of(story, candidate.candidate_id)
+        )
+        author = (candidate.kind, candidate.policy, candidate.parent_id, candidate.finish_reason)
+        rest = (candidate.principle, *said_of(story, candidate.candidate_id))
+        groups.setdefault((author, candidate.text, said, rest), []).append(candidate)
+    return list(groups.values())
+
+
+def _alike(story: Story, group: Sequence[Candidate]) -> Box:
+    """Return the box of candidates that are alike: one in full, and what was made of the others."""
+    boxes = [_candidate(story, candidate) for candidate in group]
+    if len(boxes) == 1:
+        return boxes[0]
+    shown = next((n for n, box in enumerate(boxes) if box.marked), 0)
+    others = [n for n in range(len(boxes)) if n != shown]
+    made = [
+        f"{short_id(group[n].candidate_id)}: {line}"
+        for n in others
+        for line in boxes[n].below
+        if line not in boxes[shown].below
+    ]
+    named = ", ".join(short_id(group[n].candidate_id) for n in others)
+    return replace(
+        boxes[shown],
+        title=f"x{len(boxes)} {boxes[shown].title}",
+        below=(*boxes[shown].below, f"said again by {named}", *made),
     )
 
 
@@ -123,10 +160,10 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
 
 
 def _title(story: Story, candidate: Candidate) -> str:
-    parts = [f"{candidate.kind} {candidate.candidate_id[:SHORT]}"]
+    parts = [f"{candidate.kind} {short_id(candidate.candidate_id)}"]
     if candidate.parent_id is not None:
         made = "refines" if candidate.kind == "refinement" else "chosen from"
-        parts.append(f"{made} {candidate.parent_id[:SHORT]}")
+        parts.append(f"{made} {short_id(candidate.parent_id)}")
     parts += [_reward(r) for r in story.rewards if r.candidate_id == candidate.candidate_id]
     if candidate.finish_reason != "stop":
         parts.append(f"ended by {candidate.finish_reason}")
@@ -165,7 +202,30 @@ def _said(critique: Critique) -> list[str]:
         for a in critique.aspects
     )
     ratings = rated if critique.status == SCORED else f"unscored: {critique.status}"
-    return [f"{critique.critique_id}: {ratings}", critique.text]
+    said = [f"{short_id(critique.critique_id)}{_by_whom(critique)}: {ratings}"]
+    return [*said, *filter(None, [_comment(critique)])]
+
+
+def _by_whom(critique: Critique) -> str:
+    """Return which person judged, and when; nothing for a model, which is the run's critic."""
+    if not critique.critic.startswith(HUMAN):
+        return ""
+    return f" by {critique.critic}{_at(critique.judged_at)}"
+
+
+def _at(time: str | None) -> str:
+    return "" if time is None else f" at {time}"
+
+
+def _comment(critique: Critique) -> str:
+    """Return a critique's text without the dictionary at its end that says its ratings again."""
+    head, brace, last = critique.text.rstrip().rpartition("{")
+    try:
+        told = json.loads(brace + last) if brace else None
+    except ValueError:
+        told = None
+    rated = {aspect.name: aspect.rating for aspect in critique.aspects}
+    return head.rstrip() if critique.status == SCORED and told == rated else critique.text
 
 
 def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
@@ -196,7 +256,7 @@ def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
         verdict = f"no verdict ({row.status}) beside"
     elif row.preferred == "tie":
         verdict = "as good as"
-    named = f"preference {row.preference_id} of {row.annotator}"
+    named = f"preference {row.preference_id} of {row.annotator}{_at(row.judged_at)}"
     return row.preference_id, f"{named}: {verdict} {other}"
 
 

@@ -7,25 +7,22 @@ can pass for a heading or a reason.
 
 from collections.abc import Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line, visible
-from .page import Box, Grid, Page, PageSection
-from .word_diff import Span
+from ...data.telling import tell
+from ..query.row_table import print_columns, text_columns
+from .page import Box, Page, PageSection
+from .word_diff import AROUND, STYLES, Span
 
 WIDE = 110
 """From this width on, judgments are printed beside a text."""
 TITLE = 200
-LONG = ("benchmark", "family", "metric", "prompt")
-"""Columns of tables that may wrap."""
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "
-STYLES = {"same": "", "gone": "red strike", "new": "green"}
-AROUND = {"same": ("", ""), "gone": ("[-", "-]"), "new": ("{+", "+}")}
 
 
 def print_page(page: Page, console: Console | None = None) -> None:
@@ -35,6 +32,7 @@ def print_page(page: Page, console: Console | None = None) -> None:
     for section in page.sections:
         for drawn in _section(section, console.width):
             console.print(drawn, soft_wrap=not isinstance(drawn, Table))
+        _print_rest(section, console)
 
 
 def page_text(page: Page, width: int = 100) -> str:
@@ -50,19 +48,16 @@ def _section(section: PageSection, width: int) -> Iterator[RenderableType]:
         yield Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold")
     for box in section.boxes:
         yield from _box(box, width)
-    if section.grid is not None and section.grid.rows:
-        yield _grid(section.grid)
+
+
+def _print_rest(section: PageSection, console: Console) -> None:
+    """Print a section's table and its lines."""
+    grid = section.grid
+    if grid is not None and grid.rows:
+        rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
+        print_columns(console, text_columns(grid.columns, rows, left=grid.names))
     for line in section.lines:
-        yield Text(visible(line))
-
-
-def _grid(grid: Grid) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0)
-    for name in grid.columns:
-        table.add_column(name, overflow="fold", no_wrap=name not in LONG)
-    for row in grid.rows:
-        table.add_row(*(Text(one_line(cell, limit=TITLE)) for cell in row))
-    return table
+        tell(console, visible(line))
 
 
 def _box(box: Box, width: int) -> Iterator[RenderableType]:

@@ -1,0 +1,263 @@
+"""What a run needs from its person, in words and with the command that gives it."""
+
+import json
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....stores.journal_reader import Reader
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ....stores.records import Alarm, PolicyVerdict
+from ...data.splits import HELD_OUT
+from ...run.run_events import START
+from .alarm_list import UNVERIFIED, alarms
+from .model_names import checkpoints
+from .run_verdicts import RunVerdict, run_verdict
+from .runs import NoSuchRunError, ending
+
+RUNNING, PAUSED, STOPPING, SILENT = "running", "paused", "stopping", "silent"
+AT_WORK = (RUNNING, PAUSED, STOPPING, SILENT)
+"""The states of a run that a process of this machine works on."""
+
+LOW_BYTES = 2 << 30
+"""Below so much free space a run may soon have to wait for more."""
+LONGEST = 600
+"""The longest that is told of why a run ended."""
+_WHOLE = re.compile(r"done: (\d+) iterations")
+_LIMIT = re.compile(r"budget\.(\w+) is ([^ ,]+)")
+_COMMAND = re.compile(r"\. To ask again, `|\. `lpfloop |: raise it with `")
+"""Where a reason turns to what to do about it, which a need says by its command."""
+_LISTS: Mapping[str, str] = {"critique": "critiques", "grade": "grades"}
+"""The commands that list a stage's replies, by the first word of the stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Something that a run needs: `what` says it in a sentence, `command` does or shows it."""
+
+    what: str
+    command: str | None
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the fields, for a JSON document."""
+        return {"what": self.what, "command": self.command}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """How a run stands.
+
+    `work` is what its process does: running, paused, stopping or silent; anything else means that
+    no process of this machine works on it. `ended` is the journal's last word, None if a process
+    began afterwards and said nothing. `whole` says whether all iterations are there. `elsewhere` is
+    the other machine on which it was begun last. `where` is the option that names the lake.
+    """
+
+    run: str
+    where: str
+    work: str
+    ended: str | None
+    whole: bool
+    elsewhere: str | None
+    alarms: Sequence[Alarm]
+    undecided: PolicyVerdict | None
+    free_bytes: int
+
+    def command(self, words: str, more: str = "") -> str:
+        """Return an lpfloop command about the run."""
+        return f"lpfloop {words} {self.run}{self.where}" + (f" {more}" if more else "")
+
+
+def run_needs(state: RunState) -> list[Need]:
+    """Return what a run needs from its person, the most urgent first; nothing if it is well."""
+    return [*_to_go_on(state), *_room(state), *_alarmed(state), *_more_prompts(state)]
+
+
+def needs_told(needs: Sequence[Need], work: str) -> Iterator[str]:
+    """Yield in sentences what a run needs, of which a process does `work`, or that it is well."""
+    for need in needs:
+        command = "" if need.command is None else f": `{need.command}`"
+        yield f"needs you: {need.what}{command}"
+    if not needs:
+        yield f"needs nothing: it is {work if work in AT_WORK else 'done'}"
+
+
+def read_state(run: RunReader, work: str, where: str = "") -> RunState:
+    """Return how a run stands, of which a process does `work` at present."""
+    journal = run.journal
+    ended = ending(journal)
+    whole = work not in AT_WORK and _is_whole(ended, journal)
+    return RunState(
+        run=run.folder.name,
+        where=where,
+        work=work,
+        ended=ended,
+        whole=whole,
+        elsewhere=None if work in AT_WORK else _elsewhere(journal),
+        alarms=_latest(alarms(run)),
+        undecided=_undecided(run) if work not in AT_WORK else None,
+        free_bytes=shutil.disk_usage(run.folder).free,
+    )
+
+
+def _is_whole(ended: str | None, journal: Reader) -> bool:
+    """Whether a run made what it was to make, by its last word and its configuration."""
+    if ended is None or not ended.startswith(("done", "imported")):
+        return False
+    told = _WHOLE.fullmatch(ended)
+    wanted = json.loads(journal.meta("config") or "{}").get("iterations", 0)
+    return told is None or int(told[1]) >= wanted
+
+
+def _elsewhere(journal: Reader) -> str | None:
+    """Return the machine on which a run was begun last, if it is not this one."""
+    starts = journal.events(START)
+    host = str(starts[-1].get("host")) if starts and isinstance(starts[-1], dict) else None
+    return None if host in (None, socket.gethostname()) else host
+
+
+def _latest(found: Sequence[Alarm]) -> list[Alarm]:
+    """Return the alarms about the last policy of which there are any; what is unknown is none."""
+    raised = [alarm for alarm in found if alarm.kind != UNVERIFIED]
+    return [alarm for alarm in raised if alarm.iteration == raised[0].iteration]
+
+
+def _undecided(run: RunReader) -> PolicyVerdict | None:
+    """Return the verdict on the last policy beside M_0 if the held-out prompts did not decide."""
+    try:
+        found: RunVerdict = run_verdict(run, checkpoints(run))
+    except NoSuchRunError:
+        return None
+    of = found.iterations[-1].of(HELD_OUT, "initial") if found.iterations else None
+    return of if of is not None and of.answer == "undecided" else None
+
+
+def _to_go_on(state: RunState) -> Iterator[Need]:
+    """Give what must be done so that a run goes on, if it does not."""
+    resume = state.command("resume")
+    if state.work == PAUSED:
+        yield Need(what="it is paused and waits to be resumed", command=resume)
+    elif state.work == SILENT:
+        stop = state.command("stop", "--now")
+        yield Need(what="its process does not answer: kill it, then resume the run", command=stop)
+    elif state.work in AT_WORK or state.whole:
+        return
+    elif state.ended is None:
+        yield Need(what=_interrupted(state), command=resume)
+    else:
+        kind, _, told = state.ended.partition(": ")
+        yield _AFTER.get(kind, _after_an_error)(state, _cut(told))
+
+
+def _interrupted(state: RunState) -> str:
+    if state.elsewhere is not None:
+        return (
+            f"it was begun on {state.elsewhere}, which cannot be seen from here: if no process "
+            "works on it there, resume it"
+        )
+    paused = ", which was paused," if state.work.endswith("paused") else ""
+    return f"its process{paused} is gone and said no word: what it made is kept; resume it"
+
+
+def _cut(told: str) -> str:
+    """Return why a run ended without what the command says already, and not too long."""
+    why = _COMMAND.split(told, maxsplit=1)[0].strip().rstrip(".")
+    return why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
+
+
+def _after_a_stop(state: RunState, told: str) -> Need:
+    why = told or "a stop was asked for"
+    return Need(what=f"it was stopped ({why}): resume it", command=state.command("resume"))
+
+
+def _after_the_budget(state: RunState, told: str) -> Need:
+    limit = _LIMIT.search(told)
+    option = f"--max-{limit[1].replace('_', '-')} N" if limit else ""
+    higher = f"; give it N above {limit[2]}" if limit else ""
+    return Need(
+        what=f"its budget is used up: {told}{higher}", command=state.command("resume", option)
+    )
+
+
+def _after_unread_replies(state: RunState, told: str) -> Need:
+    listed = _LISTS.get(told.partition(":")[0])
+    look = "" if listed is None else state.command(listed, "--unscored")
+    return Need(
+        what=f"replies could not be read: {told}. Mend that, then resume the run",
+        command=look or state.command("resume"),
+    )
+
+
+def _after_nothing_to_train_on(state: RunState, told: str) -> Need:
+    return Need(
+        what=f"there was nothing to train on: {told}. Look at what went wrong with the answers",
+        command=state.command("failures"),
+    )
+
+
+def _after_a_regression(state: RunState, told: str) -> Need:
+    return Need(what=f"it stopped as it got worse: {told}", command=state.command("verdict"))
+
+
+def _after_an_alarm(state: RunState, told: str) -> Need:
+    return Need(
+        what=f"an alarm stopped it: {told}. Look at the alarms; then go on all the same, or not",
+        command=state.command("resume", "--on-alarm continue"),
+    )
+
+
+def _after_an_error(state: RunState, told: str) -> Need:
+    why = told or state.ended or "an error"
+    return Need(
+        what=f"it ended with an error: {why}. Mend that, then resume it",
+        command=state.command("resume"),
+    )
+
+
+_AFTER: Mapping[str, Callable[[RunState, str], Need]] = {
+    "Stopped": _after_a_stop,
+    "BudgetReachedError": _after_the_budget,
+    "UnreadRepliesError": _after_unread_replies,
+    "NothingToTrainOn": _after_nothing_to_train_on,
+    "Regressed": _after_a_regression,
+    "AlarmStopError": _after_an_alarm,
+}
+"""What a run needs after it ended for a reason, by the kind of that."""
+
+
+def _room(state: RunState) -> Iterator[Need]:
+    """Give that the disk is nearly full while there is work to be done."""
+    if not state.whole and state.free_bytes < LOW_BYTES:
+        free = f"{state.free_bytes / (1 << 30):.1f} GiB"
+        yield Need(
+            what=f"the disk has {free} left: a run waits when it is full; make room",
+            command=state.command("gc"),
+        )
+
+
+def _alarmed(state: RunState) -> Iterator[Need]:
+    """Give the alarms about the last policy that has any."""
+    if not state.alarms:
+        return
+    number, iteration = len(state.alarms), state.alarms[0].iteration
+    raised = "an alarm was raised" if number == 1 else f"{number} alarms were raised"
+    yield Need(what=f"{raised} about M_{iteration}: look at them", command=state.command("alarms"))
+
+
+def _more_prompts(state: RunState) -> Iterator[Need]:
+    """Give how many held-out prompts would decide whether the run made its policy better."""
+    row = state.undecided
+    if row is None:
+        return
+    what = f"{row.n:,} held-out prompts do not decide whether M_{row.iteration} is better than M_0"
+    enough = (
+        f"about {row.needed:,} would"
+        if row.needed is not None
+        else "they show no difference that more of them would settle"
+        if row.low is not None
+        else "they are too few to bound anything"
+    )
+    yield Need(what=f"{what}: {enough}", command=state.command("eval", "--prompts MORE.jsonl"))

@@ -132,7 +132,7 @@ def _drafted(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConf
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.variant, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
-    chosen = [parse_set(setting).path for setting in options.settings]
+    chosen = [parse_set(str(setting)).path for setting in options.settings]
     return starter(config, preset, str(file), chosen), config
 
 

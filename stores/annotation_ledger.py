@@ -81,7 +81,7 @@ class AnnotationLedger:
         if bucket is not None:
             raise LedgerError(
                 f"judgements are kept beside the run on a local disk, but {bucket} is a bucket: "
-                "judge a copy, or import a file of judgements (`lpfloop import --format "
+                "judge a copy, or import a file of judgements (`lpfloop import --as "
                 "annotations`)"
             )
         self.path = folder / LEDGER
@@ -258,14 +258,15 @@ class AnnotationLedger:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        self._database.execute("BEGIN IMMEDIATE")
         try:
+            self._database.execute("BEGIN IMMEDIATE")
             yield self._database
             self._database.execute("COMMIT")
-        except BaseException:
+        except sqlite3.OperationalError as error:
+            raise LedgerError(f"{self.path} cannot be written: {error}") from error
+        finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
-            raise
 
 
 def has_ledger(folder: Path) -> bool:
@@ -284,6 +285,14 @@ def entries(folder: Path) -> list[LedgerEntry]:
 def _opened(path: Path) -> sqlite3.Connection:
     """Connect to a ledger; a new one is readable by its owner alone."""
     new = not path.exists()
+    if not (new or os.access(path.parent, os.W_OK)):
+        # SQLite keeps an index of the log beside the file, which an archive does not take.
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro&immutable=1",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
     if new:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -33,17 +33,25 @@ def report(
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.run_report import run_report
-    from ..report.write_report import keep_report, output_plots, output_report
+    from ..report.write_report import (
+        PAGE,
+        check_places,
+        keep_report,
+        output_plots,
+        output_report,
+        report_folder,
+    )
 
     with exit_codes():
         require_matplotlib("a report")
+        check_places(output, plots, force=force)
         with closing(open_run(lake, name)) as run:
+            page = output or report_folder(run.folder) / PAGE
             found = run_report(run, daemon_of(run.journal).state)
         if output is None:
-            page = keep_report(found, run.folder)
+            keep_report(found, page.parent)
         else:
             output_report(found, output, force=force)
-            page = output
         if plots is not None:
             output_plots(found, plots, force=force)
     typer.echo(page)

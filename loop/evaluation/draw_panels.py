@@ -17,6 +17,8 @@ LABEL = 40
 """The most characters of a label."""
 LEGEND = 10
 """So many parts are named within a panel; of more, the first."""
+WITHIN, COLUMNS = 4, 2
+"""So many parts are named within the panel; more stand below it, in columns."""
 ROW = 0.22
 """The height of an estimate's row in its panel, in inches."""
 MARKED = 60
@@ -35,7 +37,10 @@ def height_of(panel: Panel, least: float) -> float:
     rows = len(panel.estimates) if isinstance(panel, Intervals) else 0
     if isinstance(panel, Bars) and panel.lying:
         rows = len(panel.groups) * (1 if panel.stacked else max(1, 0.7 * len(panel.parts)))
-    return max(least, 1.0 + ROW * rows)
+    parts = len(panel.series) if isinstance(panel, Lines) else 0
+    parts = len(panel.parts) if isinstance(panel, Bars | Histogram) else parts
+    legend = ROW * -(-min(parts, LEGEND + 1) // COLUMNS) if parts > WITHIN else 0.0
+    return max(least, 1.0 + ROW * rows) + legend
 
 
 def draw(axes: "Axes", panel: Panel) -> None:
@@ -61,6 +66,7 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _keep_whole(axes, panel)
     if panel.level is not None:
         axes.axhline(panel.level, color="#999999", linestyle="--", linewidth=0.8)
     if panel.diagonal:
@@ -71,6 +77,14 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
         axes.axvline(place, color="#999999", linestyle=":", linewidth=0.8)
     drawn = [_draw_series(axes, series, number) for number, series in enumerate(panel.series)]
     _name_parts(axes, drawn, [series.label for series in panel.series])
+
+
+def _keep_whole(axes: "Axes", panel: Lines) -> None:
+    """Let an axis of whole numbers show one to each side where there is but one of them."""
+    counts = {x for series in panel.series for x in series.x}
+    if len(counts) == 1:
+        (only,) = counts
+        axes.set_xlim(only - 1, only + 1)
 
 
 def _draw_series(axes: "Axes", series: Series, number: int) -> Any:
@@ -149,12 +163,14 @@ def _draw_histogram(axes: "Axes", panel: Histogram) -> None:
 
 
 def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> None:
-    """Draw a legend where there is more than one part."""
-    if len(drawn) > 1:
-        left_out = len(drawn) - LEGEND
-        more = [f"{left_out} more"] if left_out > 0 else []
-        named = [*map(label_of, labels[:LEGEND]), *more]
-        axes.legend(drawn[: len(named)], named)
+    """Draw a legend where there is more than one part: of many it stands below the panel."""
+    if len(drawn) < 2:  # noqa: PLR2004 -- one needs no name
+        return
+    left_out = len(drawn) - LEGEND
+    more = [f"{left_out} more"] if left_out > 0 else []
+    named = [*map(label_of, labels[:LEGEND]), *more]
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": COLUMNS}
+    axes.legend(drawn[: len(named)], named, **(below if len(drawn) > WITHIN else {}))
 
 
 def _colour(number: int) -> str:

@@ -15,7 +15,7 @@ from ..evaluation.pairwise_verdicts import PairwiseVerdict, apart, pairwise_verd
 from ..lake.query.forms import FormError
 from .html_elements import Content, Html, element, listed, prose, table
 from .plot_list import PLOTS
-from .report_page import plot_section, report_html
+from .report_page import drawn, plot_section, report_html
 from .report_plot import names_of
 from .run_report import Report, made_section
 
@@ -40,7 +40,7 @@ def comparison_report(
             "was measured in two of them by the same judge; give runs with the same "
             "held-out prompts"
         )
-    plots = [make(runs) for make in PLOTS]
+    plots = [drawn(make(runs)) for make in PLOTS]
     sections = [
         _results_section(found, together=together),
         _verdicts_section(verdicts, found, together=together),

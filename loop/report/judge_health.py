@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from ...critics.judge import WAS_READ
+from ...stores.beside import measured_beside
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted
@@ -36,6 +37,8 @@ JUDGES = {
 """The tables of judgements, and who judged."""
 READ, UNREAD, AGREEMENT, ANCHOR, ENTROPY = "read", "unread", "agreement", "anchor", "entropy"
 PEOPLE = "people"
+EVALUATED = "evaluate:"
+"""What the stages are called that draw answers to be measured, and those that judge them."""
 COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
 Z95 = 1.96
 
@@ -70,7 +73,9 @@ def judge_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _statuses(run: RunReader, table: str) -> pl.DataFrame:
-    of_models = of_loop(run, table).filter(~trusted(JUDGES[table]))
+    of_models = of_loop(run, table, columns={"iteration", "status", JUDGES[table]}).filter(
+        ~trusted(JUDGES[table])
+    )
     counts = of_models.group_by("iteration", "status").len().collect(engine="streaming")
     total = pl.col("len").sum().over("iteration")
     shares = counts.with_columns(value=pl.col("len") / total, count=total)
@@ -129,16 +134,14 @@ def _of_people(run: RunReader) -> pl.DataFrame:
 def _anchors(run: RunReader) -> pl.DataFrame:
     """Return how the ratings of evaluated answers differ from those of equal earlier answers."""
     answers = (
-        of_loop(run, "candidates")
-        .filter(pl.col("kind") == "greedy")
+        _evaluated(run, "candidates")
         .select("iteration", "prompt_id", "candidate_id", text=pl.col("text").hash())
         .collect(engine="streaming")
     )
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.mean()
     judged = (
-        of_loop(run, "critiques")
+        _evaluated(run, "critiques")
         .filter(pl.col("status") == SCORED, ~trusted("critic"))
-        .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .select("candidate_id", rating=ratings)
         .group_by("candidate_id")
         .agg(pl.col("rating").mean())
@@ -160,10 +163,20 @@ def _anchors(run: RunReader) -> pl.DataFrame:
     )
 
 
+def _evaluated(run: RunReader, table: str) -> pl.LazyFrame:
+    """Return the rows of a table that the loop's own evaluations made, without the many others."""
+    parts = [
+        part
+        for part in run.journal.parts(table=table)
+        if EVALUATED in part.stage and measured_beside(part.stage) is None
+    ]
+    return run.scan_parts(table, parts)
+
+
 def _entropies(run: RunReader) -> pl.DataFrame:
     """Return how much the ratings of each aspect differ: of critiques, and of grades."""
     critiques = (
-        of_loop(run, "critiques")
+        of_loop(run, "critiques", columns={"iteration", "critic", "status", "aspects"})
         .filter(pl.col("status") == SCORED, ~trusted("critic"))
         .select("iteration", "aspects")
         .explode("aspects")
@@ -174,7 +187,7 @@ def _entropies(run: RunReader) -> pl.DataFrame:
         )
     )
     grades = (
-        of_loop(run, "grades")
+        of_loop(run, "grades", columns={"iteration", "annotator", "aspect", "rating"})
         .filter(~trusted("annotator"))
         .select("iteration", name=pl.format("grade: {}", "aspect"), rating="rating")
     )
@@ -200,31 +213,26 @@ def _panels(rows: pl.DataFrame) -> list[Panel]:
     if unread.height:
         panels.append(stacked(unread, "name", "percent", title="Unread", y_label="% of replies"))
     if agreeing.height:
-        panels.append(
-            by_iteration(
-                agreeing, "name", "percent", title="Agreement with", y_label="% of answers"
-            )
+        panels += by_iteration(
+            agreeing, "name", "percent", title="Agreement with", y_label="% of answers"
         )
     if anchors.height:
         panels.append(_drift(anchors))
-    if entropies.height:
-        panels.append(_entropy(entropies))
-    return panels
+    return [*panels, *_entropy(entropies)]
 
 
-def _entropy(rows: pl.DataFrame) -> Lines:
+def _entropy(rows: pl.DataFrame) -> list[Lines]:
     """Return the panel of how much ratings differ: by aspect, or of each run over all aspects."""
-    shown, label = rows, "name"
+    shown = rows
     if are_several(rows):
         weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-        shown, label = rows.group_by("run", "iteration").agg(value=weighted), "run"
-    return by_iteration(shown, label, "value", title="Entropy of ratings", y_label="bits", level=0)
+        shown = rows.group_by("run", "iteration", name=pl.lit("all aspects")).agg(value=weighted)
+    return by_iteration(shown, "name", "value", title="Entropy of ratings", y_label="bits", level=0)
 
 
 def _drift(anchors: pl.DataFrame) -> Lines:
-    label = "run" if are_several(anchors) else "name"
     return Lines(
-        series=series_by(anchors, label, "value", band=("low", "high")),
+        series=series_by(anchors, "run", "value", band=("low", "high")),
         title="Equal answers: change of rating",
         x_label="iteration",
         y_label="mean rating now less then",

@@ -8,7 +8,7 @@ import polars as pl
 from ...stores.lake import RunReader
 from ..evaluation.panels import Lines, Panel
 from .report_plot import ReportPlot, names_of
-from .run_rows import by_iteration, none_made, rows_of, series_by
+from .run_rows import are_several, by_iteration, none_made, rows_of, series_by
 
 READING = (
     "Margins that shrink, prompts that give nothing, and chosen texts that repeat are signs that "
@@ -127,43 +127,43 @@ def _panels(told: pl.DataFrame) -> list[Panel]:
     if PER_PROMPT in found:
         panels.append(_per_prompt(found[PER_PROMPT]))
         empty = found[OUTCOME].filter(~pl.col("name").is_in(FULL))
-        panels.append(
-            by_iteration(
-                empty, "name", "value", title="Why prompts gave none", y_label="% of prompts"
-            )
+        panels += by_iteration(
+            empty, "name", "value", title="Why prompts gave none", y_label="% of prompts"
         )
     if SHARE in found:
-        panels.append(
-            by_iteration(
-                found[SHARE], "name", "value", title="What was chosen", y_label="% of rows"
-            )
+        panels += by_iteration(
+            found[SHARE], "name", "value", title="What was chosen", y_label="% of rows"
         )
     return panels
 
 
 def _margin_panel(rows: pl.DataFrame) -> Lines:
     wide = rows.pivot("name", index=["run", "iteration"], values="value")
-    named = wide.with_columns(name=pl.lit("median, and the middle half"))
-    label = "run" if wide["run"].n_unique() > 1 else "name"
     return Lines(
-        series=series_by(named, label, "50%", band=("25%", "75%")),
+        series=series_by(wide, "run", "50%", band=("25%", "75%")),
         title="Reward of chosen less rejected",
         x_label="iteration",
-        y_label="reward",
+        y_label="median, and the middle half",
         level=0,
+        whole_x=True,
     )
 
 
 def _per_prompt(rows: pl.DataFrame) -> Lines:
-    """Return the shares of prompts by how many rows they gave, in the last iterations."""
+    """Return the shares of prompts by how many rows they gave, in the last iterations.
+
+    Of several runs that is the last one of each.
+    """
     counted = rows.with_columns(
         made=pl.col("name").cast(pl.Int64), label=pl.format("iteration {}", "iteration")
     )
-    several = rows["run"].n_unique() > 1
+    several = are_several(rows)
     latest = pl.col("iteration").max().over("run") - (0 if several else ITERATIONS - 1)
+    shown = counted.filter(pl.col("iteration") >= latest)
     return Lines(
-        series=series_by(counted.filter(pl.col("iteration") >= latest), "label", "value", x="made"),
+        series=series_by(shown, "run" if several else "label", "value", x="made"),
         title="Rows to train on by prompt",
         x_label="rows of a prompt",
         y_label="% of prompts",
+        whole_x=True,
     )

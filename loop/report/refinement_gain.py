@@ -195,15 +195,13 @@ def _panels(told: pl.DataFrame) -> list[Panel]:
         for (run,), part in latest.sort("run", "aspect").group_by("run", maintain_order=True)
     ]
     whole = rows.filter(pl.col("aspect") == ALL_ASPECTS)
-    panels.append(
-        by_iteration(
-            whole if several else rows,
-            "run" if several else "aspect",
-            "gain",
-            title="Gain by iteration",
-            y_label="% raised less % lowered",
-            level=0,
-        )
+    panels += by_iteration(
+        whole if several else rows,
+        "aspect",
+        "gain",
+        title="Gain by iteration",
+        y_label="% raised less % lowered",
+        level=0,
     )
     return [*panels, *_prices(whole)]
 
@@ -230,12 +228,13 @@ def _prices(whole: pl.DataFrame) -> list[Lines]:
         if (whole[f"{name}_per_improvement"].fill_null(0) > 0).any()
     }
     return [
-        by_iteration(
+        panel
+        for name, unit in known.items()
+        for panel in by_iteration(
             whole,
-            "run",
+            "aspect",
             f"{name}_per_improvement",
             title=f"{name.capitalize()} per better refinement",
             y_label=unit,
         )
-        for name, unit in known.items()
     ]

@@ -10,9 +10,9 @@ from ..lake.query.figures import SHARES, deciding_of, figure_values, shown_split
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
 from .report_plot import ReportPlot, names_of
 
-FAMILIES = 24
+FAMILIES = 16
 """So many families are drawn: those that fell most, and of the others those that rose most."""
-RISEN = 8
+RISEN = 5
 FALLEN = 6
 NOTHING = "no model of the run was measured: nothing was evaluated yet, or the run trains none"
 

@@ -11,6 +11,8 @@ from ..evaluation.panels import Bars, Heights, Lines, Series
 
 MOST_SERIES = 8
 """A plot of more lines than colours cannot be read."""
+MOST_PANELS = 4
+"""So many panels are drawn of what has one for each of its values."""
 OTHERS = "others"
 
 
@@ -58,20 +60,51 @@ def series_by(
     return found
 
 
+def each_line(
+    rows: pl.DataFrame, label: str, y: str, *, x: str, band: Sequence[str] = ()
+) -> list[tuple[str, list[Series]]]:
+    """Return the lines of each panel, and what it is of.
+
+    Of one run all lines stand in one panel, which is of nothing in particular. Of several there is
+    a panel for each value of `label`, with a line for each of them: the largest values come first.
+    """
+    if rows.is_empty():
+        return []
+    if not are_several(rows):
+        return [("", _largest(series_by(rows, label, y, x=x, band=band)))]
+    most = rows.group_by(label).agg(pl.col(y).abs().max()).sort(-pl.col(y), label)
+    return [
+        (str(name), series_by(rows.filter(pl.col(label) == name), "run", y, x=x, band=band))
+        for name in most[label].to_list()[:MOST_PANELS]
+    ]
+
+
+def _largest(series: Sequence[Series]) -> list[Series]:
+    """Return as many lines as there are colours, those that go furthest from 0."""
+    ordered = sorted(series, key=lambda one: -max(map(abs, one.y), default=0))
+    return sorted(ordered[:MOST_SERIES], key=lambda one: one.label)
+
+
 def by_iteration(
     rows: pl.DataFrame, label: str, y: str, *, title: str, y_label: str, level: float | None = None
-) -> Lines:
-    """Return a panel of what changes from iteration to iteration, for the largest labels."""
-    series = sorted(series_by(rows, label, y), key=lambda one: -max(map(abs, one.y), default=0))
-    shown = sorted(series[:MOST_SERIES], key=lambda one: one.label)
-    return Lines(
-        series=shown,
-        title=title if len(shown) == len(series) else f"{title}\n({MOST_SERIES} of {len(series)})",
-        x_label="iteration",
-        y_label=y_label,
-        level=level,
-        whole_x=True,
-    )
+) -> list[Lines]:
+    """Return what changes from iteration to iteration: a panel, or one a label of several runs."""
+    return [
+        Lines(
+            series=series,
+            title=titled(title, name),
+            x_label="iteration",
+            y_label=y_label,
+            level=level,
+            whole_x=True,
+        )
+        for name, series in each_line(rows, label, y, x="iteration")
+    ]
+
+
+def titled(title: str, name: str) -> str:
+    """Return the title of a panel that is of something in particular; a name has its own line."""
+    return f"{title}\n{name}" if name else title
 
 
 def stacked(rows: pl.DataFrame, part: str, height: str, *, title: str, y_label: str) -> Bars:
@@ -94,10 +127,11 @@ def stacked(rows: pl.DataFrame, part: str, height: str, *, title: str, y_label: 
     sums = named.group_by("group", "part").agg(pl.col(height).sum())
     values = {(group, name): value for group, name, value in sums.iter_rows()}
     parts = [Heights(label=str(p), values=[values.get((g, p), 0.0) for g in groups]) for p in kept]
+    alone = parts[0].label if len(parts) == 1 else ""
     return Bars(
         groups=groups,
         parts=parts,
-        title=title,
+        title=titled(title, alone),
         x_label="" if are_several(rows) else "iteration",
         y_label=y_label,
         stacked=True,

@@ -13,7 +13,7 @@ import polars as pl
 from ...stores.lake import RunReader
 from ..evaluation.panels import Lines
 from .report_plot import ReportPlot, names_of
-from .run_rows import are_several, none_made, rows_of, series_by
+from .run_rows import are_several, each_line, none_made, rows_of, titled
 
 POINTS = 400
 """The most points of a line: a plot is about 400 pixels wide."""
@@ -126,19 +126,18 @@ def _panels(rows: pl.DataFrame, curves: _Curves) -> list[Lines]:
     """Return the panel of these curves, if one of them was told."""
     names = pl.col("metric").replace_strict(curves.metrics, default=None).alias("name")
     told = rows.filter(pl.col("metric").is_in(list(curves.metrics))).with_columns(names)
-    if told.is_empty():
-        return []
     label = "method" if len(set(curves.metrics.values())) == 1 else "name"
-    banded = (told["high"] > told["low"]).any()
+    band = ("low", "high") if (told["high"] > told["low"]).any() else ()
     return [
         Lines(
-            series=series_by(told, label, "value", x="at", band=("low", "high") if banded else ()),
-            title=curves.title,
+            series=series,
+            title=titled(curves.title, name),
             x_label="step",
             y_label=curves.y_label,
             level=curves.level,
             breaks=_begins(rows),
         )
+        for name, series in each_line(told, label, "value", x="at", band=band)
     ]
 
 

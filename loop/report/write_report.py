@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...stores.durable import make_folder, write_file
 from ...stores.outputs import output_file, output_files
-from ...stores.targets import TargetError
+from ...stores.targets import TargetError, file_target, folder_target
 from ..evaluation.plots import svg_file
 from .report_page import MARK
 from .run_report import Report
@@ -16,22 +16,52 @@ HEAD = 2000
 """In so many bytes at its beginning a report says that it is one."""
 
 
-def keep_report(report: Report, run: Path) -> Path:
-    """Write a report and its plots into the folder of its run; return the page's path.
+def check_places(page: Path | None, plots: Path | None, *, force: bool) -> None:
+    """Check before any work that a report's page and plots may go there.
+
+    Raises:
+        TargetError: if one may not.
+    """
+    for place in filter(None, (page, plots)):
+        if not place.absolute().parent.is_dir():
+            raise TargetError(
+                f"{place} cannot be written: the folder that is to hold it is missing"
+            )
+    if page is not None:
+        file_target(page, force=force or _is_report(page))
+    if plots is not None:
+        folder_target(plots, force=force)
+
+
+def report_folder(run: Path) -> Path:
+    """Return the folder of a run in which its report lies; it is made if it is not there.
+
+    Raises:
+        TargetError: if it cannot be.
+    """
+    try:
+        return make_folder(run / FOLDER)
+    except OSError as error:
+        raise _elsewhere(run / FOLDER, error) from error
+
+
+def keep_report(report: Report, folder: Path) -> None:
+    """Write a report and its plots into the folder that is theirs.
 
     Raises:
         TargetError: if nothing can be written there.
     """
-    folder = run / FOLDER
     try:
-        make_folder(folder)
         for name, data in {**plot_files(report), PAGE: report.html.encode()}.items():
             write_file(folder / name, data)
     except OSError as error:
-        raise TargetError(
-            f"{folder} cannot be written ({error.strerror}): name another place with -o FILE"
-        ) from error
-    return folder / PAGE
+        raise _elsewhere(folder, error) from error
+
+
+def _elsewhere(folder: Path, error: OSError) -> TargetError:
+    return TargetError(
+        f"{folder} cannot be written ({error.strerror}): name another place with -o FILE"
+    )
 
 
 def output_report(report: Report, target: Path, *, force: bool) -> None:

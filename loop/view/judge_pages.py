@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ...stores.annotation_ledger import LEDGER, LedgerError, has_ledger
+from ...stores.annotation_ledger import LEDGER, has_ledger
 from ...stores.lake import RunReader
 from ...stores.lock import LockedError
 from ..data.assignments import Overlap
@@ -56,7 +56,7 @@ class JudgePages:
         """Show the form that chooses who judges what."""
         with self.viewing.run(request) as run:
             left = len(waiting(run.folder))
-            return self.viewing.page(
+            return self._page(
                 "judge.html",
                 run=run.folder.name,
                 rules=RULES,
@@ -92,12 +92,14 @@ class JudgePages:
         return await run_in_threadpool(self._answered, request, _committed)
 
     def _answered(self, request: Request, answer: Callable[[RunReader], Response]) -> Response:
-        """Answer on a run; what cannot be done is said in a sentence."""
         with self.viewing.run(request) as run:
-            try:
-                return answer(run)
-            except (InputError, LedgerError) as error:
-                return self.viewing.page("problem.html", 400, said=str(error))
+            return answer(run)
+
+    def _page(self, template: str, **values: object) -> Response:
+        """Return a page with forms: without its address as referrer they would name no origin."""
+        page = self.viewing.page(template, 200, **values)
+        page.headers["Referrer-Policy"] = "same-origin"
+        return page
 
     def _item(self, run: RunReader, asked: Form) -> Response:
         card, rubric = None, {}
@@ -105,7 +107,7 @@ class JudgePages:
             with closing(_session(run, asked)) as session:
                 held = session.held_card()
                 card, rubric = (None if held is None else held[0]), session.rubric
-        return self.viewing.page(
+        return self._page(
             "judge_item.html",
             run=run.folder.name,
             asked=_chosen(asked),

@@ -12,6 +12,7 @@ from ..lake.trace.story import prompt_story
 from .drawing import address
 from .prompt_sheet import PromptSheet, prompt_sheet
 from .viewing import Viewing
+from .wanted import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class PromptPages:
         """Show a prompt with its candidates, in one iteration."""
         identity = request.path_params["prompt"]
         with self.viewing.run(request) as run:
-            sheet = sheet_of(run, identity, iteration_asked(request))
+            sheet = sheet_of(
+                run, identity, number("iteration", request.query_params.get("iteration"))
+            )
             name = run.folder.name
         return self.viewing.page("prompt.html", run=name, sheet=sheet)
 
@@ -52,12 +55,6 @@ def sheet_of(run: RunReader, prompt_id: str, iteration: int | None) -> PromptShe
     if not _has(run, prompt_id):
         raise NoSuchIdError(f"run {run.folder.name} has no prompt {prompt_id!r}")
     return prompt_sheet(prompt_story(run, about), iteration)
-
-
-def iteration_asked(request: Request) -> int | None:
-    """Return the iteration that an address names, if it names one."""
-    given = request.query_params.get("iteration", "")
-    return int(given) if given.isascii() and given.isdecimal() else None
 
 
 def _has(run: RunReader, prompt_id: str) -> bool:

@@ -1,20 +1,24 @@
 """The results of a run's models for its page: a table for all prompts, and one a task."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ..lake.query.figures import SHARES
+from ..lake.query.best_model import NOT_BETTER
 from ..lake.query.model_figures import ModelFigure, RunResults
+from ..lake.query.told_figures import figure_label, told_change, told_interval, told_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultCell:
-    """A figure of a model with its interval, and its change since the first with the interval."""
+    """A figure of a model with its interval, and its change since the first with the interval.
+
+    `way` is where it surely went, if more of the figure is better.
+    """
 
     value: str
     interval: str
     change: str
-    between: str
-    way: str
+    way: Literal["up", "down", ""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +38,16 @@ def result_blocks(results: RunResults) -> list[ResultBlock]:
 
 def _block(results: RunResults, scope: str, name: str) -> ResultBlock:
     own = [row for row in results.rows if (row.scope, row.name) == (scope, name)]
-    figures = dict.fromkeys(row.figure for row in own)
     by_place = {(row.figure, row.iteration): row for row in own}
     return ResultBlock(
         title=name or "all prompts",
         prompts=max(row.n for row in own),
         lines=tuple(
             (
-                f"{figure} %" if figure in SHARES else figure,
+                figure_label(figure),
                 tuple(_cell(by_place.get((figure, m.iteration))) for m in results.models),
             )
-            for figure in figures
+            for figure in dict.fromkeys(row.figure for row in own)
         ),
     )
 
@@ -52,29 +55,12 @@ def _block(results: RunResults, scope: str, name: str) -> ResultBlock:
 def _cell(row: ModelFigure | None) -> ResultCell | None:
     if row is None:
         return None
-    first = row.change is None or row.iteration == row.against
     return ResultCell(
-        value=_number(row, row.value),
-        interval=_interval(row, row.low, row.high, ""),
-        change="" if first else _number(row, row.change or 0.0, "+"),
-        between="" if first else _interval(row, row.change_low, row.change_high, "+"),
-        way="" if first else _way(row),
+        value=told_of(row), interval=told_interval(row), change=told_change(row), way=_way(row)
     )
 
 
-def _way(row: ModelFigure) -> str:
-    """Return where a figure went beyond chance, or nothing."""
-    if row.change_low is not None and row.change_low > 0:
-        return "up"
-    return "down" if row.change_high is not None and row.change_high < 0 else ""
-
-
-def _interval(row: ModelFigure, low: float | None, high: float | None, sign: str) -> str:
-    if low is None or high is None:
+def _way(row: ModelFigure) -> Literal["up", "down", ""]:
+    if row.change_low is None or row.change_high is None or row.figure in NOT_BETTER:
         return ""
-    return f"{_number(row, low, sign)} to {_number(row, high, sign)}"
-
-
-def _number(row: ModelFigure, value: float, sign: str = "") -> str:
-    factor, decimals = (100.0, 1) if row.figure in SHARES else (1.0, 2)
-    return f"{factor * value:{sign}.{decimals}f}"
+    return "up" if row.change_low > 0 else "down" if row.change_high < 0 else ""

@@ -1,6 +1,5 @@
 """The pages about runs: all of them, and one with its stages, results, verdicts and alarms."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -16,12 +15,12 @@ from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import checkpoints
-from ..lake.query.run_verdicts import run_verdict, verdict_lines
 from ..lake.query.runs import NoSuchRunError, open_run
+from ..report.run_answer import run_answer, told_needs
+from ..report.write_report import FOLDER, PAGE
 from .result_blocks import result_blocks
 from .viewing import Viewing
 
-REPORT = "report.html"
 SHUT_OFF = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 """What the report may do: show itself. It runs nothing, and is of another origin than the pages."""
 
@@ -83,7 +82,7 @@ class RunPages:
     def report(self, request: Request) -> Response:
         """Give the run's report, which is a page by itself and is shut off from these."""
         with self.viewing.run(request) as run:
-            file = run.folder / REPORT
+            file = run.folder / FOLDER / PAGE
             if not file.is_file():
                 raise NoSuchRunError(
                     f"run {run.folder.name} has no report yet: `lpfloop report {run.folder.name}`"
@@ -104,10 +103,12 @@ class RunPages:
             results=results,
             blocks=result_blocks(results),
             lost=lost_since(run, results),
-            verdicts=list(_verdicts(run)),
+            answer=run_answer(run),
+            needs=told_needs(run, found["daemon"]["state"]),
+            parts=in_parts,
             alarms=[(alarm, sentence(alarm)) for alarm in alarms(run)],
             checkpoints=checkpoints(run),
-            reported=(run.folder / REPORT).is_file(),
+            reported=(run.folder / FOLDER / PAGE).is_file(),
         )
 
 
@@ -129,10 +130,7 @@ def run_line(viewing: Viewing, name: str) -> RunLine:
         return RunLine(name=name, problem=str(error))
 
 
-def _verdicts(run: RunReader) -> Iterator[str]:
-    """Yield what is said of the run's policies, if there is anything to say yet."""
-    made = checkpoints(run)
-    try:
-        yield from verdict_lines(run_verdict(run, made))
-    except NoSuchRunError:
-        return
+def in_parts(sentence: str) -> list[tuple[str, str]]:
+    """Return a sentence as pairs of words and the command after them, which backticks hold."""
+    parts = sentence.split("`")
+    return [*zip(parts[::2], [*parts[1::2], ""], strict=False)]

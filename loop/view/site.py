@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from ...stores.annotation_ledger import LedgerError
 from ...stores.index import IndexUnusableError
 from ...stores.journal_pages import DamagedJournalError
 from ...stores.journal_reader import JournalError
@@ -32,7 +33,7 @@ from .run_pages import RunPages
 from .viewing import Viewing
 
 NOT_THERE = (NoSuchRunError, NoSuchIdError, RunNameError)
-WRONG = (ListError, DiffError, NotMeasuredError, InputError, IndexUnusableError)
+WRONG = (ListError, DiffError, NotMeasuredError, InputError, IndexUnusableError, LedgerError)
 UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
 
 

@@ -1,5 +1,6 @@
 """What a list is asked for, as its address says it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ FIELDS = frozenset(
 )
 """The fields of a filter; `start` is where a page begins."""
 
+NUMBER = re.compile(r"-?[0-9]{1,9}")
 T = TypeVar("T", bound=StrEnum)
 
 
@@ -84,7 +86,7 @@ def wanted(query: Mapping[str, str]) -> Wanted:
         after=number("after", given.get("after")),
         words=None if how is How.CONTAINS else text,
         by_meaning=how is How.MEANING,
-        start=number("start", query.get("start")) or 0,
+        start=max(number("start", query.get("start")) or 0, 0),
         given=given,
     )
 
@@ -105,12 +107,9 @@ def number(name: str, text: str | None) -> int | None:
     Raises:
         ListError: if it is something else.
     """
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ListError(f"{name} {text!r} is not a whole number") from None
+    if text is not None and not NUMBER.fullmatch(text):
+        raise ListError(f"{name} {text!r} is not a whole number")
+    return None if text is None else int(text)
 
 
 def _real(name: str, text: str | None) -> float | None:

@@ -19,7 +19,9 @@ from crashing import (
     write_prompts,
 )
 from examples import DEMONSTRATION, GRADE, STATISTIC
+from typer.testing import CliRunner
 
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.panels import Lines
 from lpfloop.loop.evaluation.plots import plot_bytes
 from lpfloop.loop.lake.query.runs import open_run
@@ -207,7 +209,7 @@ def test_equal_answers_that_are_rated_otherwise_are_drift(tmp_path):
         iteration: {Candidate: [c for c, _ in rows], Critique: [k for _, k in rows]}
         for iteration, rows in ((0, first), (1, later))
     }
-    told.write_run(tmp_path, "drift", tables)
+    told.write_run(tmp_path, "drift", tables, stage="evaluate:held-out")
     with opened(tmp_path, "drift") as runs:
         plot = judge_plot(runs)
     drift = only(plot.rows, measure="anchor")
@@ -278,3 +280,13 @@ def test_several_runs_are_named_in_their_lines(lake, plot):
     svg = plot_bytes(made.panels, ".svg").decode()
     assert ">a" in svg
     assert ">b" in svg
+
+
+@pytest.mark.parametrize("plot", [refinement_plot, pairs_plot, judge_plot, spending_plot])
+def test_the_command_below_a_plot_gives_its_rows(lake, plot):
+    with opened(lake, "told") as runs:
+        program, *words = plot(runs).command.split()
+    assert program == "lpfloop"
+    done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
+    assert done.exit_code == Exit.DONE, done.output
+    assert done.output

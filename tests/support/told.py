@@ -36,6 +36,7 @@ def write_run(
     tables: Mapping[int, Mapping[type[Row], Sequence[Row]]],
     *,
     recipe: str | None = None,
+    stage: str = "made",
 ) -> Path:
     """Write the rows of each iteration as one unit each, and return the run's folder."""
     config = {} if recipe is None else {"recipe": {"name": recipe}}
@@ -43,7 +44,7 @@ def write_run(
     writer = RunWriter(Journal.create(folder, {"config": json.dumps(config)}))
     for iteration, rows in tables.items():
         unit = f"{name}-{iteration}"
-        writer.journal.plan(iteration, "made", unit, lambda unit=unit: [unit])
+        writer.journal.plan(iteration, stage, unit, lambda unit=unit: [unit])
         writer.commit(unit, rows, {})
     writer.close()
     return folder

@@ -64,7 +64,8 @@ def rule_named(name: str) -> SamplingRule:
         if rule == name:
             return rule
     raise InputError(
-        f"--order {name}: there is no such order; {meant(name, RULES)}there are {', '.join(RULES)}"
+        f"--order {name}: there is no such order; {meant(name, RULES)}the orders are "
+        f"{', '.join(RULES)}"
     )
 
 
@@ -160,8 +161,8 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
     told = found.select(pl.col("rating", "reward").count()).row(0)
     if wanted.rule != "random" and not any(told):
         raise InputError(
-            f"--rule {wanted.rule}: no model has rated these answers, of "
-            f"{wanted.aspect or 'any aspect'}; take --rule random"
+            f"--order {wanted.rule}: no model has rated these answers, of "
+            f"{wanted.aspect or 'any aspect'}; take --order random"
         )
     place, size = pl.col("reward").rank("average"), pl.col("reward").count()
     return found.with_columns(
@@ -187,19 +188,24 @@ def _rated(run: RunReader, iteration: int, aspect: str | None) -> pl.DataFrame:
     aspects = each.group_by("candidate_id", "name").agg(
         pl.col("unread").any(),
         rating=rating.mean(),
+        clear=rating.mean().abs(),
         spread=(rating.max() - rating.min()) / 2,
         passed=(rating == 1).all(),
     )
     return (
         aspects.group_by("candidate_id")
-        .agg(pl.col("rating", "spread").mean(), pl.col("passed").all(), pl.col("unread").any())
+        .agg(
+            pl.col("rating", "clear", "spread").mean(),
+            pl.col("passed").all(),
+            pl.col("unread").any(),
+        )
         .collect()
     )
 
 
 def _doubt() -> pl.Expr:
     """How unsure the models are: 1 for moderate or unread ratings, 0 for a clear one."""
-    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("rating").abs())
+    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("clear"))
     return pl.coalesce(by_critic, 1 - (2 * pl.col("rank") - 1).abs())
 
 

@@ -4,7 +4,7 @@ Read-only and safe while the daemon writes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -207,10 +207,19 @@ def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Js
     }
 
 
-def of_loop(run: RunReader, table: str, iteration: int | None = None) -> pl.LazyFrame:
-    """Return the rows of a table that the loop made, in an iteration or in all."""
+def of_loop(
+    run: RunReader,
+    table: str,
+    iteration: int | None = None,
+    columns: Collection[str] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made, in an iteration or in all.
+
+    Where only some of the columns are wanted, only those need be read and verified.
+    """
     parts = run.journal.parts(table=table, iteration=iteration)
     own = [part for part in parts if measured_beside(part.stage) is None]
     if len(own) == len(parts):
-        return run.scan(table, iteration=iteration)
-    return run.scan_parts(table, own)
+        return run.scan(table, iteration=iteration, columns=columns)
+    rows = run.scan_parts(table, own)
+    return rows if columns is None else rows.select(sorted(columns))

@@ -9,7 +9,7 @@ from typing import Literal
 
 import polars as pl
 
-from ....configs.likely_names import alike, listed, meant
+from ....configs.likely_names import listed, meant
 from ....stores.lake import RunReader
 from ...data.splits import HELD_OUT
 from ..query.figures import LENGTH, deciding
@@ -153,7 +153,7 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     if wanted.metric is not None and wanted.metric not in names:
         raise DiffError(
             f"there is no metric {wanted.metric!r} there; {meant(wanted.metric, names)}use one of "
-            f"{listed(alike(wanted.metric, names))}"
+            f"{listed(names)}"
         )
     return rows
 

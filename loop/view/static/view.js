@@ -43,7 +43,7 @@ const KEYS = {
   "j": () => step(1),
   "k": () => step(-1),
   "n": () => follow("next"),
-  "p": () => follow("prev"),
+  "p": () => history.back(),
   "/": () => document.querySelector("[data-filter]")?.focus(),
   "?": () => document.getElementById("help").showModal(),
 };

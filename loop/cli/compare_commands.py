@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ...stores.keys import Json
-    from ..evaluation.compare_runs import Result
+    from ..evaluation.compare_runs import Measure, Result
 
 COLUMNS = (
     ("verified", "Verified %", 100, 1),
@@ -85,8 +85,11 @@ def write_comparison(
     import polars as pl
     from rich.console import Console
 
+    from ..data.sentences import tell
     from ..evaluation.compare_runs import by_method, results
+    from ..evaluation.compare_tasks import results_by_task
     from ..lake.query.row_output import is_table, write_frame
+    from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
     found = results(lake, names, task=task)
@@ -95,10 +98,12 @@ def write_comparison(
     rival = None if against is None else _called(against, found)
     if for_people:
         console = Console()
+        tell(console, f"Held-out prompts (test): mean ± standard error over {_over(found)}")
         for table in _tables(found, rival, together=together, width=console.width):
             console.print(table)
+        print_by_task(console, results_by_task(lake, names, together=together, task=task))
         for remark in _remarks(found):
-            console.print(remark, markup=False, highlight=False, soft_wrap=True)
+            tell(console, remark)
     else:
         rows = [_row(result, rival, found) for result in found]
         write_frame(pl.DataFrame(rows, infer_schema_length=None), form, as_json=as_json)
@@ -126,6 +131,9 @@ def _row(result: "Result", rival: "Result | None", found: Sequence["Result"]) ->
     }
     for metric, measure in sorted(result.numbers.items()):
         row |= {metric: measure.value, f"{metric}_stderr": measure.stderr}
+        within = bounds_of(metric, measure)
+        if within is not None:
+            row |= {f"{metric}_low": within[0], f"{metric}_high": within[1]}
     for metric in RIVALRY if rival is not None else ():
         lead = result.lead(rival, metric) if rival is not None else None
         row |= {
@@ -148,7 +156,7 @@ def _tables(
     while columns:
         sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
         fitting = max(1, sum(total <= room for total in accumulate(sizes)))
-        yield _table(_over(found), names, columns[:fitting])
+        yield _table(names, columns[:fitting])
         columns = columns[fitting:]
 
 
@@ -180,15 +188,12 @@ def _over(found: Sequence["Result"]) -> str:
     return f"{prompts} and runs" if any(len(r.runs) > 1 for r in found) else prompts
 
 
-def _table(over: str, names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
+def _table(names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"Held-out prompts (test): mean ± standard error over {over}"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Method", overflow="fold")
     for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -232,8 +237,23 @@ def _number(result: "Result", metric: str, _: str, scale: float, decimals: int) 
     measure = result.numbers.get(metric)
     if measure is None:
         return "-"
+    within = bounds_of(metric, measure)
+    if within is not None and not measure.stderr:
+        return f"{measure.value * scale:.{decimals}f} [{{:.1f}}, {{:.1f}}]".format(
+            *(scale * end for end in within)
+        )
     error = "" if measure.stderr is None else f" ±{measure.stderr * scale:.{decimals}f}"
     return f"{measure.value * scale:.{decimals}f}{error}"
+
+
+def bounds_of(metric: str, measure: "Measure") -> tuple[float, float] | None:
+    """Return the 95 % interval of a measure that is a share."""
+    from ..lake.query.figures import SHARES
+    from ..lake.statistics.share_interval import share_interval
+
+    if metric not in SHARES:
+        return None
+    return share_interval(measure.value, measure.stderr, measure.n)
 
 
 def _lead(

@@ -92,11 +92,12 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
     """Pause a run until `resume`; units in flight are finished and kept."""
-    from ..daemon.control import Pause, ask
+    from ..daemon.control import Pause
+    from ..daemon.status import unless_finished
     from ..run.terminal import say
 
     with exit_codes():
-        state = ask(folder_of(lake, name), Pause())
+        state = unless_finished(folder_of(lake, name), Pause())
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 

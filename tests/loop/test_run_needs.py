@@ -8,8 +8,9 @@ import pytest
 import typer
 from asked import RUNS, make_lake
 from examples import ALARM, VERDICT
+from typer.testing import CliRunner
 
-from lpfloop.loop.cli.app import app
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.lake.query.run_needs import (
     LOW_BYTES,
     RunState,
@@ -181,6 +182,19 @@ def test_what_is_measured_beside_a_run_does_not_take_it_up_again(journal):
 def test_a_run_that_was_given_more_iterations_is_not_whole(journal):
     journal.record(END, "done: 1 iterations")
     assert not standing(journal).whole
+
+
+@pytest.mark.parametrize("command", ["pause", "stop"])
+def test_a_finished_run_cannot_be_paused_and_says_why(journal, command):
+    lake = journal.folder.parent.parent
+    started = CliRunner().invoke(app, [command, "mine", "--lake", str(lake)])
+    assert started.exit_code == Exit.BAD_INPUT
+    assert "`lpfloop resume mine` continues it" in started.stderr or command == "stop"
+    journal.record(END, "done: 2 iterations")
+    done = CliRunner().invoke(app, [command, "mine", "--lake", str(lake)])
+    assert done.exit_code == Exit.BAD_INPUT
+    assert "is finished (done: 2 iterations): there is nothing to pause or to stop" in done.stderr
+    assert "resume" not in done.stderr
 
 
 def test_a_run_with_an_unknown_end_is_told_of_it(tmp_path):

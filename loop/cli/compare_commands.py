@@ -85,7 +85,7 @@ def write_comparison(
     import polars as pl
     from rich.console import Console
 
-    from ..data.sentences import tell
+    from ..data.terminal_sentences import tell
     from ..evaluation.compare_runs import by_method, results
     from ..evaluation.compare_tasks import results_by_task
     from ..lake.query.row_output import is_table, write_frame

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
-from ..data.sentences import tell
 from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
+from ..data.terminal_sentences import tell
 from ..lake.query.figures import SHARES
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe

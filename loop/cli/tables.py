@@ -12,7 +12,7 @@ from ...stores.records import Alarm, Evaluation
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from ..data.sentences import tell
+from ..data.terminal_sentences import tell
 from ..lake.query.answer_logprobs import told_logprobs
 from ..lake.query.row_table import print_columns, text_columns
 from .critic_tables import print_critic

@@ -146,7 +146,7 @@ def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
-    from ..data.sentences import tell
+    from ..data.terminal_sentences import tell
     from .tables import LINE
 
     console = Console()

@@ -7,7 +7,7 @@ from told import told_run
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.data.sentences import sentence_lines
+from lpfloop.loop.data.terminal_sentences import sentence_lines
 
 WIDTHS = (40, 60, 80, 120, 200)
 ENOUGH = 2000

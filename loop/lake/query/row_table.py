@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line
-from ...data.sentences import tell
 from ...data.short_id import short_id
+from ...data.terminal_sentences import tell
 from ..trace.word_diff import marked_diff
 from .column_fit import GAP, ColumnFit, ColumnNeed, fit, heading_lines
 

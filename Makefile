@@ -44,6 +44,7 @@ $(STAMP): locks/cpu.txt pyproject.toml
 	$(PIP) install --quiet --quiet --no-deps -r locks/cpu.txt
 	$(PIP) install --quiet --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+	@echo 'made: in this shell, ". $(BIN)/activate" makes lpfloop a command'
 
 test: lint types  ## check style, types and import directions, and run the tests
 	$(BIN)/python -m pytest --numprocesses $(JOBS) $(ARGS)

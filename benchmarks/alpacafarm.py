@@ -21,7 +21,8 @@ import polars as pl
 import lpfloop
 from lpfloop.loop.daemon.suite import chosen_variants
 from lpfloop.loop.evaluation.compare_runs import Measure, Result, by_method, results
-from lpfloop.loop.evaluation.plots import Lines, Series, write_plot
+from lpfloop.loop.evaluation.panels import Lines, Series
+from lpfloop.loop.evaluation.plots import write_plot
 from lpfloop.loop.tiny.human import score
 
 NOISY, CLEAN = "farm", "clean"

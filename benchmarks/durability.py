@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +30,8 @@ UNIT_S = 0.01
 GOALS = {"units": 0.01, "run": 0.02, "resume": 3.0}
 RESUMING = "DURABILITY_BENCHMARK_RESUMING"
 BIG = {"prompts": 10_000, "iterations": 15}
+READ = ("train", "initial", "prompts")
+"""Stages of the big run whose rows its beginning reads, as it does those of its verdicts."""
 
 
 def answer(request: object, sampling: object) -> str:
@@ -148,7 +150,7 @@ def accounted() -> Iterator[Clock]:
     yield clock
 
 
-def run() -> None:
+def run(settings: Sequence[str]) -> None:
     """Print the share of a real iteration that went into durability."""
     from lpfloop.configs.load import load_config
     from lpfloop.loop.daemon.loop import Job, run_loop
@@ -156,7 +158,9 @@ def run() -> None:
 
     with tempfile.TemporaryDirectory(dir=".") as folder, accounted() as clock:
         job = Job(
-            config=load_config("tiny", "rlrf", ["iterations=1"], {}), lake=Path(folder), name="a"
+            config=load_config("tiny", "rlrf", ["iterations=1", *settings], {}),
+            lake=Path(folder),
+            name="a",
         )
         started = time.perf_counter()
         run_loop(job, Silent(), StopSignal())
@@ -205,7 +209,7 @@ def build(folder: Path) -> int:
 
     def settled(self: Journal, iteration: int, stage: str) -> Sequence[Unit]:
         found = owed(self, iteration, stage)
-        if stage in ("train", "initial", "prompts"):
+        if stage in READ or stage.startswith("verdict"):
             return found
         with self._transaction("commit"):
             where = (iteration, stage)
@@ -223,6 +227,7 @@ def build(folder: Path) -> int:
         stage.commit(unit, {Checkpoint: [Checkpoint(**row)]}, training.Advance(rows=1))
 
     with (
+        unscored(),
         patched(Journal, {"owed": settled}),
         patched(training.Training, {"pay": publish, "require_enough": lambda *_: None}),
     ):
@@ -238,7 +243,7 @@ def build(folder: Path) -> int:
 
 @contextmanager
 def patched(owner: Any, members: Mapping[str, object]) -> Iterator[None]:
-    """Replace members of a class for a while."""
+    """Replace members of a class or a module for a while."""
     before = {name: getattr(owner, name) for name in members}
     for name, value in members.items():
         setattr(owner, name, value)
@@ -247,12 +252,20 @@ def patched(owner: Any, members: Mapping[str, object]) -> Iterator[None]:
         setattr(owner, name, value)
 
 
+def unscored() -> AbstractContextManager[None]:
+    """Let verdicts read no scores for a while: the big run has none."""
+    from lpfloop.loop.evaluation import policy_verdicts
+
+    return patched(policy_verdicts, {"_measured": lambda *_: iter(())})
+
+
 def continue_run(folder: Path) -> None:
     """Continue the big run; the first request ends this process."""
     from lpfloop.loop.daemon.loop import run_loop
     from lpfloop.loop.run.stop import StopSignal
 
-    run_loop(big_job(folder, BIG["iterations"] + 1), Silent(), StopSignal())
+    with unscored():
+        run_loop(big_job(folder, BIG["iterations"] + 1), Silent(), StopSignal())
 
 
 def resume(rounds: int) -> None:
@@ -262,6 +275,7 @@ def resume(rounds: int) -> None:
         write_prompts(folder / "prompts.jsonl", BIG["prompts"])
         print(f"{build(folder):,} finished units")
         command = [sys.executable, __file__, "continue", "--folder", str(folder)]
+        command += ["--prompts", str(BIG["prompts"])]
         seconds = list[float]()
         for _ in range(rounds):
             done = subprocess.run(
@@ -294,13 +308,16 @@ def main() -> None:
     parser.add_argument("what", choices=("units", "run", "resume", "continue"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--units", type=int, default=1000)
+    parser.add_argument("--prompts", type=int, default=BIG["prompts"], help="of the resumed run")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value, for run")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
+    BIG["prompts"] = options.prompts
     match options.what:
         case "units":
             units(options.rounds, options.units)
         case "run":
-            run()
+            run(options.set)
         case "resume":
             resume(options.rounds)
         case _:

@@ -5,11 +5,12 @@
 
 For each number of prompts, writes one iteration of synthetic rows of realistic length (about 1.5 kB
 per candidate, 1 kB per critique with five aspects) through the store's own commit, packs it, and
-queries it: pairs, `show`, `sql`, `search`, and what hashing adds to a first read. Each measurement
-runs in a process of its own; its peak resident memory is printed beside its seconds. Peers get the
-same rows: PyArrow's `write_table` writes what the store commits, and a pandas group-by pairs by the
-same rule. The last lines give the cost of a row in the largest run, divided by that in the
-smallest.
+queries it: pairs, `show`, `sql`, `search`, and what hashing adds to a first read. Then the rest of
+the iteration is added (refinements, pairs, training, measurements), and all of it reported. Each
+measurement runs in a process of its own; its peak resident memory is printed beside its seconds.
+Peers get the same rows: PyArrow's `write_table` writes what the store commits, and a pandas
+group-by pairs by the same rule. The last lines give the cost of a row in the largest run, divided
+by that in the smallest.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from synthetic import (
     run_name,
     text_source,
 )
+from synthetic_rest import REFINEMENTS, write_rest
 
 BATCH = 8
 """How many units are made, and then committed, at a time."""
@@ -215,6 +217,14 @@ def hashing(lake: Path, prompts: int) -> dict[str, float]:
         }
 
 
+def write_whole(lake: Path, prompts: int) -> dict[str, float]:
+    """Commit what the iteration has beside its samples and their judgements."""
+    from lpfloop.stores.lake import run_folder
+
+    seconds = timed(lambda: write_rest(run_folder(lake, run_name(prompts)), prompts, TOP_K))
+    return {"seconds": seconds}
+
+
 def side_by_side(read: Callable[[], object], forget: Callable[[], None]) -> dict[str, float]:
     """Return the medians of a read that hashes its files, of one that knows them, and between."""
     read()
@@ -234,6 +244,7 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "session": in_session,
     "searches": searches,
     "hashing": hashing,
+    "whole": write_whole,
 }
 """The measurements that run in a process of their own."""
 
@@ -292,7 +303,7 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
     """Write, pack and query a run with this number of prompts."""
     name, rows = run_name(prompts), prompts * CANDIDATES
     yield from written(lake, prompts)
-    packed = lpfloop(lake, "compact", name)
+    packed = lpfloop(lake, "lake", "compact", name)
     yield Figure(
         what="compact",
         value=f"{packed.seconds:.1f} s, {packed.mib:,.0f} MiB",
@@ -312,6 +323,7 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
     )
     yield from verified(lake, prompts)
     yield from found(lake, prompts)
+    yield from reported(lake, prompts)
 
 
 def verified(lake: Path, prompts: int) -> Iterator[Figure]:
@@ -391,7 +403,7 @@ def shown(lake: Path, prompts: int) -> Iterator[Figure]:
 
 def found(lake: Path, prompts: int) -> Iterator[Figure]:
     """Index the texts, and search them."""
-    indexed = lpfloop(lake, "reindex", run_name(prompts))
+    indexed = lpfloop(lake, "lake", "reindex", run_name(prompts))
     yield Figure(
         what="index candidates, critiques, prompts",
         value=f"{indexed.seconds:.0f} s, {indexed.mib:,.0f} MiB",
@@ -405,6 +417,23 @@ def found(lake: Path, prompts: int) -> Iterator[Figure]:
         value=f"{said['seconds'] * 1000:.0f} ms",
         goal="200 ms",
         met=said["seconds"] < 0.2,
+    )
+
+
+def reported(lake: Path, prompts: int) -> Iterator[Figure]:
+    """Add the rest of the iteration, and write its report."""
+    step("whole", lake, prompts)
+    lpfloop(lake, "lake", "compact", run_name(prompts))
+    page = lake.with_suffix(".html")
+    cost = lpfloop(lake, "report", run_name(prompts), "--output", str(page))
+    size = page.stat().st_size
+    rows = prompts * (CANDIDATES + REFINEMENTS)
+    yield Figure(
+        what="report, cold process",
+        value=f"{cost.seconds:.1f} s, {cost.mib:,.0f} MiB, {size / 1e6:.1f} MB",
+        goal="120 s, 5 MB",
+        met=cost.seconds < 120 and size < 5e6,
+        each=cost.seconds / rows,
     )
 
 

@@ -4,6 +4,7 @@ Later sources win: the schema's defaults, the mode's, a file and what it extends
 options of the command. Errors name the source and the field.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from .own_function import names_function
 from .read import (
     Layer,
     Values,
+    extended,
     is_file_name,
     named_variant,
     parse_yaml,
@@ -37,6 +39,7 @@ __all__ = [
     "fields",
     "load_config",
     "load_with_sources",
+    "overrides_of",
     "parse_set",
     "presets",
     "resolved",
@@ -48,6 +51,9 @@ __all__ = [
 
 SENTENCE_MATCH, NO_JUDGE = "sentence_match", "none"
 PREFIX = "LPFLOOP_"
+MAPPING = "the configuration"
+"""How messages call one that is given as a mapping, not as a file."""
+ConfigSource = str | Mapping[str, object]
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
 """Variables with the prefix that are not fields: API key, lake, tests' data."""
 
@@ -68,6 +74,12 @@ def parse_set(text: str) -> Override:
         return Override(source="--set", path=_whole(path), value=parse_yaml(value))
     except ConfigError as error:
         raise ConfigError(f"--set {path}: {error}") from error
+
+
+def overrides_of(settings: Mapping[str, object]) -> list[Override]:
+    """Return settings by dotted path as overrides; a path may be cut as with `parse_set`."""
+    plain = _plain(settings)
+    return [Override(source="set", path=_whole(path), value=plain[path]) for path in plain]
 
 
 def _whole(path: str) -> str:
@@ -120,10 +132,13 @@ def _adapted(layer: Layer, variant: str) -> Layer:
     return Layer(source=layer.source, values={**layer.values, "recipe": {**kept, "name": variant}})
 
 
-def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
+def _layers(source: ConfigSource | None, variant: str | None) -> list[Layer]:
     """Return the layers of the files, adapted to the chosen variant."""
-    name = name_or_path or TINY
-    if is_file_name(name):
+    name = source or TINY
+    if isinstance(name, Mapping):
+        layer = Layer(source=MAPPING, values=_plain(name))
+        layers = extended(layer, Path(MAPPING), variant)
+    elif is_file_name(name):
         layers = read_chain(Path(name), variant)
     else:
         layers = read_chain(preset_file(name, variant or DEFAULT_VARIANT), variant)
@@ -131,6 +146,11 @@ def _layers(name_or_path: str | None, variant: str | None) -> list[Layer]:
         return layers
     named = Layer(source=f"--variant {variant}", values={"recipe": {"name": variant}})
     return [*(_adapted(layer, variant) for layer in layers), named]
+
+
+def _plain(values: Mapping[str, object]) -> Values:
+    """Return values as a file would give them: paths as texts, sequences as lists."""
+    return json.loads(json.dumps(dict(values), default=str))
 
 
 def _named_by(layers: Sequence[Layer]) -> str:
@@ -150,7 +170,7 @@ def _spoken(override: Override) -> Layer:
 
 
 def load_config(
-    name_or_path: str | None,
+    source: ConfigSource | None,
     variant: str | None,
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
@@ -158,7 +178,8 @@ def load_config(
     """Load a preset or a file, lay the environment and the options over it, and validate.
 
     Args:
-        name_or_path: a shipped preset (`tiny`), or a YAML file; default: the tiny world.
+        source: a shipped preset (`tiny`), a YAML file, or what such a file holds; default: the tiny
+            world.
         variant: the recipe; default: the one that the file names.
         overrides: `key=value` texts of `--set`, and `Override`s of other options; later ones win.
         env: the environment.
@@ -166,11 +187,11 @@ def load_config(
     Raises:
         ConfigError: with one line for each of the first few mistakes.
     """
-    return load_with_sources(name_or_path, variant, overrides, env)[0]
+    return load_with_sources(source, variant, overrides, env)[0]
 
 
 def load_with_sources(
-    name_or_path: str | None,
+    source: ConfigSource | None,
     variant: str | None,
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
@@ -182,7 +203,7 @@ def load_with_sources(
     """
     outside = _from_environment(env)
     outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
-    layers = _layers(name_or_path, _chosen_variant(variant, outside))
+    layers = _layers(source, _chosen_variant(variant, outside))
     said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
     merged = MergedLayers()
     if mode := mode_layer(said, settings_of(_named_by(layers))):

@@ -4,7 +4,6 @@ Only plain data is built from YAML, and a duplicate key is refused: the second w
 file may say `extends: NAME`: a preset world (`tiny`), or another file beside it.
 """
 
-import difflib
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import cast
 
 import yaml
 
+from .likely_names import meant
 from .schema import PRESETS, ConfigError
 from .variants import DEFAULT_VARIANT, recipe_class
 
@@ -93,8 +93,7 @@ def preset_file(world: str, variant: str) -> Path:
         ConfigError: if there is no such world, or no such variant.
     """
     if world not in presets():
-        near = difflib.get_close_matches(world, presets(), n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = meant(world, presets())
         names = ", ".join(presets())
         raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
     kind = recipe_class(variant)
@@ -139,7 +138,17 @@ def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> li
     Raises:
         ConfigError: as `read_file`, and for files that extend each other in a circle.
     """
-    layer = read_file(path)
+    return extended(read_file(path), path, variant, left)
+
+
+def extended(
+    layer: Layer, path: Path, variant: str | None, left: int = LONGEST_CHAIN
+) -> list[Layer]:
+    """Return a layer behind all that it extends; what it names lies beside `path`.
+
+    Raises:
+        ConfigError: as `read_chain`.
+    """
     base = layer.values.pop(EXTENDS, None)
     if base is None:
         return [layer]

@@ -19,7 +19,7 @@ class Recipe(Section):
 
     preset: ClassVar[str] = "base"
 
-    name: str = semantic("", "the variant; see `lpfloop variants`")
+    name: str = semantic("", "the variant; see `lpfloop config variants`")
 
 
 class Annotated(Recipe):
@@ -68,7 +68,7 @@ Refined = Literal["all", "failures"]
 class RLRF(Varied):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
-    name: str = semantic("rlrf", "the variant; see `lpfloop variants`")
+    name: str = semantic("rlrf", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
     m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
     refine: Refined = neutral(
@@ -83,7 +83,7 @@ class RLRF(Varied):
 class RewardOnly(Ranked, Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
-    name: str = semantic("reward-only", "the variant; see `lpfloop variants`")
+    name: str = semantic("reward-only", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
     train: Literal["dpo", "rs"] = semantic(
@@ -96,19 +96,19 @@ class SFT(Recipe):
 
     preset: ClassVar[str] = Annotated.preset
 
-    name: str = semantic("sft", "the variant; see `lpfloop variants`")
+    name: str = semantic("sft", "the variant; see `lpfloop config variants`")
 
 
 class FeedME(Annotated):
     """Supervised fine-tuning on the preferred answer of each annotated pair."""
 
-    name: str = semantic("feedme", "the variant; see `lpfloop variants`")
+    name: str = semantic("feedme", "the variant; see `lpfloop config variants`")
 
 
 class RewardConditioning(Annotated):
     """Both answers of a pair behind a control token; the positive one conditions the policy."""
 
-    name: str = semantic("reward-conditioning", "the variant; see `lpfloop variants`")
+    name: str = semantic("reward-conditioning", "the variant; see `lpfloop config variants`")
     positive: str = semantic("Good answer:", "what stands before a prompt whose answer won")
     negative: str = semantic("Bad answer:", "what stands before a prompt whose answer lost")
 
@@ -116,19 +116,19 @@ class RewardConditioning(Annotated):
 class DPO(Annotated):
     """Direct preference optimisation on annotated pairs."""
 
-    name: str = semantic("dpo", "the variant; see `lpfloop variants`")
+    name: str = semantic("dpo", "the variant; see `lpfloop config variants`")
 
 
 class RewardModelling(Annotated):
     """A reward model from annotated pairs; the policy stays as it is."""
 
-    name: str = semantic("reward-model", "the variant; see `lpfloop variants`")
+    name: str = semantic("reward-model", "the variant; see `lpfloop config variants`")
 
 
 class BestOfN(Annotated, Rewarded):
     """The best of n answers by reward, for a curve of n; nothing is trained but the reward."""
 
-    name: str = semantic("best-of-n", "the variant; see `lpfloop variants`")
+    name: str = semantic("best-of-n", "the variant; see `lpfloop config variants`")
     most: int = semantic(1024, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples; 0.9 in the paper's code", gt=0, le=1)
 
@@ -136,7 +136,7 @@ class BestOfN(Annotated, Rewarded):
 class ExpertIteration(Annotated, Rewarded, Varied):
     """Best-of-n on unlabeled prompts, then supervised fine-tuning on the best."""
 
-    name: str = semantic("expert-iteration", "the variant; see `lpfloop variants`")
+    name: str = semantic("expert-iteration", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
     start: Literal["initial", "previous"] = semantic(
         "initial", "what each round fine-tunes: M_0, or the policy before it"
@@ -146,25 +146,25 @@ class ExpertIteration(Annotated, Rewarded, Varied):
 class PPO(Annotated, Rewarded, Varied):
     """Proximal policy optimisation against the reward model, with a KL penalty to M_0."""
 
-    name: str = semantic("ppo", "the variant; see `lpfloop variants`")
+    name: str = semantic("ppo", "the variant; see `lpfloop config variants`")
 
 
 class Quark(Annotated, Rewarded, Varied):
     """Fine-tuning on the best quantile of the policy's own samples, with a KL penalty to M_0."""
 
-    name: str = semantic("quark", "the variant; see `lpfloop variants`")
+    name: str = semantic("quark", "the variant; see `lpfloop config variants`")
 
 
 class UltraFeedbackDPO(Graded):
     """DPO on pairs of graded completions (UltraFeedback)."""
 
-    name: str = semantic("ultrafeedback-dpo", "the variant; see `lpfloop variants`")
+    name: str = semantic("ultrafeedback-dpo", "the variant; see `lpfloop config variants`")
 
 
 class UltraFeedbackBoN(Graded, Rewarded):
     """A reward model of graded completions, and its best of n answers (Section 3.2)."""
 
-    name: str = semantic("ultrafeedback-bon", "the variant; see `lpfloop variants`")
+    name: str = semantic("ultrafeedback-bon", "the variant; see `lpfloop config variants`")
     most: int = semantic(16, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples", gt=0, le=1)
 
@@ -172,13 +172,13 @@ class UltraFeedbackBoN(Graded, Rewarded):
 class UltraFeedbackPPO(Graded, Rewarded, Varied):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
-    name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop variants`")
+    name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop config variants`")
 
 
 class CritiqueModel(Recipe):
     """The critic's critiques, learned by the policy's own weights (UltraFeedback, Section 2.6)."""
 
-    name: str = semantic("critique-model", "the variant; see `lpfloop variants`")
+    name: str = semantic("critique-model", "the variant; see `lpfloop config variants`")
     n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
 
 
@@ -193,13 +193,13 @@ class ChatGLM(Annotated, Rewarded, Varied):
 class ChatGLMPPO(ChatGLM):
     """ChatGLM-RLHF: a debiased reward model, then PPO against a reference reward."""
 
-    name: str = semantic("chatglm-ppo", "the variant; see `lpfloop variants`")
+    name: str = semantic("chatglm-ppo", "the variant; see `lpfloop config variants`")
 
 
 class ChatGLMDPO(ChatGLM):
     """ChatGLM-RLHF: DPO on pairs that the reward model tells apart (Section 3.4)."""
 
-    name: str = semantic("chatglm-dpo", "the variant; see `lpfloop variants`")
+    name: str = semantic("chatglm-dpo", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(8, "samples a prompt, of which pairs are made by reward", ge=2)
     top_k: int = semantic(1, "pairs a prompt", ge=1)
 
@@ -207,5 +207,5 @@ class ChatGLMDPO(ChatGLM):
 class ChatGLMRS(ChatGLM):
     """ChatGLM-RLHF's comparison: fine-tuning on the best samples by reward (Section 3.4)."""
 
-    name: str = semantic("chatglm-rs", "the variant; see `lpfloop variants`")
+    name: str = semantic("chatglm-rs", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(8, "samples a prompt, of which the best is learned", ge=2)

@@ -18,6 +18,7 @@ from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
 from .recipes import RLRF, Recipe
+from .report import ReportConfig
 from .section import (
     AutoCount,
     ConfigError,
@@ -221,7 +222,7 @@ class EmbedderConfig(Section):
 
 
 class IndexConfig(Section):
-    """The search index of the lake (`lpfloop reindex`)."""
+    """The search index of the lake (`lpfloop lake reindex`)."""
 
     embedder: EmbedderConfig = EmbedderConfig()
 
@@ -263,6 +264,7 @@ class RunConfig(Section):
     )
     smoke: SmokeConfig = SmokeConfig()
     tracking: TrackingConfig = TrackingConfig()
+    report: ReportConfig = ReportConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()

@@ -1,6 +1,5 @@
 """Recipes by name: those that are shipped, and functions of the user's own."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Any, cast, get_type_hints
 from pydantic_core import PydanticCustomError
 
 from . import recipes
+from .likely_names import alike, listed, meant
 from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
 from .section import EFFECT, ConfigError, Section
@@ -94,12 +94,10 @@ def short_name(name: str) -> str:
 
 def unknown_variant(name: str) -> str:
     """Say that no recipe has this name."""
-    near = difflib.get_close_matches(name, variants(), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    alike = sorted(variants(), key=lambda v: -difflib.SequenceMatcher(None, name, v).ratio())
+    names = listed(alike(name, variants()), "`lpfloop config variants` lists them")
     return (
-        f"there is no variant {name!r}; {hint}variants: {', '.join(alike)}, or a function of your "
-        "own as ./FILE.py:NAME"
+        f"there is no variant {name!r}; {meant(name, variants())}variants: {names}, or a function "
+        "of your own as ./FILE.py:NAME"
     )
 
 

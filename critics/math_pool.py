@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
+from ..stores.installation import pip_install
 from .math_answers import Final
 
 WORKER = Path(__file__).with_name("math_worker.py")
@@ -169,7 +170,7 @@ class MathPool:
             self._lost_at_start += 1
             if self._lost_at_start >= STARTS:
                 raise MathVerifyMissingError(
-                    "math-verify cannot be started; install it with: pip install 'lpfloop[math]'"
+                    f"math-verify cannot be started; install it with: {pip_install('math-verify')}"
                 )
         if worker.job is not None:
             outcomes[worker.job] = outcome

@@ -42,7 +42,7 @@ def require_canaries(journal: Reader, model: str) -> None:
         DamagedError: naming the file.
     """
     for _, reason in altered_canaries(journal, model):
-        raise DamagedError(f"{reason}; `lpfloop repair {journal.folder.name}` {REMEDY}")
+        raise DamagedError(f"{reason}; `lpfloop lake repair {journal.folder.name}` {REMEDY}")
 
 
 def _fact(path: Path) -> str:

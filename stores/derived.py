@@ -157,7 +157,8 @@ def _told(folder: Path) -> Generator[None]:
         yield
     except DamagedError as error:
         raise DamagedError(
-            f"{error}; remove {folder} and make it again: `lpfloop rederive`, `lpfloop reparse`"
+            f"{error}; remove {folder} and make it again: `lpfloop rederive`, "
+            "`lpfloop lake reparse`"
         ) from error
 
 

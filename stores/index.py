@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from .durable import make_folder, remove, write_file
 from .index_table import KEPT, ROW, IndexQuery, Vectors, finish, ranked
+from .installation import pip_install
 from .journal_reader import Part
 from .keys import canonical_json
 from .lock import acquire, release
@@ -185,7 +186,7 @@ def is_there(folder: Path) -> bool:
 
 def _need_lancedb() -> None:
     if find_spec("lancedb") is None:
-        raise IndexUnusableError("searching needs LanceDB: pip install 'lpfloop[lake]'")
+        raise IndexUnusableError(f"searching needs LanceDB: {pip_install('lancedb')}")
 
 
 def _connected(folder: Path) -> Any:
@@ -208,7 +209,7 @@ def _readable(folder: Path) -> Generator[None]:
         said = str(error).partition("\n")[0][:200]
         raise IndexUnusableError(
             f"the search index {folder} cannot be used ({said}): "
-            "`lpfloop reindex --full` makes it anew"
+            "`lpfloop lake reindex --full` makes it anew"
         ) from error
 
 
@@ -220,7 +221,7 @@ def _read_facts(folder: Path) -> Vectors | None:
     """
     if not is_there(folder):
         raise IndexUnusableError(
-            f"there is no search index at {folder}: `lpfloop reindex` makes it"
+            f"there is no search index at {folder}: `lpfloop lake reindex` makes it"
         )
     with _readable(folder):
         facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
@@ -255,7 +256,7 @@ def check_same(folder: Path, made: Vectors | None, wanted: Vectors) -> None:
     if made is not None and made.maker != wanted.maker:
         raise IndexUnusableError(
             f"the vectors of the search index {folder} are not of this embedder ({_told(made)}, "
-            f"not {_told(wanted)}): `lpfloop reindex --full --embed` makes them anew with it"
+            f"not {_told(wanted)}): `lpfloop lake reindex --full --embed` makes them anew with it"
         )
 
 
@@ -286,6 +287,6 @@ def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:
 def without_vectors(folder: Path) -> IndexUnusableError:
     """Return the error for a search by vectors in an index without them."""
     return IndexUnusableError(
-        f"the search index {folder} has no vectors: `lpfloop reindex --embed` makes it anew, "
+        f"the search index {folder} has no vectors: `lpfloop lake reindex --embed` makes it anew, "
         "with them"
     )

@@ -182,7 +182,7 @@ class Journal(Undoing):
                 raise ContradictionError(
                     f"unit {result.unit} was damaged, and computed again it gives other "
                     f"{table} than those from which later stages were made; "
-                    f"`lpfloop repair {self.folder.name} --redo` keeps the new ones and plans "
+                    f"`lpfloop lake repair {self.folder.name} --redo` keeps the new ones and plans "
                     "everything after them again"
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))

@@ -116,8 +116,8 @@ class Files:
         if version < JOURNAL_VERSION and not writable:
             raise JournalError(
                 f"the run at {self.folder} was written by an older lpfloop (journal {version}, "
-                f"this code reads {JOURNAL_VERSION}): `lpfloop migrate {self.folder.name}` brings "
-                "it up to date"
+                f"this code reads {JOURNAL_VERSION}): `lpfloop lake migrate {self.folder.name}` "
+                "brings it up to date"
             )
         if version > JOURNAL_VERSION:
             raise JournalError(

@@ -178,6 +178,5 @@ def require_sound(database: sqlite3.Connection, folder: Path, *, quick: bool = F
 
 def damage(folder: Path, name: str, what: str) -> str:
     """Say what is wrong with a file of the journal, and what to do."""
-    return (
-        f"{folder / name} is damaged ({what}): `lpfloop repair {folder.name}` restores the journal"
-    )
+    mend = f"`lpfloop lake repair {folder.name}` restores the journal"
+    return f"{folder / name} is damaged ({what}): {mend}"

@@ -9,8 +9,9 @@ own/ (copies of the user's own code), quarantine/ (damaged files), work/ (unpubl
 
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,6 +115,27 @@ class RunReader:
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 
+    def rows_at(
+        self, table: str, places: Sequence[int], columns: Collection[str]
+    ) -> list[pl.LazyFrame]:
+        """Return some columns of the rows at these places of `scan(table)`, in ascending order.
+
+        Only the files that hold them are opened.
+        """
+        files = [file for file in self._present(table) if file.rows]
+        whole = all(file.live is None for file in files)
+        groups = [[file] for file in files] if whole else [files]
+        some, names = Some(columns=frozenset(columns)), renamed(self.journal, table)
+        found, first = list[pl.LazyFrame](), 0
+        for group in groups:
+            after = first + sum(file.rows for file in group)
+            here = [place - first for place in sorted(places) if first <= place < after]
+            if here:
+                rows = under_new_names(scan(self.folder, table, group, some), names)
+                found += [rows.slice(begin, count) for begin, count in stretches(here)]
+            first = after
+        return found
+
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""
         rows = scan_parts(self.folder, table, parts)
@@ -143,7 +165,7 @@ class RunReader:
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop repair {self.folder.name}` {REMEDY}"
+                f"`lpfloop lake repair {self.folder.name}` {REMEDY}"
             )
         return files
 
@@ -259,7 +281,7 @@ class RunWriter:
         Raises:
             OwedAgainError: if it is damaged: the training is owed again.
             DamagedError: if it is whole, and only its canary was altered.
-            JournalError: if its weights were removed by `lpfloop gc`.
+            JournalError: if its weights were removed by `lpfloop lake gc`.
         """
         return self._verified_model(CHECKPOINTS, checkpoint_id)
 
@@ -316,7 +338,7 @@ class RunWriter:
     def _verified_model(self, table: str, name: str) -> Path:
         folder = self.folder / table / name
         if f"{table}/{name}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were removed by `lpfloop gc --keep`")
+            raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
         try:
             fetched = self.when_there_is_room(lambda: self._fetched(folder))
         except DamagedError as error:
@@ -375,6 +397,13 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     return OwedAgainError(f"{reason}; unit {unit} is owed again")
 
 
+def stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield stretches of consecutive numbers: the first, and how many."""
+    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        numbers = [place for _, place in group]
+        yield numbers[0], len(numbers)
+
+
 def collected(journal: Reader) -> frozenset[str]:
-    """Return the places of checkpoints whose weights were removed (`lpfloop gc`)."""
+    """Return the places of checkpoints whose weights were removed (`lpfloop lake gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))

@@ -90,6 +90,17 @@ def output_copy(
             check_folder(draft, identity)
 
 
+def output_files(target: Path, files: Mapping[str, bytes], *, force: bool) -> None:
+    """Write files of these names into the new folder `target`: all of them, or nothing.
+
+    Raises:
+        TargetError: if the target is there and may not be replaced, or cannot be written.
+    """
+    with output_folder(target, force=force) as draft, _as_sentence(target, "written"):
+        for name, data in files.items():
+            (draft / name).write_bytes(data)
+
+
 def _draft_of(place: Path) -> Path:
     return place.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{place.name}"
 

@@ -220,7 +220,7 @@ def remedied(folder: Path) -> Generator[None]:
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(f"{error}; `lpfloop repair {folder.name}` {REMEDY}") from error
+        raise DamagedError(f"{error}; `lpfloop lake repair {folder.name}` {REMEDY}") from error
 
 
 def trained(folder: Path, part: Part) -> pl.DataFrame:

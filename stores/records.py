@@ -124,7 +124,8 @@ class Critique:
 
     `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
     made. Where a candidate has several critiques by one critic, `sample` numbers those after the
-    first, from 2.
+    first, from 2. Of a person's ratings, `judged_at` may say when they were given (UTC), and
+    `judged_seconds` how long the person looked.
     """
 
     critique_id: str
@@ -138,6 +139,8 @@ class Critique:
     status: str
     attempts: int
     sample: int | None = None
+    judged_at: str | None = None
+    judged_seconds: float | None = None
 
     @property
     def positive(self) -> bool:
@@ -273,7 +276,7 @@ class Preference:
 
     `order` says how the two were shown (`both`: once in each order, then reconciled); `preferred`
     is already corrected for it. `flipped`: simulated noise, a fair coin, decided in place of the
-    annotator, who was not asked.
+    annotator, who was not asked. `judged_at` and `judged_seconds` are as in a critique.
     """
 
     preference_id: str
@@ -287,6 +290,8 @@ class Preference:
     order: Order
     text: str
     status: str
+    judged_at: str | None = None
+    judged_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ _ASPECTS = pa.list_(
 _RATINGS = pa.list_(pa.int8())
 _TEXTS = pa.list_(pa.string())
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_JUDGED = {"judged_at": _TEXT, "judged_seconds": _REAL}
 
 TABLES: Mapping[type[Row], str] = {
     Prompt: "prompts",
@@ -162,6 +163,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "status": _TEXT,
         "attempts": _INT,
         "sample": _INT,
+        **_JUDGED,
     },
     "rewards": {
         "candidate_id": _TEXT,
@@ -183,6 +185,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "order": _TEXT,
         "text": _TEXT,
         "status": _TEXT,
+        **_JUDGED,
     },
     "pairs": {
         "pair_id": _TEXT,
@@ -408,7 +411,8 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
-    "critiques": ("sample",),
+    "critiques": ("sample", *_JUDGED),
+    "preferences": tuple(_JUDGED),
     "prompts": ("family", "cluster"),
 }
 """Columns that a table has gained, null in most rows.

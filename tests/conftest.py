@@ -37,7 +37,11 @@ SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_pena
 
 
 def pytest_configure() -> None:
-    """Hear the signals that the tests send, also where whoever started them (nohup, &) does not."""
+    """Hear the signals that the tests send, also where whoever started them (nohup, &) does not.
+
+    Reports after each iteration take seconds, and are written by the tests that are about them.
+    """
+    os.environ["LPFLOOP_REPORT__EACH_ITERATION"] = "false"
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

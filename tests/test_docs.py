@@ -8,13 +8,13 @@ import pytest
 from commands import call
 from operated import EVALUATED, Operated
 
-from lpfloop.loop.cli.app import COMMANDS
+from lpfloop.loop.cli.app import PANELS, CommandGroup
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"in `([\w.]+)`:\n\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
@@ -30,7 +30,7 @@ def commands():
 
 
 def shown_files():
-    """Return the files that the guides show, by name: a line `in NAME:` and a block of JSON."""
+    """Return the files that the guides show, by name: a line `in NAME:` and a block."""
     return {name: body for page in PAGES for name, body in FILE.findall(page.read_text())}
 
 
@@ -80,8 +80,13 @@ def test_commands_that_operate_a_run_work_in_their_order(tmp_path, block):
 
 def test_every_command_is_documented():
     text = "\n".join(page.read_text() for page in PAGES)
-    undocumented = [name for name in COMMANDS if not re.search(rf"(`|lpfloop ){name}\b", text)]
-    assert undocumented == []
+    names = [
+        name if word is None else f"{name} {word}"
+        for commands in PANELS.values()
+        for name, command in commands.items()
+        for word in (command.commands if isinstance(command, CommandGroup) else [None])
+    ]
+    assert [name for name in names if not re.search(rf"(`|lpfloop ){name}\b", text)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -91,7 +91,8 @@ def test_a_run_is_opened_by_folder_by_name_or_as_the_latest(lake, monkeypatch):
     monkeypatch.setenv("LPFLOOP_LAKE", str(lake))
     with lpfloop.open("told") as run:
         assert run.folder == lake / "runs" / "told"
-        assert repr(run) == f"lpfloop.open('{lake}/runs/told')"
+        assert repr(run).startswith(f"run told in {lake}/runs/told: ")
+    assert repr(run) == f"lpfloop.open('{lake}/runs/told'), closed"
 
 
 def test_a_run_that_is_not_there_is_refused_with_what_there_is(lake, tmp_path):
@@ -111,8 +112,38 @@ def test_every_table_is_a_lazy_frame(run, table):
     assert rows.collect().columns == rows.collect_schema().names()
 
 
-def test_rows_are_told_by_their_columns(run):
-    assert repr(run.pairs()).startswith("<rows, not read yet, with the columns pair_id String, ")
+def test_rows_show_their_number_their_columns_and_the_first_of_them(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    title, head, first, *_, hidden = repr(run.candidates()).splitlines()
+    assert title == "candidates: 17 rows, 17 columns; the first 8, .collect() reads all"
+    assert head.split()[:2] == ["candidate_id", "prompt_id"]
+    assert "text" in head.split()
+    assert first.startswith("cand-")
+    assert set(hidden.removeprefix("not shown: ").split(", ")) < set(
+        run.candidates().collect_schema()
+    )
+    assert max(map(len, repr(run.candidates()).splitlines()[:-1])) <= 100
+
+
+def test_what_is_computed_from_rows_shows_its_first_rows_and_is_not_counted(run):
+    computed = run.candidates().filter(pl.col("iteration") >= 0).sort("candidate_id")
+    assert str(computed).startswith("more than 8 rows, 17 columns; the first 8, ")
+    assert repr(computed.head(1)).startswith("1 row, 17 columns\n")
+    assert "NO_SUCH_COLUMN" in repr(run.pairs().filter(pl.col("NO_SUCH_COLUMN") == 1))
+
+
+def test_messages_and_ratings_are_shown_as_texts(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "Question 1?" in repr(run.prompts())
+    assert "[{" not in repr(run.critiques())
+
+
+def test_a_run_tells_its_state_its_verdicts_and_its_results(run):
+    told = str(run.summary())
+    assert "rows: " in told
+    assert "17 candidates" in told
+    assert re.search(r"^prompts +figure +M_0", told, re.MULTILINE)
+    assert run._repr_html_().count("<table>") == 1
 
 
 def test_settings_are_plain_data(run):
@@ -149,9 +180,7 @@ def test_rows_become_a_dataset(run):
 
 def test_without_datasets_one_sentence_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        ImportError, match=r"to_hf\(\) needs datasets: pip install 'lpfloop\[train\]'"
-    ):
+    with pytest.raises(ImportError, match=r"to_hf\(\) needs datasets: .*pip install 'datasets>="):
         run.pairs().to_hf()
 
 
@@ -199,7 +228,10 @@ def test_html_holds_hostile_text_as_text(tmp_path):
     tables = {1: {Prompt: [asked], Candidate: [answer], type(said): [said]}}
     with lpfloop.open(write_run(tmp_path, "hostile", tables)) as run:
         pages = run.show("prompt-1")._repr_html_() + run.lineage("prompt-1")._repr_html_()
+        pages += run.candidates()._repr_html_() + run.prompts()._repr_html_() + run._repr_html_()
+        told = repr(run.candidates()) + repr(run.prompts())
     assert not [bad for bad in ("<script", "<img", "<b>", "\x1b", "\u202e") if bad in pages]
+    assert not [bad for bad in ("\x1b", "\u202e") if bad in told]
 
 
 def test_lineage_and_differences_are_text_html_and_data(run):

@@ -22,9 +22,11 @@ OTHER_WRITERS = (
     # Drafts and work folders, thrown away, or published by stores/durable.py.
     "stores/derived.py",
     "policies/",
-    # Into memory, and to stdout.
+    # Into memory, a pipe, and to stdout.
+    "loop/cli/child.py",
     "stores/sealing.py",
     "loop/lake/query/row_output.py",
+    "loop/report/write_report.py",
     # The tiny world's models are built once and committed.
     "loop/tiny/",
 )
@@ -181,7 +183,18 @@ def test_wheel_and_sdist_hold_the_package_and_nothing_else(root, built) -> None:
 
 def test_every_data_file_is_shipped(root, built) -> None:
     tree = {name.removeprefix("lpfloop/") for name in built[0]}
-    kinds = {".yaml", ".txt", ".json", ".jinja", ".safetensors", ".md"}
+    kinds = {
+        ".yaml",
+        ".txt",
+        ".json",
+        ".jinja",
+        ".safetensors",
+        ".md",
+        ".html",
+        ".css",
+        ".js",
+        ".svg",
+    }
     data = {
         str(path.relative_to(root))
         for folder in ("configs", "critics", "loop", "policies", "stores", "locks")

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import lpfloop
-from lpfloop.loop.evaluation.plots import Panel
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.evaluation.panels import Panel
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 DIFFERENCE = "difference, seed by seed"
 

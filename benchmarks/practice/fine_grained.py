@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.evaluation.panels import Lines, Series
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared
 from .held_out import accuracy, answers, pairs

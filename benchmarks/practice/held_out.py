@@ -13,7 +13,7 @@ from statistics import fmean
 
 import polars as pl
 
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.loop.tiny.annotators import TASTES, appeal
 from lpfloop.loop.tiny.human import score
 from lpfloop.policies.trainers.length_bias import LengthBucket, RankedPair, length_correlations

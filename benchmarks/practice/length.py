@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lpfloop.loop.evaluation.plots import Lines, Series
+from lpfloop.loop.evaluation.panels import Lines, Series
 from lpfloop.policies.trainers.length_bias import LengthBucket
 
 from .arms import DIFFERENCE, Arms, Mean, Options, Report, Table, compared

@@ -16,9 +16,9 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Intervals, PlottedValue
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.evaluation.panels import Intervals, PlottedValue
 from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
 

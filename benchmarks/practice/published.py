@@ -10,7 +10,7 @@ import polars as pl
 
 import lpfloop
 from lpfloop.loop.data.binarize import Binarising, binarised_pairs, graded
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 from .arms import Options, Report, Table
 
@@ -43,10 +43,10 @@ def study(options: Options) -> Report:
 
 def _passed(options: Options, source: Path, run: str) -> Path:
     """Import a file into a run, unless done already, and export its pairs; return their file."""
-    words = ["--run", run, "--format", "ultrafeedback", "--source", "ultrafeedback"]
+    words = ["--run", run, "--as", "ultrafeedback", "--source", "ultrafeedback"]
     _lpfloop(options, "import", str(source), *words)
     folder = options.lake / f"{run}-export"
-    told = ["--format", FORMAT, "--output", str(folder), "--force"]
+    told = ["--as", FORMAT, "--output", str(folder), "--force"]
     _lpfloop(options, "export", run, "pairs", *told)
     (file,) = folder.glob("**/*.jsonl")
     return file

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lpfloop.loop.evaluation.plots import Lines, Series
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.evaluation.panels import Lines, Series
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 
 from .arms import Arms, Mean, Options, Report, Table
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ...configs.schema import ConfigError
+from ...stores.installation import pip_install
 
 READ = 20_000
 """Characters that are looked at; langdetect itself keeps 10,000 of them."""
@@ -25,7 +26,7 @@ def require_langdetect() -> None:
     if find_spec("langdetect") is None:
         raise ConfigError(
             "checks of an answer's language need langdetect; install it with: "
-            "pip install 'lpfloop[checks]'"
+            f"{pip_install('langdetect')}"
         )
 
 

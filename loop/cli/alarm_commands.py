@@ -23,10 +23,12 @@ def alarms(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the signs that a run learns to please its judge, the newest first."""
+    """List signs that a run learns to please its judge."""
     from ..lake.query.alarm_list import alarm_rows
+    from ..lake.query.runs import require_iteration
 
     def listed(run: "RunReader") -> "pl.LazyFrame":
+        require_iteration(run, iteration)
         rows = alarm_rows(run, iteration)
         return rows if limit is None else rows.head(limit)
 

@@ -1,4 +1,4 @@
-"""The command line: the list of commands.
+"""The command line: all commands, in the panels in which `lpfloop --help` shows them.
 
 Data goes to stdout, messages to stderr. Heavy modules are imported inside the commands, so that
 `--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly, resumable;
@@ -6,145 +6,207 @@ Data goes to stdout, messages to stderr. Heavy modules are imported inside the c
 """
 
 import platform
+import shutil
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
-from . import (
-    alarm_commands as alarming,
-)
-from . import (
-    compare_commands as comparing,
-)
-from . import (
-    config_commands as configuring,
-)
-from . import (
-    critic_commands as watching,
-)
-from . import (
-    critique_commands as critiquing,
-)
-from . import (
-    derive_commands as deriving,
-)
-from . import (
-    exchange_commands as exchange,
-)
-from . import (
-    fact_commands as factual,
-)
-from . import (
-    judge_commands as judging,
-)
-from . import (
-    list_commands as listing,
-)
-from . import (
-    machine_commands as machine,
-)
-from . import (
-    model_commands as modelling,
-)
-from . import (
-    operate_commands as operating,
-)
-from . import (
-    plan_commands as planning,
-)
-from . import (
-    principle_commands as completing,
-)
-from . import (
-    query_commands as reading,
-)
-from . import (
-    run_commands as running,
-)
-from . import (
-    search_commands as searching,
-)
-from . import (
-    step_commands as stepping,
-)
-from . import (
-    store_commands as keeping,
-)
-from . import (
-    trace_commands as tracing,
-)
-from . import (
-    verdict_commands as deciding,
-)
+from .alarm_commands import alarms
+from .annotate_commands import annotate, annotations
 from .common import Exit
+from .compare_commands import compare
+from .config_commands import diff_configs, schema, show_config
+from .critic_commands import critic_check
+from .critique_commands import critique
+from .derive_commands import derived, rederive, reparse, train
+from .evaluate_commands import evaluate
+from .exchange_commands import export, import_
+from .fact_commands import facts
+from .init_commands import init
+from .judge_commands import judge_check
+from .list_commands import candidates, critiques, failures, grades, pairs
+from .machine_commands import build, doctor
+from .model_commands import model
+from .operate_commands import ctl, pause, status, stop, watch
+from .plan_commands import preview
+from .principle_commands import principles
+from .query_commands import sql
+from .report_commands import report
+from .reward_commands import reward_check
+from .run_commands import launch, resume, run
+from .search_commands import duplicates, reindex, search
+from .step_commands import steps
+from .store_commands import compact, digest, failpoints, gc, migrate, repair, verify
+from .trace_commands import diff, lineage, show
+from .variant_commands import variants
+from .verdict_commands import verdict
+from .view_commands import view
+from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": running.run,
-    "preview": planning.preview,
-    "resume": running.resume,
-    "status": operating.status,
-    "watch": operating.watch,
-    "pause": operating.pause,
-    "stop": operating.stop,
-    "ctl": operating.ctl,
-    "launch": running.launch,
-    "model": modelling.model,
-    "show": tracing.show,
-    "lineage": tracing.lineage,
-    "diff": tracing.diff,
-    "sql": reading.sql,
-    "critiques": listing.critiques,
-    "candidates": listing.candidates,
-    "grades": listing.grades,
-    "pairs": listing.pairs,
-    "failures": listing.failures,
-    "alarms": alarming.alarms,
-    "facts": factual.facts,
-    "steps": stepping.steps,
-    "search": searching.search,
-    "reindex": searching.reindex,
-    "duplicates": searching.duplicates,
-    "rederive": deriving.rederive,
-    "reparse": deriving.reparse,
-    "derived": deriving.derived,
-    "train": deriving.train,
-    "eval": reading.evaluate,
-    "critique": critiquing.critique,
-    "critic-check": watching.critic_check,
-    "judge-check": judging.judge_check,
-    "compare": comparing.compare,
-    "verdict": deciding.verdict,
-    "variants": reading.variants,
-    "principles": completing.principles,
-    "import": exchange.import_,
-    "export": exchange.export,
-    "digest": keeping.digest,
-    "verify": keeping.verify,
-    "repair": keeping.repair,
-    "gc": keeping.gc,
-    "compact": keeping.compact,
-    "migrate": keeping.migrate,
-    "failpoints": keeping.failpoints,
-    "doctor": machine.doctor,
+NARROW = 70
+"""Columns of a terminal below which help has no boxes."""
+
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """Commands under a common first word."""
+
+    about: str
+    commands: Mapping[str, Command]
+    hidden: frozenset[str] = frozenset()
+
+
+def _markup() -> Literal["rich"] | None:
+    return "rich" if shutil.get_terminal_size().columns >= NARROW else None
+
+
+class LeafCommand(TyperCommand):
+    """One command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+
+class CommandTree(TyperGroup):
+    """The commands; of one that stands in a group, it says where."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, plainly where boxes would cut the names of options."""
+        self.rich_markup_mode = _markup()
+        super().format_help(ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is meant, as Typer does."""
+        word = args[0]
+        places = [
+            f"lpfloop {panel_name} {word}"
+            for commands in PANELS.values()
+            for panel_name, command in commands.items()
+            if isinstance(command, CommandGroup) and word in command.commands
+        ]
+        if word not in self.commands and places:
+            ctx.fail(f"No such command {word!r}. Did you mean `{'` or `'.join(places)}`?")
+        return super().resolve_command(ctx, args)
+
+
+PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
+    "Run": {
+        "init": init,
+        "run": run,
+        "preview": preview,
+        "resume": resume,
+        "watch": watch,
+        "pause": pause,
+        "stop": stop,
+        "ctl": ctl,
+        "launch": launch,
+    },
+    "Look": {
+        "status": status,
+        "view": view,
+        "report": report,
+        "model": model,
+        "show": show,
+        "lineage": lineage,
+        "diff": diff,
+        "candidates": candidates,
+        "critiques": critiques,
+        "grades": grades,
+        "pairs": pairs,
+        "failures": failures,
+        "alarms": alarms,
+        "steps": steps,
+        "search": search,
+        "sql": sql,
+    },
+    "Data": {
+        "import": import_,
+        "export": export,
+        "critique": critique,
+        "annotate": annotate,
+        "annotations": annotations,
+        "rederive": rederive,
+        "train": train,
+    },
+    "Measure": {
+        "compare": compare,
+        "verdict": verdict,
+        "critic-check": critic_check,
+        "judge-check": judge_check,
+        "eval": CommandGroup(
+            "Measure models, rewards and facts.",
+            {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
+        ),
+    },
+    "Maintain": {
+        "doctor": doctor,
+        "config": CommandGroup(
+            "Show, compare and explain settings.",
+            {
+                "show": show_config,
+                "diff": diff_configs,
+                "schema": schema,
+                "variants": variants,
+                "principles": principles,
+            },
+        ),
+        "lake": CommandGroup(
+            "Check, repair, tidy and index stored runs.",
+            {
+                "verify": verify,
+                "repair": repair,
+                "digest": digest,
+                "gc": gc,
+                "compact": compact,
+                "migrate": migrate,
+                "reindex": reindex,
+                "duplicates": duplicates,
+                "derived": derived,
+                "reparse": reparse,
+                "failpoints": failpoints,
+            },
+            hidden=frozenset({"failpoints"}),
+        ),
+    },
 }
+TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
-app = typer.Typer(
-    name="lpfloop",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
 
-tiny = typer.Typer(help="The shipped tiny world: small models and prompts.", no_args_is_help=True)
-tiny.command("build")(machine.build)
-app.add_typer(tiny, name="tiny")
-app.add_typer(configuring.config, name="config")
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
+    added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
+    for word, command in group.commands.items():
+        added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
+    app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
+
+
+def _tree() -> typer.Typer:
+    app = typer.Typer(
+        name="lpfloop",
+        cls=CommandTree,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for panel, commands in PANELS.items():
+        for name, command in commands.items():
+            if isinstance(command, CommandGroup):
+                _add(app, name, command, panel=panel)
+            else:
+                app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
+    _add(app, "tiny", TINY, panel=None)
+    return app
+
+
+app = _tree()
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- as Typer calls it

@@ -11,6 +11,7 @@ import typer
 
 from ...stores.address import AddressError, bucket_of, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
+from .word_completion import field_names, run_names
 
 DEFAULT_LAKE = Path("lake")
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -52,32 +53,80 @@ Lake = Annotated[
         help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
 AsForm = Annotated[
     Form,
-    typer.Option("--format", help="Format of rows; auto: table on a terminal, jsonl in a pipe."),
+    typer.Option(
+        "--format", metavar="FORMAT", help="Format of rows: auto, table, jsonl, csv or parquet."
+    ),
 ]
 OneIteration = Annotated[
     int | None,
-    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only iteration T."),
+    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only this iteration."),
 ]
 AnIteration = Annotated[
     str | None,
-    typer.Option("--iteration", metavar="T|M_T|latest|best", help="Only this iteration's model."),
+    typer.Option(
+        "--iteration",
+        metavar="T|M_T|latest|best",
+        help="Only this iteration: the model of that name.",
+    ),
 ]
 OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
-RunArgument = Annotated[str, typer.Argument(help="Name of the run.", metavar="RUN")]
-AnyRun = Annotated[
-    str | None, typer.Argument(help="Name of the run; default: the latest.", metavar="RUN")
+DefaultTask = Annotated[
+    str | None, typer.Option("--default-task", help="Task of rows that name none.")
 ]
-Replace = Annotated[bool, typer.Option("--force", help="Replace the file if it is there already.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Override: section.key=value.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
+Derived = Annotated[
+    str | None,
+    typer.Option("--derived", help="Read this derived table, not the run's own rows."),
+]
+ByField = Annotated[
+    str | None,
+    typer.Option("--by", help="Group by this field of the rows, in addition to all of them."),
+]
+Human = Annotated[
+    list[str] | None,
+    typer.Option("--human", help="Names of annotators that begin with this are people."),
+]
+Draws = Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")]
+DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")]
+AnyRun = Annotated[
+    str | None,
+    typer.Argument(
+        help="Name of the run; default: the latest.", metavar="RUN", autocompletion=run_names
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Set a field: section.key=value; can be repeated.",
+        autocompletion=field_names,
+    ),
+]
 
 
 def in_lake(lake: Path) -> str:
     """Return the option with which a command finds `lake`, after a space."""
     return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
+
+
+def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:
+    """Return the name of an existing run: the one given, or the latest; `tell` says which that is.
+
+    Raises:
+        NoSuchRunError: if there is no such run, or none at all.
+    """
+    from ..lake.query.runs import run_name
+    from ..run.terminal import say
+
+    found = run_name(lake, name)
+    if tell and name is None:
+        say(f"run {found}, the latest")
+    return found
 
 
 def folder_of(lake: Path, name: str) -> Path:
@@ -101,11 +150,18 @@ def exit_codes() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = _told(error) or _unwritable(error)
+        told = outcome(error)
         if told is None:
             raise
-        say(told[1])
-        raise typer.Exit(told[0]) from error
+        code, said = told
+        heads = {Exit.NOTHING_TO_TRAIN_ON: "nothing to train on", Exit.REGRESSED: "stopped"}
+        say(said if code is Exit.STOPPED else f"{heads.get(code, 'error')}: {said}")
+        raise typer.Exit(code) from error
+
+
+def outcome(error: Exception) -> tuple[Exit, str] | None:
+    """Return the exit code and the sentence of an expected error; None of any other."""
+    return _told(error) or _unwritable(error)
 
 
 def _told(error: Exception) -> tuple[Exit, str] | None:
@@ -113,6 +169,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
+    from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
     from ...stores.index import IndexUnusableError
@@ -158,12 +215,13 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             NoDaemonError,
             CommandRefusedError,
             JournalError,
+            LedgerError,
             LockedError,
         ),
     ):
-        return Exit.BAD_INPUT, f"error: {error}"
+        return Exit.BAD_INPUT, str(error)
     if isinstance(error, TrainingError) and error.kind == "refused":
-        return Exit.BAD_INPUT, f"error: {error}"
+        return Exit.BAD_INPUT, str(error)
     if isinstance(
         error,
         (
@@ -179,14 +237,14 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             UnreadRepliesError,
         ),
     ):
-        return Exit.FAULT, f"error: {error}"
+        return Exit.FAULT, str(error)
     if isinstance(error, Stopped):
         said = "stopped cleanly; `lpfloop resume` continues where it stopped"
         return Exit.STOPPED, str(error) or said
     if isinstance(error, NothingToTrainOn | Regressed | AlarmStopError):
         trained = not isinstance(error, NothingToTrainOn)
         code = Exit.REGRESSED if trained else Exit.NOTHING_TO_TRAIN_ON
-        return code, f"{'stopped' if trained else 'nothing to train on'}: {error}"
+        return code, str(error)
     return None
 
 
@@ -195,4 +253,4 @@ def _unwritable(error: Exception) -> tuple[Exit, str] | None:
     if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
         return None
     said = f"{error.filename} cannot be written or read here: {error.strerror}"
-    return Exit.BAD_INPUT, f"error: {said}"
+    return Exit.BAD_INPUT, said

@@ -1,6 +1,7 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,53 +9,75 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, exit_codes
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, Replace, exit_codes
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ...stores.keys import Json
-    from ..evaluation.compare_runs import Measure, Result
+    from ..evaluation.compare_runs import Result
+    from ..evaluation.compared_columns import Column
 
-COLUMNS = (
-    ("verified", "Verified %", 100, 1),
-    ("approval", "Approval %", 100, 1),
-    ("win_rate", "Win %", 100, 1),
-    ("length_controlled_win_rate", "LC %", 100, 1),
-    ("true_score", "True", 1, 2),
-    ("reward", "Reward", 1, 2),
-    ("mean_length", "Length", 1, 1),
-    ("kl", "KL", 1, 2),
-)
-"""The columns of the table: metric, heading, factor, decimals."""
-MARK = "*"
-"""Marks a figure that must not be compared."""
 EDGES = 3
-_Column = tuple[str, list[str]]
-RIVALRY = ("verified", "approval", "win_rate", "true_score")
-"""The metrics for which one method's lead over another is shown."""
 
 
 def compare(
-    names: Annotated[list[str], typer.Argument(help="Names of runs.", metavar="RUN...")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of runs.", metavar="RUN...", autocompletion=run_names)
+    ],
     *,
     lake: Lake = DEFAULT_LAKE,
     by_method: Annotated[
-        bool, typer.Option("--by-method", help="Average over the runs of a method (seeds).")
+        bool,
+        typer.Option(
+            "--by-method", help="Average over the runs of each method, such as its seeds."
+        ),
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(help="Also show the lead over this run or method, paired by prompt."),
+        typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
     task: OneTask = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a page with their plots: one HTML file."),
+    ] = None,
+    force: Replace = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: win-rate, true score, reward, length, KL to M_0; tokens and hours spent."""
+    """Compare the results and costs of runs."""
     with exit_codes():
+        if report is not None:
+            _write_report(lake, names, report, together=by_method, task=task, force=force)
         write_comparison(
             lake, names, together=by_method, against=against, task=task, form=form, as_json=as_json
         )
+
+
+def _write_report(
+    lake: Path, names: Sequence[str], path: Path, *, together: bool, task: str | None, force: bool
+) -> None:
+    """Write the page of a comparison.
+
+    Raises:
+        NoSuchRunError: if a run does not exist, or has measured nothing.
+        FormError: if the runs share nothing that could be compared, or Matplotlib is missing.
+        TargetError: if the page cannot be written.
+    """
+    from ..evaluation.compare_runs import by_method, results
+    from ..evaluation.plots import require_matplotlib
+    from ..lake.query.runs import open_run
+    from ..report.comparison_report import comparison_report
+    from ..report.write_report import output_report
+
+    require_matplotlib("a report")
+    found = results(lake, names, task=task)
+    with ExitStack() as opened:
+        runs = [opened.enter_context(closing(open_run(lake, n))) for n in dict.fromkeys(names)]
+        made = comparison_report(runs, by_method(found) if together else found, together=together)
+    output_report(made, path, force=force)
 
 
 def print_comparison(lake: Path, names: Sequence[str]) -> None:
@@ -85,9 +108,10 @@ def write_comparison(
     import polars as pl
     from rich.console import Console
 
-    from ..data.terminal_sentences import tell
+    from ..data.telling import tell
     from ..evaluation.compare_runs import by_method, results
     from ..evaluation.compare_tasks import results_by_task
+    from ..evaluation.compared_columns import comparison_remarks, errors_over
     from ..lake.query.row_output import is_table, write_frame
     from .compare_tables import print_by_task
 
@@ -98,11 +122,11 @@ def write_comparison(
     rival = None if against is None else _called(against, found)
     if for_people:
         console = Console()
-        tell(console, f"Held-out prompts (test): mean ± standard error over {_over(found)}")
+        tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
         for table in _tables(found, rival, together=together, width=console.width):
             console.print(table)
         print_by_task(console, results_by_task(lake, names, together=together, task=task))
-        for remark in _remarks(found):
+        for remark in comparison_remarks(found):
             tell(console, remark)
     else:
         rows = [_row(result, rival, found) for result in found]
@@ -119,6 +143,7 @@ def _called(name: str, found: Sequence["Result"]) -> "Result":
 
 def _row(result: "Result", rival: "Result | None", found: Sequence["Result"]) -> "dict[str, Json]":
     from ..evaluation.compare_runs import incomparable
+    from ..evaluation.compared_columns import RIVALRY, bounds_of
 
     row: dict[str, Json] = {
         "method": result.method,
@@ -150,9 +175,15 @@ def _tables(
     found: Sequence["Result"], rival: "Result | None", *, together: bool, width: int
 ) -> "Iterator[Table]":
     """Give tables of as many columns as there is room for; what was spent stands in the last."""
-    names = [_name(result, together=together) for result in found]
+    from ..evaluation.compared_columns import (
+        figure_columns,
+        result_name,
+        spent_columns,
+    )
+
+    names = [result_name(result, together=together) for result in found]
     room = width - EDGES - max(map(len, ["Method", *names]))
-    columns = [*_columns(found, rival), *_spent(found)]
+    columns = [*figure_columns(found, rival), *spent_columns(found)]
     while columns:
         sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
         fitting = max(1, sum(total <= room for total in accumulate(sizes)))
@@ -160,35 +191,7 @@ def _tables(
         columns = columns[fitting:]
 
 
-def _columns(found: Sequence["Result"], rival: "Result | None") -> "Iterator[_Column]":
-    from ..evaluation.compare_runs import incomparable
-
-    for column in COLUMNS:
-        metric, heading, *_ = column
-        if not any(metric in result.numbers for result in found):
-            continue
-        mark = MARK if incomparable(found, metric) else ""
-        yield f"{heading}{mark}", [_number(result, *column) for result in found]
-        if rival is not None and metric in RIVALRY:
-            yield f"{heading} lead{mark}", [_lead(result, rival, *column) for result in found]
-
-
-def _spent(found: Sequence["Result"]) -> "Iterator[_Column]":
-    from ..evaluation.compare_runs import INITIAL
-
-    free = [result.method == INITIAL for result in found]
-    tokens, hours = [f"{r.tokens:,.0f}" for r in found], [f"{r.hours:.2f}" for r in found]
-    for heading, cells in (("Tokens", tokens), ("Hours", hours)):
-        yield heading, ["" if none else cell for none, cell in zip(free, cells, strict=True)]
-
-
-def _over(found: Sequence["Result"]) -> str:
-    """Say what the errors in the table are over."""
-    prompts = "clusters of prompts" if any(r.clusters for r in found) else "prompts"
-    return f"{prompts} and runs" if any(len(r.runs) > 1 for r in found) else prompts
-
-
-def _table(names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
+def _table(names: Sequence[str], columns: "Sequence[Column]") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -200,67 +203,3 @@ def _table(names: Sequence[str], columns: "Sequence[_Column]") -> "Table":
     for number, name in enumerate(names):
         table.add_row(escape(name), *(escape(cells[number]) for _, cells in columns))
     return table
-
-
-def _name(result: "Result", *, together: bool) -> str:
-    """Return the method, and how many runs were averaged, or which run and which of its models."""
-    from ..evaluation.compare_runs import INITIAL
-
-    if together:
-        runs = len(result.runs)
-        return f"{result.method}, {runs} run" + ("s" if runs > 1 else "")
-    if result.method == INITIAL:
-        return f"{result.method}, {', '.join(result.runs)}"
-    return f"{result.method}, {', '.join(result.runs)} M_{result.iteration}"
-
-
-def _remarks(found: Sequence["Result"]) -> "Iterator[str]":
-    """Say which figures in the tables must not be compared as they stand, and why."""
-    from ..evaluation.compare_runs import incomparable, undecided_prompts
-
-    reasons: dict[str, list[str]] = {}
-    for metric, heading, *_ in COLUMNS:
-        reason = incomparable(found, metric)
-        if reason is not None:
-            reasons.setdefault(reason, []).append(heading)
-    for reason, headings in reasons.items():
-        yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
-    left_out = undecided_prompts(found)
-    if left_out:
-        yield (
-            f"the math of {left_out} prompts was not decided in one of the results "
-            "(math_undecided): they have no verified score there, and leads are over the others"
-        )
-
-
-def _number(result: "Result", metric: str, _: str, scale: float, decimals: int) -> str:
-    measure = result.numbers.get(metric)
-    if measure is None:
-        return "-"
-    within = bounds_of(metric, measure)
-    if within is not None and not measure.stderr:
-        return f"{measure.value * scale:.{decimals}f} [{{:.1f}}, {{:.1f}}]".format(
-            *(scale * end for end in within)
-        )
-    error = "" if measure.stderr is None else f" ±{measure.stderr * scale:.{decimals}f}"
-    return f"{measure.value * scale:.{decimals}f}{error}"
-
-
-def bounds_of(metric: str, measure: "Measure") -> tuple[float, float] | None:
-    """Return the 95 % interval of a measure that is a share."""
-    from ..lake.query.figures import SHARES
-    from ..lake.statistics.share_interval import share_interval
-
-    if metric not in SHARES:
-        return None
-    return share_interval(measure.value, measure.stderr, measure.n)
-
-
-def _lead(
-    result: "Result", rival: "Result", metric: str, _: str, scale: float, decimals: int
-) -> str:
-    lead = result.lead(rival, metric)
-    if lead is None or result is rival:
-        return "-"
-    low, high = (end * scale for end in lead.interval)
-    return f"{lead.value * scale:+.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"

@@ -10,9 +10,9 @@ from ..lake.query.critic_scores import AGREEMENT, ALL
 from ..lake.query.figures import COUNTS, SHARES, place_of
 from ..lake.query.policy_figures import RATING
 from ..lake.query.row_table import print_columns, text_columns
+from ..lake.query.told_figures import figure_label, told_difference, told_value
 from ..lake.statistics.share_interval import same_change_interval
 from ..lake.statistics.win_rate import Difference
-from .result_tables import labelled, scale_of
 
 TITLE = "By figure and task; changes are paired by prompt, with their 95 % interval"
 NAME = 30
@@ -72,7 +72,7 @@ def _rows(
     metrics = {metric for result in found for metric in result.numbers if _is_shown(metric)}
     for metric in sorted(metrics - set(without), key=place_of):
         yield [
-            f"{one_line(task, limit=NAME)}: {labelled(metric)}",
+            f"{one_line(task, limit=NAME)}: {figure_label(metric)}",
             *(_value(by_key.get(key), metric) for key in named),
             *(_change(by_key.get(key), rival, metric) for key in changed),
         ]
@@ -93,20 +93,17 @@ def _value(result: Result | None, metric: str) -> str:
     measure = None if result is None else result.numbers.get(metric)
     if measure is None:
         return "-"
-    factor, decimals = scale_of(metric)
-    return f"{factor * measure.value:.{decimals}f}"
+    return told_value(metric, measure.value)
 
 
 def _change(result: Result | None, rival: Result | None, metric: str) -> str:
     lead = None if result is None or rival is None else result.lead(rival, metric)
     if lead is None:
         return "-"
-    factor, decimals = scale_of(metric)
-    told, within = f"{factor * lead.value:+.{decimals}f}", _interval(lead, metric)
+    told, within = told_difference(metric, lead.value), _interval(lead, metric)
     if within is None:
         return told
-    low, high = (factor * end for end in within)
-    return f"{told} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
+    return "{} [{}, {}]".format(told, *(told_difference(metric, end) for end in within))
 
 
 def _interval(lead: Difference, metric: str) -> tuple[float, float] | None:

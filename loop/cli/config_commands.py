@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import TINY, RunOptions
 from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
 from .run_options import (
-    TINY,
     ConfigName,
     Critic,
     Iterations,
     Policy,
     PromptsFile,
-    RunOptions,
     Seed,
     Variant,
 )
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
 
 NOTHING_SAID = RunOptions()
 
-config = typer.Typer(
-    help="What a run is configured to do, and what can be set.", no_args_is_help=True
-)
 
-
-@config.command("show")
 def show_config(
     name: AnyRun = None,
     *,
@@ -43,11 +37,13 @@ def show_config(
     critic: Critic = None,
     seed: Seed = None,
     settings: Settings = None,
-    every: Annotated[bool, typer.Option("--all", help="Show the defaults, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--defaults", help="Also show what is at its default.")
+    ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings of a run, or those that options of `run` would give it, as YAML."""
+    """Print the settings of a run, or of a run to come."""
     from ...configs.rendering import as_yaml, nested, set_fields, set_secrets
     from .tables import print_json
 
@@ -68,26 +64,25 @@ def show_config(
             used = {f.path: source for f in shown if (source := sources.get(f.path))}
             print_json({"of": title, "config": nested(shown), "sources": used})
             return
-        rest = "" if every else "; what is not here is at its default (--all shows it)"
+        rest = "" if every else "; what is not here is at its default (--defaults shows it)"
         typer.echo(f"# {title}{rest}")
         for path in set_secrets(found):
             typer.echo(f"# {path} is set, and not shown")
         typer.echo(as_yaml(shown, sources), nl=False)
 
 
-@config.command("diff")
 def diff_configs(
     first: Annotated[str, typer.Argument(help="A run, a preset, or a YAML file.", metavar="A")],
-    second: Annotated[str, typer.Argument(help="Another one.", metavar="B")],
+    second: Annotated[str, typer.Argument(help="Another run, preset or YAML file.", metavar="B")],
     *,
     variant: Annotated[
-        str | None, typer.Option(help="Recipe of a preset; default: that of the other side.")
+        str | None, typer.Option(help="Recipe: that of a preset; default: the other side's.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two configurations field by field; semantic fields can change rows."""
+    """Compare two configurations field by field."""
     import polars as pl
 
     from ...configs.rendering import differences
@@ -104,9 +99,8 @@ def diff_configs(
         write_frame(pl.DataFrame(rows, schema=columns), form, as_json=as_json)
 
 
-@config.command("schema")
 def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List every field that can be set; with --json, as a JSON Schema for editors."""
+    """List every field that can be set."""
     import polars as pl
 
     from ...configs.describe import every_field

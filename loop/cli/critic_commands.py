@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes, in_lake
+from .common import DEFAULT_LAKE, AsForm, AsJson, Draws, DrawSeed, Lake, exit_codes, in_lake
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
@@ -51,12 +51,16 @@ def critic_check(
     by: Annotated[
         str,
         typer.Option(
-            help="Groups: any of task, kind, family, iteration, split, aspect, reference, "
-            "separated by commas."
+            help="Group by this: task, kind, family, iteration, split, aspect or reference, or "
+            "several with commas."
         ),
     ] = "task",
-    split: Annotated[OneSplit | None, typer.Option(help="Only answers to these prompts.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most answers of a group to verify.")] = 2000,
+    split: Annotated[
+        OneSplit | None, typer.Option(help="Only these prompts; default: all.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, help="At most N answers of each group, drawn at random.")
+    ] = 2000,
     without_reference: Annotated[
         int | None,
         typer.Option(min=1, help="Ask the critic again about N answers, without the reference."),
@@ -67,15 +71,17 @@ def critic_check(
     ] = None,
     distributions: Annotated[
         bool,
-        typer.Option("--distributions", help="How many right and wrong answers have which score."),
+        typer.Option(
+            "--distributions", help="Show how many right and wrong answers got each score."
+        ),
     ] = False,
-    draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn and resampled.")] = 0,
+    draws: Draws = 1000,
+    seed: DrawSeed = 0,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check a critic and a reward model: do they tell right answers from wrong ones?"""
+    """Check whether a critic tells right from wrong answers."""
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import Resampling, figures
     from ..evaluation.critic_report import (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, Lake, Settings, exit_codes, in_lake
-from .run_options import model_folder
+from ..daemon.run_request import model_folder
+from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
 from .session import stop_signal, turn
+from .word_completion import preset_names, run_names
 
 if TYPE_CHECKING:
     from ...configs.load import Override
@@ -29,24 +30,31 @@ def critique(
     critic: Annotated[
         str | None,
         typer.Option(
-            help="tiny, a model folder, RUN:M_2, an OpenAI-compatible URL, verifier, or "
-            "./FILE.py:NAME.",
+            help="Critic: folder, hub name, URL, RUN:M_2, tiny, verifier or ./FILE.py:NAME.",
         ),
     ] = None,
     config: Annotated[
-        str | None, typer.Option("--config", help="Preset or YAML file with the critic's settings.")
+        str | None,
+        typer.Option(
+            "--config",
+            help="Preset or YAML file: settings of the critic.",
+            autocompletion=preset_names,
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--run", help="Name of the run that takes the critiques.")
+        str | None,
+        typer.Option(
+            "--run", help="Name of the run that takes the critiques.", autocompletion=run_names
+        ),
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Task of rows without one.")] = None,
+    task: DefaultTask = None,
     settings: Settings = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a line, one for each row.")
+        bool, typer.Option("--json", help="Print JSON: one line for each row.")
     ] = False,
 ) -> None:
-    """Let a critic rate answers from a file, store them, and print the critiques in its order."""
+    """Let a critic rate the answers in a file."""
     from ...stores.lake import run_folder
     from ..daemon.critique_run import critique_config, name_of
     from ..daemon.job import Job

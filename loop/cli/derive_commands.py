@@ -9,11 +9,13 @@ import typer
 from ..lake.query.forms import Form
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsForm,
     AsJson,
+    Derived,
     Lake,
     OneIteration,
-    RunArgument,
+    chosen_run,
     exit_codes,
     in_lake,
 )
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
     from ..lake.derive.derivation import Told
 
-NewName = Annotated[str | None, typer.Option("--name", help="Name of the derived table.")]
+NewName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the new derived table; default: made of the options."),
+]
 
 
 def rederive(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     rule: Annotated[
         str,
@@ -37,35 +42,37 @@ def rederive(
         ),
     ],
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Positives a prompt; default: the run's own.")
+        int | None,
+        typer.Option(min=1, help="Chosen answers for each prompt; default: the run's own."),
     ] = None,
-    distinct_positives: Annotated[
+    distinct: Annotated[
         bool | None,
-        typer.Option(help="Whether no text is chosen twice in a prompt; default: the run's own."),
+        typer.Option(help="Choose no text twice for a prompt; default: the run's own."),
     ] = None,
     people: Annotated[
         Literal["decide", "ignored"] | None,
-        typer.Option(help="What people's ratings are worth; default: the run's own."),
+        typer.Option(help="What ratings by people count for; default: the run's own."),
     ] = None,
     agreement: Annotated[
         Literal["all", "mean"] | None,
-        typer.Option(help="What several critiques of an answer say together; default: the run's."),
+        typer.Option(
+            help="How several critiques of an answer are combined; default: the run's own."
+        ),
     ] = None,
     iteration: OneIteration = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of random draws; default: the run's own.")
+        int | None, typer.Option(min=0, help="Root of all random draws; default: the run's own.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="pairs or demonstrations; default: what the rule makes.")
+        str | None,
+        typer.Option(help="Table to make: pairs or demonstrations; default: what the rule makes."),
     ] = None,
-    critiques: Annotated[
-        str | None, typer.Option(help="Use these derived critiques, not the run's own.")
-    ] = None,
+    critiques: Derived = None,
     derived_name: NewName = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Make pairs or demonstrations from a run's stored rows under another rule."""
+    """Make other pairs from a run's rows, without a model."""
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
@@ -75,7 +82,7 @@ def rederive(
         rule=rule,
         table=table,
         top_k=top_k,
-        distinct=distinct_positives,
+        distinct=distinct,
         people=people,
         agreement=agreement,
         seed=seed,
@@ -84,28 +91,30 @@ def rederive(
         name=derived_name,
     )
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         run = open_run(lake, name)
         told = rederive(run, wanted)
         run.close()
     lineage = told.derived.lineage
     made = lineage["table"]
     _tell(told, f"{lineage['rows'][made]} {made}", lineage["found"]["outcomes"], as_json=as_json)
-    say(f"`lpfloop train {name} --pairs {told.derived.name}{in_lake(lake)}` trains from them")
+    say(f"`lpfloop train {name} --derived {told.derived.name}{in_lake(lake)}` trains from them")
 
 
 def reparse(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     derived_name: NewName = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Parse the stored critiques of a run again with the present parser."""
+    """Read the stored replies of critics again."""
     from ..lake.derive.reparse import reparse
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         run = open_run(lake, name)
         told = reparse(run, derived_name)
         run.close()
@@ -113,29 +122,31 @@ def reparse(
     found = {key: value for key, value in lineage["found"].items() if key != "statuses"}
     _tell(told, f"{lineage['rows']['critiques']} critiques", found, as_json=as_json)
     say(
-        f"`lpfloop rederive {name} --rule RULE --critiques {told.derived.name}{in_lake(lake)}` "
+        f"`lpfloop rederive {name} --rule RULE --derived {told.derived.name}{in_lake(lake)}` "
         "pairs by them"
     )
 
 
 def train(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
-    pairs: Annotated[str, typer.Option(help="Name of a derived table of pairs or demonstrations.")],
+    pairs: Annotated[
+        str,
+        typer.Option("--derived", help="Read this derived table: it holds the rows to train on."),
+    ],
     child: Annotated[
-        str | None, typer.Option("--run", help="Name of the new run; default: RUN-NAME.")
+        str | None, typer.Option("--run", help="Name of the run that is made; default: RUN-TABLE.")
     ] = None,
-    iteration: Annotated[
-        int | None, typer.Option(min=1, help="Rows of iteration T; default: the last.")
-    ] = None,
+    iteration: OneIteration = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Train a new run's policy from a derived table, and evaluate it before and after."""
+    """Train a model on a derived table, as a new run."""
     from ..daemon.derived_run import given_by
     from ..daemon.job import Job
     from ..lake.query.runs import open_run
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         run = open_run(lake, name)
         try:
             config = _configuration(run)
@@ -159,7 +170,7 @@ def _configuration(run: "RunReader") -> "RunConfig":
 
 
 def derived(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,

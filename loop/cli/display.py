@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from ..data.durations import duration
 from ..data.sanitize import one_line, visible
 from ..run.reporter import Advance
 
@@ -186,17 +187,6 @@ class PlainReporter:
         """Say nothing more."""
         for _, over in self._stages.values():
             over.set()
-
-
-def duration(seconds: float | None) -> str:
-    """Return a duration for a table; None means unknown."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02.0f}"
-    return f"{minutes}:{rest:02.0f}" if minutes else f"{rest:.1f} s"
 
 
 def _title(iteration: int, stage: str) -> str:

@@ -5,47 +5,66 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..lake.query.forms import FormError
 from .common import (
     DEFAULT_LAKE,
     AsJson,
+    DefaultTask,
+    Derived,
     Lake,
     OneIteration,
-    RunArgument,
+    Output,
+    Replace,
+    chosen_run,
     exit_codes,
     in_lake,
 )
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ..lake.imports.import_files import Imported
 
-Files = Annotated[list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE…")]
+Files = Annotated[
+    list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE...")
+]
 
 
 def import_(
     files: Files,
     *,
-    name: Annotated[str, typer.Option("--run", help="Name of the run that takes the rows.")],
+    name: Annotated[
+        str,
+        typer.Option(
+            "--run", help="Name of the run that takes the rows.", autocompletion=run_names
+        ),
+    ],
     form: Annotated[
         str | None,
-        typer.Option("--format", help="Format of the files; default: guessed from their fields."),
+        typer.Option("--as", help="Layout of the files; default: recognised by their fields."),
     ] = None,
-    source: Annotated[str | None, typer.Option(help="Name of their source.")] = None,
-    task: Annotated[str | None, typer.Option(help="Task of prompts without one.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Source of the rows, as it shall be stored.")
+    ] = None,
+    task: DefaultTask = None,
     scale: Annotated[
         str | None, typer.Option(help="Scale of the ratings: three-level, 1-5, 1-10, 0-10.")
     ] = None,
-    failure: Annotated[float | None, typer.Option(help="Ratings up to this become -1.")] = None,
-    success: Annotated[float | None, typer.Option(help="Ratings from this on become 1.")] = None,
+    failure: Annotated[float | None, typer.Option(help="Ratings up to this one become -1.")] = None,
+    success: Annotated[
+        float | None, typer.Option(help="Ratings from this one on become 1.")
+    ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, with receipts.")
+        bool,
+        typer.Option("--skip-bad", help="Leave out rows that cannot be read, and report each."),
     ] = False,
     bad_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Largest share of rows that --skip-bad leaves out.")
+        float,
+        typer.Option(min=0, max=1, help="Largest share of rows that --skip-bad may leave out."),
     ] = 0.5,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Import prompts, answers made elsewhere, ratings and votes; a repeated import does nothing."""
+    """Import prompts, answers, ratings and votes."""
     from ..data.sanitize import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
@@ -84,43 +103,53 @@ def _sentence(done: "Imported") -> str:
 
 
 def export(
-    name: RunArgument,
-    table: Annotated[
-        str, typer.Argument(help="pairs, demonstrations, candidates, …", metavar="TABLE")
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="Run (default: the latest), then the table: pairs, candidates or another.",
+            metavar="[RUN] TABLE",
+            autocompletion=run_names,
+        ),
     ],
     *,
     form: Annotated[
-        str, typer.Option("--format", help="trl-dpo, llamafactory, inspect, parquet, …")
+        str,
+        typer.Option(
+            "--as", help="Layout of the files: trl-dpo, llamafactory, inspect, jsonl or another."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="New folder to write.")],
+    output: Output,
     iteration: OneIteration = None,
-    derived: Annotated[
-        str | None, typer.Option("--name", help="A derived table (`lpfloop rederive`).")
-    ] = None,
+    derived: Derived = None,
     license_: Annotated[
         str | None,
-        typer.Option("--license", help="Licence on the card, as an identifier of the HF hub."),
+        typer.Option(
+            "--license", help="Licence on the dataset card, by its identifier on the HF hub."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table in a trainer's or viewer's format, with a dataset card, to a new folder."""
+    """Write a table for a trainer, with a dataset card."""
     from ..lake.exports.export import Export, export_table
     from .tables import print_json
 
-    job = Export(
-        lake=lake,
-        name=name,
-        table=table,
-        form=form,
-        target=output,
-        iteration=iteration,
-        derived=derived,
-        license=license_,
-        force=force,
-    )
     with exit_codes():
+        *called, table = words
+        if len(called) > 1:
+            raise FormError(f"export {' '.join(words)}: give a run and one table")
+        job = Export(
+            lake=lake,
+            name=chosen_run(lake, called[0] if called else None, tell=True),
+            table=table,
+            form=form,
+            target=output,
+            iteration=iteration,
+            derived=derived,
+            license=license_,
+            force=force,
+        )
         done = export_table(job)
     if as_json:
         print_json(done.as_json())

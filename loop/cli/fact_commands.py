@@ -25,10 +25,12 @@ def facts(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Tell FActScore: the share of the answers' statements that their references support."""
+    """Show FActScore: how far references support answers."""
     from ..lake.query.fact_figures import fact_figures
+    from ..lake.query.runs import require_iteration
 
     def listed(run: "RunReader") -> "pl.LazyFrame":
+        require_iteration(run, iteration)
         return fact_figures(run, iteration)
 
     list_rows(lake, name, listed, COLUMNS, form, as_json=as_json)

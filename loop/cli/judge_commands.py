@@ -5,42 +5,54 @@ from typing import Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, AsJson, Lake, Replace, exit_codes
+from .common import (
+    DEFAULT_LAKE,
+    AsJson,
+    ByField,
+    Draws,
+    DrawSeed,
+    Human,
+    Lake,
+    Replace,
+    chosen_run,
+    exit_codes,
+)
 
 
 def judge_check(
     sources: Annotated[
-        list[str], typer.Argument(help="Files of judgments, or names of runs.", metavar="SOURCE...")
-    ],
-    *,
-    human: Annotated[
         list[str] | None,
-        typer.Option("--human", help="Annotators whose names begin with this are people."),
+        typer.Argument(
+            help="Files of judgments, or names of runs; default: the latest run.",
+            metavar="RUN|FILE...",
+        ),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(help="Also agreement by this field, such as a prompt's task."),
-    ] = None,
+    *,
+    human: Human = None,
+    by: ByField = None,
     second: Annotated[
-        str | None, typer.Option(help="Also agreement with this judge, in wins, ties and losses.")
+        str | None, typer.Option(help="Also show how this judge agrees, by wins, ties and losses.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Also how often this model's outputs win, tie and lose.")
+        str | None, typer.Option(help="Also show how often this model's outputs win, tie and lose.")
     ] = None,
     kappas: Annotated[
-        bool, typer.Option("--kappas", help="Also Cohen's kappa of every two annotators.")
+        bool, typer.Option("--kappas", help="Also show Cohen's kappa for each pair of annotators.")
     ] = False,
-    panel: Annotated[int, typer.Option(min=2, help="Most verdicts used for a majority.")] = 4,
-    draws: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    panel: Annotated[
+        int, typer.Option(min=2, help="Largest number of verdicts that form a majority.")
+    ] = 4,
+    draws: Draws = 2000,
+    seed: DrawSeed = 0,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also plot to this .svg, .png or .pdf file.")
+        Path | None,
+        typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
     ] = None,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Check judges: agreement with people, bias and variance, preferences, consistency."""
+    """Check how well judges agree with people."""
     from ..data.files import InputError
     from ..evaluation.judge_agreement import AgreementQuestion, agreements
     from ..evaluation.judge_check import Settings, check
@@ -55,6 +67,7 @@ def judge_check(
     with exit_codes():
         if plot is not None:
             check_plot(plot, force=force)
+        sources = sources or [chosen_run(lake, None, tell=True)]
         judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
         if not len(judgments.instructions):
             raise InputError("no judgments of two different outputs in: " + ", ".join(sources))

@@ -9,13 +9,15 @@ import typer
 from ..lake.query.forms import By, Form
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsForm,
     AsJson,
+    Derived,
     Lake,
     Limit,
     OneIteration,
     OneTask,
-    RunArgument,
+    chosen_run,
     exit_codes,
 )
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
 
 OneAspect = Annotated[
-    str | None, typer.Option("--aspect", help="Only with a rating of this aspect.")
+    str | None, typer.Option("--aspect", help="Only this aspect: rows that are rated in it.")
 ]
 OneRating = Annotated[
     int | None, typer.Option("--rating", min=-1, max=1, help="Only with this rating.")
@@ -36,23 +38,26 @@ OneKind = Annotated[
 ]
 MinReward = Annotated[float | None, typer.Option("--min-reward", help="Reward at least this.")]
 MaxReward = Annotated[float | None, typer.Option("--max-reward", help="Reward at most this.")]
-MinTokens = Annotated[int | None, typer.Option("--min-length", help="At least N tokens.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-length", help="At most N tokens.")]
-MinLength = Annotated[int | None, typer.Option("--min-length", help="At least N characters.")]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="At most N characters.")]
+MinTokens = Annotated[int | None, typer.Option("--min-length", help="Length at least N tokens.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-length", help="Length at most N tokens.")]
+MinLength = Annotated[
+    int | None, typer.Option("--min-length", help="Length at least N characters.")
+]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="Length at most N characters.")]
 Text = Annotated[
-    str | None, typer.Option("--text", help="Only with this text, ignoring case; or /REGEX/.")
+    str | None, typer.Option("--text", help="Only with this text in any case, or matching /REGEX/.")
 ]
 Unscored = Annotated[
-    bool, typer.Option("--unscored", help="Only with replies that could not be read.")
+    bool, typer.Option("--unscored", help="Only with a reply that could not be read.")
 ]
 Sort = Annotated[
-    str | None, typer.Option("--sort", help="Sort by this column; -COLUMN: descending.")
+    str | None,
+    typer.Option("--sort", help="Sort by this column; -COLUMN sorts in descending order."),
 ]
 
 
 def critiques(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
@@ -71,7 +76,7 @@ def critiques(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the critiques of a run."""
+    """List what the critic said of the answers."""
     from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import critiques as listed
 
@@ -95,7 +100,7 @@ def critiques(
 
 
 def candidates(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
@@ -114,7 +119,7 @@ def candidates(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the candidates of a run with their rewards and the ratings of their critiques."""
+    """List answers with their ratings and rewards."""
     from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import candidates as listed
 
@@ -138,12 +143,12 @@ def candidates(
 
 
 def grades(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     task: OneTask = None,
-    aspect: Annotated[str | None, typer.Option("--aspect", help="Only in this aspect.")] = None,
+    aspect: Annotated[str | None, typer.Option("--aspect", help="Only this aspect.")] = None,
     rating: Annotated[
         int | None, typer.Option("--rating", min=1, max=10, help="Only with this rating.")
     ] = None,
@@ -156,7 +161,7 @@ def grades(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the grades of a run: each candidate's ratings in four aspects, or as a whole."""
+    """List grades of answers: four aspects, or overall."""
     from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import grades as listed
 
@@ -177,24 +182,24 @@ def grades(
 
 
 def pairs(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    derived: Annotated[
-        str | None, typer.Option("--name", help="List this derived table instead.")
-    ] = None,
+    derived: Derived = None,
     iteration: OneIteration = None,
     task: OneTask = None,
-    rule: Annotated[str | None, typer.Option(help="Only pairs of this rule.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Pairing rule: only pairs made by it.")] = None,
     aspect: Annotated[
-        str | None, typer.Option(help="Only with a rating of the rejected answer in this.")
+        str | None,
+        typer.Option(help="Only this aspect: pairs whose rejected answer is rated in it."),
     ] = None,
     rating: Annotated[
         int | None,
-        typer.Option(min=-1, max=1, help="Only with this rating of the rejected answer."),
+        typer.Option(min=-1, max=1, help="Only with this rating: that of the rejected answer."),
     ] = None,
     min_margin: Annotated[
-        float | None, typer.Option(help="Reward of chosen minus rejected at least this.")
+        float | None,
+        typer.Option(help="Reward of the chosen answer minus the rejected one: at least this."),
     ] = None,
     min_reward: MinReward = None,
     max_reward: MaxReward = None,
@@ -206,7 +211,7 @@ def pairs(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the pairs of a run; filters on reward and length apply to the chosen answer."""
+    """List pairs: a chosen and a rejected answer."""
     from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import pairs as listed
 
@@ -230,9 +235,11 @@ def pairs(
 
 
 def failures(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
-    by: Annotated[By | None, typer.Option(help="Count them by this instead of listing.")] = None,
+    by: Annotated[
+        By | None, typer.Option(help="Group by this, and count instead of listing.")
+    ] = None,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     task: OneTask = None,
@@ -250,7 +257,7 @@ def failures(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List what went wrong with candidates: aspects rated -1 or 0, unread replies, cut answers."""
+    """List what went wrong: poor, unread or cut answers."""
     from ..lake.query.failures import counted
     from ..lake.query.failures import failures as listed
     from ..lake.query.row_lists import RowSelection
@@ -293,7 +300,7 @@ def list_rows(
     from ..lake.query.runs import open_run
 
     with exit_codes():
-        reader = open_run(lake, name)
+        reader = open_run(lake, chosen_run(lake, name, tell=True))
         try:
             write_frame(listed(reader), form, columns, as_json=as_json)
         finally:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..daemon.run_request import RunOptions
 from .common import DEFAULT_LAKE, AsJson, Exit, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
@@ -14,7 +15,6 @@ from .run_options import (
     Policy,
     PromptsFile,
     RunName,
-    RunOptions,
     Seed,
     Variant,
 )
@@ -34,11 +34,11 @@ def doctor(
     settings: Settings = None,
     download: Download = False,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Then try a few prompts through all of it.")
+        bool, typer.Option("--smoke", help="Then try a few prompts through all stages.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether `lpfloop run` with the same options would start, and say what is missing."""
+    """Check whether `lpfloop run` would start here."""
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.doctor import diagnose
     from ..daemon.smoke_alone import smoke_alone
@@ -57,7 +57,7 @@ def doctor(
         download=download,
     )
     with exit_codes():
-        refuse_secrets(options.settings)
+        refuse_secrets(settings or ())
         options = options.in_lake(lake)
         loaded = options.resolved()
         hide_environment()
@@ -74,12 +74,16 @@ def doctor(
 
 def build(
     output: Annotated[Path, typer.Argument(help="New folder to write.", metavar="OUT")],
-    seed: Annotated[int | None, typer.Option(min=0, help="Default: the shipped world's.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Root of all random draws; default: the shipped world's."),
+    ] = None,
     scale: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Share of the training steps.")
+        float,
+        typer.Option("--share", min=0.001, max=1, help="Share of the training steps to make."),
     ] = 1.0,
 ) -> None:
-    """Train the tiny world's seed model M_0 and its reward model from scratch."""
+    """Train the tiny world's models from scratch."""
     from ..run.terminal import say
     from ..tiny.build import CARD
     from ..tiny.build import build as build_models

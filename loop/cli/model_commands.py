@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes, in_lake
+from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, Replace, exit_codes, in_lake
+from .word_completion import run_names
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
@@ -24,6 +25,7 @@ def model(
             help="Run (default: the latest with a model) and model: M_T, latest, best, or the "
             "beginning of an id; default: the best that the loop keeps, else the latest.",
             metavar="[RUN] [M_T|latest|best|ID]",
+            autocompletion=run_names,
         ),
     ] = None,
     *,
@@ -31,27 +33,33 @@ def model(
     every: Annotated[bool, typer.Option("--all", help="List all models of the run.")] = False,
     by: Annotated[
         str | None,
-        typer.Option(help="best, --all: by this figure; default: verified success, if measured."),
+        typer.Option(
+            "--metric", help="Metric by which a model is the best; default: verified success."
+        ),
     ] = None,
     copy: Annotated[
-        Path | None, typer.Option("--copy", help="Copy it to this new folder.", metavar="DIR")
+        Path | None, typer.Option("--copy", help="Copy it into this new folder.", metavar="DIR")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier copy.")] = False,
+    force: Replace = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve it as an OpenAI-compatible endpoint, by vLLM.")
+        bool, typer.Option("--serve", help="Serve it as an OpenAI-compatible endpoint, with vLLM.")
     ] = False,
-    host: Annotated[str | None, typer.Option(help="--serve: default 127.0.0.1.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on with --serve; default: 127.0.0.1.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="--serve: default 8000.")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port to listen on with --serve; default: 8000."),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Talk to it, line by line.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0, max=5, help="--chat: default the run's own.")
+        float | None,
+        typer.Option(min=0, max=5, help="Sampling temperature of --chat; default: the run's own."),
     ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show a model of a run: id, folder, parents, figures; copy it, serve it, talk to it."""
+    """Show, copy, serve or talk to a model of a run."""
     from ..daemon.serve_model import serve_model
     from ..run.terminal import say
     from .conversation import talk_to
@@ -127,7 +135,9 @@ def _chosen(run: "RunReader", which: str, by: str | None) -> "tuple[Checkpoint, 
 
     if which != BEST:
         if by is not None:
-            raise FormError("--by says by what the best is the best: ask for `best`, or for --all")
+            raise FormError(
+                "--metric says by what the best is the best: ask for `best`, or for --all"
+            )
         return model_of(run, which), None
     best = best_model(run, checkpoints(run), by)
     return best.checkpoint, str(best)

@@ -1,6 +1,7 @@
 """Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
 from typing import Annotated
@@ -15,12 +16,13 @@ from .common import (
     AsJson,
     Lake,
     OneIteration,
-    RunArgument,
+    chosen_run,
     exit_codes,
     folder_of,
     in_lake,
 )
 from .session import reporting
+from .word_completion import live_names
 
 
 class Action(StrEnum):
@@ -37,29 +39,30 @@ def status(
     iteration: OneIteration = None,
     split: Annotated[
         MeasuredSplit | None,
-        typer.Option(help="Results on these prompts; default: held-out, once it is measured."),
+        typer.Option(help="Only these prompts; default: the held-out ones, once measured."),
     ] = None,
     by: Annotated[
-        Grouping, typer.Option(help="Results for each task, or for each family of prompts.")
+        Grouping, typer.Option(help="Group by this: the task or the family of prompts.")
     ] = Grouping.TASK,
     wide: Annotated[
-        bool, typer.Option("--wide", help="Results of every model with all its changes.")
+        bool, typer.Option("--wide", help="Show every model with all its changes.")
     ] = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's stages, its models' results, what it has spent, and which process works."""
+    """Show how far a run is, its results, and its costs."""
     from ...stores.schemas import plain
     from ..daemon.status import overview, stage_rows
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
     from ..lake.query.row_output import is_table, write_frame
-    from ..lake.query.runs import evaluations, open_run
+    from ..lake.query.runs import evaluations, open_run, require_iteration
     from .tables import print_json, print_status, published_line
 
     with exit_codes():
         table = is_table(form, as_json=as_json) or form is Form.AUTO
         with closing(open_run(lake, name)) as reader:
+            require_iteration(reader, iteration)
             found = overview(reader, iteration, in_lake(lake))
             if not (table or as_json):
                 write_frame(stage_rows(found), form)
@@ -74,7 +77,7 @@ def status(
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Show the display of a run in another process, until it ends or Ctrl-C."""
+    """Watch a run that another process works on."""
     from ..data.sanitize import visible
     from ..lake.query.runs import open_run
     from ..run.terminal import say
@@ -90,50 +93,62 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
             reader.close()
 
 
-def pause(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Pause a run until `resume`; units in flight are finished and kept."""
+def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Pause a run until `lpfloop resume`."""
     from ..daemon.control import Pause
     from ..daemon.status import unless_finished
     from ..run.terminal import say
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         state = unless_finished(folder_of(lake, name), Pause())
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 
 
 def stop(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait for work in flight.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for work that is under way.")
+    ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Stop a run cleanly, and wait for its process to end."""
+    """Stop a run cleanly; nothing that was made is lost."""
     from ..daemon.status import stop_run
     from ..run.terminal import say
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         pid = stop_run(folder_of(lake, name), now=now, say=say)
     typer.echo(f"{pid} stopped")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues where it stopped")
 
 
 def ctl(
-    name: RunArgument,
-    action: Annotated[Action, typer.Argument(help="set PATH=VALUE, or get [PATH].")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...")] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="Run (default: the latest), then get [PATH]... or set PATH=VALUE...",
+            metavar="[RUN] get|set [PATH[=VALUE]]...",
+            autocompletion=live_names,
+        ),
+    ],
     *,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Read live settings of a running loop, or change them from the next unit on."""
+    """Read or change live settings of a run at work."""
+    from ...configs.likely_names import alike, listed, meant
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError
     from ..daemon.control import Look, Set, ask
 
     with exit_codes():
+        called, action, rest = _asked(words)
+        name = chosen_run(lake, called, tell=True)
         folder = folder_of(lake, name)
         if action is Action.SET:
-            changes = [parse_set(word) for word in words or ()]
+            changes = [parse_set(word) for word in rest]
             if not changes:
                 raise ConfigError(f"ctl {name} set: say what, as PATH=VALUE")
             for change in changes:
@@ -141,10 +156,23 @@ def ctl(
                 typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
             return
         live = ask(folder, Look()).live
-        unknown = [path for path in words or () if path not in live]
+        unknown = [path for path in rest if path not in live]
         if unknown:
             raise ConfigError(
-                f"{unknown[0]} is not a live field; the live fields are {', '.join(live)}"
+                f"{unknown[0]} is not a live field; {meant(unknown[0], live)}the live fields are "
+                f"{listed(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
             )
-        for path in words or live:
+        for path in rest or live:
             typer.echo(f"{path}={json.dumps(live[path])}")
+
+
+def _asked(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
+    """Return the run, if one is named, what is asked of it, and the rest of the words."""
+    from ...configs.schema import ConfigError
+
+    actions = {action.value for action in Action}
+    named = len(words) > 1 and words[1] in actions
+    if not named and words[0] not in actions:
+        raise ConfigError(f"ctl {words[0]}: say what to do: `ctl [RUN] get`, `ctl [RUN] set`")
+    action = Action(words[1] if named else words[0])
+    return (words[0], action, words[2:]) if named else (None, action, words[1:])

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import RunOptions
 from .common import DEFAULT_LAKE, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
@@ -11,7 +12,6 @@ from .run_options import (
     Iterations,
     Policy,
     PromptsFile,
-    RunOptions,
     Seed,
     Variant,
 )
@@ -47,9 +47,12 @@ def print_plan(job: "Job", *, as_json: bool) -> None:
 
 
 OneStage = Annotated[
-    str | None, typer.Option("--stage", help="One stage, or all of a verb: critique, train.")
+    str | None,
+    typer.Option("--stage", help="Only this stage, or the stages of a verb such as critique."),
 ]
-Requests = Annotated[int, typer.Option("-n", min=1, max=8, help="Requests of each stage.")]
+Requests = Annotated[
+    int, typer.Option("--limit", min=1, max=8, help="At most N requests of each stage.")
+]
 
 
 def preview(
@@ -66,7 +69,7 @@ def preview(
     stage: OneStage = None,
     count: Requests = 1,
 ) -> None:
-    """Show real requests of a run's stages as its models would read them; nothing is sent."""
+    """Show what the models would be asked, without asking."""
     options = RunOptions(
         config=config,
         variant=variant,

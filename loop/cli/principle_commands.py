@@ -1,4 +1,4 @@
-"""`lpfloop principles`: list the shipped ones, or let a model write more."""
+"""`lpfloop config principles`: list the shipped ones, or let a model write more."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,24 +14,27 @@ COUNT = 10
 
 def principles(
     *,
-    aspect: Annotated[str | None, typer.Option(help="Only of this aspect.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Folder or URL of a model that writes more for the aspect.")
+    aspect: Annotated[str | None, typer.Option(help="Only this aspect.")] = None,
+    writer: Annotated[
+        str | None, typer.Option(help="A model that writes more of an aspect: folder or URL.")
     ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, max=100, help=f"How many it writes; default {COUNT}.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of what it writes; default 0.")
+        int | None, typer.Option(min=0, help="Root of all random draws; default: 0.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write all to this YAML file, the shipped ones first.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="What to write: a YAML file of all, the shipped ones first."
+        ),
     ] = None,
     force: Replace = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the principles for completions, or let a model write more."""
+    """List principles for completions, or have more written."""
     import polars as pl
 
     from ...configs.schema import ConfigError
@@ -43,21 +46,21 @@ def principles(
     with exit_codes():
         aspects = shipped_aspects() if aspect is None else (aspect,)
         found = {name: list(shipped_texts(name)) for name in aspects}
-        if aspect is None and (model is not None or out is not None):
+        if aspect is None and (writer is not None or out is not None):
             raise ConfigError(f"an aspect is needed, with --aspect: {', '.join(aspects)}")
-        if model is None and (count is not None or seed is not None):
-            raise ConfigError("--count and --seed need a model that writes, with --model")
+        if writer is None and (count is not None or seed is not None):
+            raise ConfigError("--count and --seed need a model that writes, with --writer")
         if out is not None:
             file_target(out, force=force)
         written: list[str] = []
-        if aspect is not None and model is not None:
-            written = _written(model, aspect, found[aspect], count or COUNT, seed or 0)
+        if aspect is not None and writer is not None:
+            written = _written(writer, aspect, found[aspect], count or COUNT, seed or 0)
         if aspect is not None and out is not None:
             output_file(out, as_yaml([*found[aspect], *written]).encode(), force=force)
         rows = [
             {"aspect": name, "by": by, "principle": text}
             for name, texts in found.items()
-            for by, group in (("lpfloop", texts), (model, written))
+            for by, group in (("lpfloop", texts), (writer, written))
             for text in group
         ]
         write_frame(pl.DataFrame(rows), form, as_json=as_json)

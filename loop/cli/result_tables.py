@@ -14,28 +14,23 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
-from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
-from ..data.terminal_sentences import tell
-from ..lake.query.figures import SHARES
+from ..data.telling import tell
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE
 from ..lake.query.row_table import print_columns, text_columns
+from ..lake.query.told_figures import (
+    figure_label,
+    lost_line,
+    told_change,
+    told_interval,
+    told_of,
+    told_value,
+)
 from ..lake.statistics.share_interval import share_interval
 
-LABELS = {
-    "win_rate": "win-rate",
-    "length_controlled_win_rate": "at equal length",
-    "true_score": "true score",
-    "kl": "KL to M_0",
-    "json_valid": "valid JSON",
-    "self_identified": "identity",
-    "mean_length": "tokens",
-}
-"""What figures are called, if not by their names."""
-DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
@@ -87,24 +82,10 @@ def print_results(
         tell(console, NO_WIN_RATE)
 
 
-def lost_line(lost: LostMost) -> str:
-    """Say which group of prompts lost most, and two prompts of it to look at."""
-    change = lost.change
-    group = change.group if change.group == change.task else f"{change.group} ({change.task})"
-    label = labelled(lost.figure)
-    figures = f"{_value(lost.figure, change.before)} to {_value(lost.figure, change.after)}"
-    shown = " and ".join(f"`lpfloop show {short_id(prompt)}`" for prompt in change.worse)
-    return one_line(
-        f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
-        f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
-        limit=400,
-    )
-
-
 def _title(results: RunResults) -> str:
     split = results.split or HELD_OUT
     figures = {row.figure for row in results.rows}
-    what = f", {labelled(figures.pop())}" if len(figures) == 1 else ""
+    what = f", {figure_label(figures.pop())}" if len(figures) == 1 else ""
     return f"Results on {SPLITS.get(split, split)}{what}"
 
 
@@ -143,8 +124,12 @@ def _lines(results: RunResults) -> Iterator[_Line]:
         if not families:
             yield _Line(label=block.title, of={}, change="", title=True, first=not number)
         for figure, of in block.figures:
-            label = block.title if families else f"  {labelled(figure)}"
-            change = _interval(of, told) if alone else _change(of, told)
+            label = block.title if families else f"  {figure_label(figure)}"
+            change = (
+                told_interval(of.get(told.iteration))
+                if alone
+                else told_change(of.get(told.iteration))
+            )
             yield _Line(label=label, of=of, change=change)
 
 
@@ -161,7 +146,7 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
     alone = len(results.models) == 1
     lines = list(_lines(results))
     label = min(LABEL, max(len(line.label) for line in lines))
-    values = [_value(r.figure, r.value) for line in lines for r in line.of.values()]
+    values = [told_value(r.figure, r.value) for line in lines for r in line.of.values()]
     heads = [_heading(model) for model in results.models]
     cell = max(map(len, [*values, *(part for head in heads for part in head.split("\n"))]))
     change = max(len(line.change) for line in lines)
@@ -182,7 +167,7 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
                 table.add_row()
             table.add_row(f"[bold]{escape(line.label)}[/bold]")
         else:
-            cells = [_told(line.of.get(model.iteration)) for model in shown]
+            cells = [told_of(line.of.get(model.iteration)) for model in shown]
             table.add_row(escape(line.label), *cells, *([line.change] if has_change else []))
     left_out = [f"M_{model.iteration}" for model in results.models if model not in shown]
     return table, left_out if has_change else [*left_out, heading]
@@ -205,10 +190,10 @@ def _wide_tables(results: RunResults) -> Iterator[Table]:
         table = _empty(f"{_title(results)}: {one_line(block.title, limit=NAME)} prompts")
         table.add_column("Model", no_wrap=True)
         for figure, _ in block.figures:
-            table.add_column(labelled(figure), justify="right")
+            table.add_column(figure_label(figure), justify="right")
         for model in results.models:
             cells = [
-                f"{_told(of.get(model.iteration))} {_change(of, model)}".strip()
+                f"{told_of(of.get(model.iteration))} {told_change(of.get(model.iteration))}".strip()
                 for _, of in block.figures
             ]
             name = ", ".join((f"M_{model.iteration}", *model.marks))
@@ -228,52 +213,6 @@ def _empty(title: str) -> Table:
 
 def _heading(model: MeasuredModel) -> str:
     return "\n".join((f"M_{model.iteration}", *model.marks))
-
-
-def labelled(figure: str) -> str:
-    """Return what a figure is called, with its unit."""
-    name = one_line(LABELS.get(figure, figure), limit=LABEL - 4)
-    return f"{name} %" if figure in SHARES else name
-
-
-def _value(figure: str, value: float) -> str:
-    factor, decimals = scale_of(figure)
-    return f"{factor * value:.{decimals}f}"
-
-
-def scale_of(figure: str) -> tuple[float, int]:
-    """Return by what a figure is multiplied to be told, and its decimals."""
-    return (100.0, 1) if figure in SHARES else (1.0, DECIMALS.get(figure, 1))
-
-
-def _told(row: ModelFigure | None) -> str:
-    return "-" if row is None else _value(row.figure, row.value)
-
-
-def _change(of: dict[int, ModelFigure], model: MeasuredModel) -> str:
-    """Return how much a model has changed, with the interval: nothing of the first itself."""
-    row = of.get(model.iteration)
-    if row is None or row.change is None or row.iteration == row.against:
-        return ""
-    return f"{_signed(row.figure, row.change)}{_between(row, row.change_low, row.change_high)}"
-
-
-def _interval(of: dict[int, ModelFigure], model: MeasuredModel) -> str:
-    row = of.get(model.iteration)
-    if row is None or row.low is None or row.high is None:
-        return ""
-    return f"[{_value(row.figure, row.low)}, {_value(row.figure, row.high)}]"
-
-
-def _between(row: ModelFigure, low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return ""
-    return f" [{_signed(row.figure, low)}, {_signed(row.figure, high)}]"
-
-
-def _signed(figure: str, value: float) -> str:
-    factor, decimals = scale_of(figure)
-    return f"{factor * value:+.{decimals}f}"
 
 
 PROBES = "Probes passed, % and 95 % interval (fell: an alarm, ± standard error)"

@@ -4,35 +4,55 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ..lake.query.forms import Form, FormError
+import typer
+
+from ..lake.query.forms import Form
+from .common import AsForm, AsJson, ByField, Human, Settings, exit_codes
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
     from ..evaluation.reward_accuracy import Accuracy
 
-REWARD = "reward"
 TABLE = ("task", "accuracy", "low", "high", "choices", "unscored")
+
+
+def reward_check(
+    *,
+    reward: Annotated[str, typer.Option(help="The reward model: a folder, or tiny.")],
+    preferences: Annotated[
+        list[Path], typer.Option(help="File of preferences of people; can be repeated.")
+    ],
+    by: ByField = None,
+    human: Human = None,
+    settings: Settings = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how a reward model agrees with people."""
+    from ..lake.query.row_output import is_table
+
+    with exit_codes():
+        is_table(form, as_json=as_json)
+        check = RewardCheck(model=reward, files=preferences, by=by, human=human or ())
+        _write(check, settings or (), form, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCheck:
     """A check of a reward model: its folder, the files, a field to group by, and who are people."""
 
-    model: str | None
+    model: str
     files: Sequence[Path]
     by: str | None
     human: Sequence[str]
 
 
-def check_reward(
-    wanted: RewardCheck, settings: Sequence[str], form: Form, *, as_json: bool
-) -> None:
+def _write(wanted: RewardCheck, settings: Sequence[str], form: Form, *, as_json: bool) -> None:
     """Write the accuracy of a reward model on all choices of people, and by task type.
 
     Raises:
-        FormError: if the model or the files are missing.
         InputError: if the files cannot be used.
         ConfigError: if a setting or the folder cannot be used.
         EngineError: if the folder does not hold a reward model.
@@ -46,17 +66,14 @@ def check_reward(
     from ..evaluation.judgment_formats import PEOPLE
     from ..evaluation.preference_sets import read_preferences
     from ..evaluation.reward_accuracy import accuracies, scores_of
-    from ..lake.query.row_output import is_table, write_frame
+    from ..lake.query.row_output import write_frame
     from ..run.models import located
     from ..run.terminal import say
     from .tables import print_json
 
-    if wanted.model is None or not wanted.files:
-        raise FormError(f"eval {REWARD}: needs --reward FOLDER and --preferences FILE")
-    is_table(form, as_json=as_json)
     config = load_config(None, None, settings, os.environ).reward
     found = read_preferences(wanted.files, (*PEOPLE, *wanted.human), by=wanted.by)
-    folder = Path(located(wanted.model, REWARD))
+    folder = Path(located(wanted.model, "reward"))
     try:
         check_folder(folder)
     except EngineError as error:

@@ -1,21 +1,21 @@
 """Commands that run the loop: `run`, `resume`, and `launch slurm` for a cluster."""
 
-import json
 import os
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..daemon.run_request import RunOptions
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsJson,
     Exit,
     Lake,
-    RunArgument,
     Settings,
+    chosen_run,
     exit_codes,
     in_lake,
 )
@@ -27,30 +27,37 @@ from .run_options import (
     Policy,
     PromptsFile,
     RunName,
-    RunOptions,
     Seed,
     Variant,
 )
 from .session import compare_variants, stop_signal, work_on
+from .word_completion import run_names
 
 if TYPE_CHECKING:
-    from ...configs.load import Override
     from ...configs.schema import RunConfig
-    from ...stores.lake import RunReader
     from ..daemon.job import Job
 
 Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
-    str | None, typer.Option("--fork", help="Re-use this run's units that are still valid.")
+    str | None,
+    typer.Option(
+        "--fork",
+        help="Reuse what this run has made, as far as it still holds.",
+        autocompletion=run_names,
+    ),
 ]
 Variants = Annotated[
     str | None,
-    typer.Option(help="Compare recipes from the same start: all, or a comma-separated list."),
+    typer.Option(
+        help="Run several recipes from the same start, and compare them: all, or NAME,NAME."
+    ),
 ]
 Seeds = Annotated[
-    int, typer.Option(min=1, help="With --variants: number of seeds, from --seed on.")
+    int, typer.Option(min=1, help="With --variants: how many seeds, beginning with --seed.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only tell what would be done: the plan of the run.")
+]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 
@@ -75,7 +82,7 @@ def run(
     as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
-    """Run the loop; with the same name again, continue where it stopped."""
+    """Run the loop, or continue a run of the same name."""
     from ..daemon.suite import Suite, chosen_variants
     from .plan_commands import print_plan, refuse_json
 
@@ -91,7 +98,7 @@ def run(
         download=download,
     )
     with exit_codes():
-        refuse_secrets(options.settings)
+        refuse_secrets(settings or ())
         refuse_json(as_json=as_json, dry_run=dry_run)
         options = options.in_lake(lake)
         if variants is not None:
@@ -115,7 +122,7 @@ def run(
         if dry_run:
             print_plan(_job(loaded, lake, name), as_json=as_json)
         elif detach:
-            words = [f"--set={item}" for item in options.settings]
+            words = [f"--set={item}" for item in settings or ()]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
             given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
@@ -135,7 +142,7 @@ def _refuse_beside_variants(options: Mapping[str, object]) -> None:
 
 
 def resume(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iterations: Iterations = None,
@@ -150,131 +157,49 @@ def resume(
     ] = None,
     on_alarm: Annotated[
         str | None,
-        typer.Option(metavar="continue|stop", help="What follows an alarm that stops."),
+        typer.Option(
+            metavar="continue|stop", help="What to do after an alarm that stopped the run."
+        ),
     ] = None,
     retry_unscored: Annotated[
-        bool, typer.Option("--retry-unscored", help="Ask again where replies could not be read.")
+        bool, typer.Option("--retry-unscored", help="Ask again where a reply could not be read.")
     ] = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
-    """Continue a paused or interrupted run with its stored configuration."""
-    from ...configs.load import Override, stored_config
-    from ...stores.journal import migrated
-    from ...stores.lake import run_folder
-    from ..daemon.control import alive
-    from ..daemon.own_files import require_own_files
-    from ..lake.imports import require_loop
-    from ..lake.imports.answers_file import stored_answers
-    from ..lake.query.runs import open_run
+    """Continue a paused or interrupted run."""
+    from ..daemon.resuming import raised_limits, resumption
     from ..run.terminal import say
     from .critique_commands import work_on_answers
 
     limits = {
-        "max-tokens": ("budget.tokens", max_tokens),
-        "max-judge-calls": ("budget.judge_calls", max_judge_calls),
-        "max-money": ("budget.money", max_money),
-        "max-hours": ("budget.hours", max_hours),
-        "max-disk-gib": ("budget.disk_gib", max_disk_gib),
-        "iterations": ("iterations", iterations),
-        "on-alarm": ("alarms.on_alarm", on_alarm),
+        "max_tokens": max_tokens,
+        "max_judge_calls": max_judge_calls,
+        "max_money": max_money,
+        "max_hours": max_hours,
+        "max_disk_gib": max_disk_gib,
+        "iterations": iterations,
+        "on_alarm": on_alarm,
     }
-    raised = [
-        Override(source=f"--{option}", path=path, value=value)
-        for option, (path, value) in limits.items()
-        if value is not None
-    ]
     with exit_codes():
-        migrated(run_folder(lake, name))
-        reader = open_run(lake, name)
-        answers = stored_answers(reader.journal)
-        if answers is None:
-            require_loop(reader.journal)
-        stored = json.loads(reader.journal.meta("config") or "{}")
-        if alive(run_folder(lake, name)):
-            reader.close()
-            _lift_pause(run_folder(lake, name), raised, retry_unscored=retry_unscored)
-            return
-        require_own_files(reader.journal)
-        config = stored_config(stored, raised, os.environ)
-        again = list(_to_ask_again(reader)) if retry_unscored else []
-        if detach:
-            options = {"lake": lake} | {option: value for option, (_, value) in limits.items()}
+        name = chosen_run(lake, name, tell=True)
+        found = resumption(lake, name, raised_limits(limits), retry_unscored=retry_unscored)
+        if found.job is not None and detach:
+            options = {"lake": lake} | {
+                option.replace("_", "-"): limits[option] for option in limits
+            }
             flag = ["--retry-unscored"] if retry_unscored else []
+            name = found.job.name
             _detached(["resume", name, *_given(options), *flag], name, lake)
             return
-        for line in (*_outlook(reader, config), *again):
+        for line in found.told:
             say(line)
-        reader.close()
-        job = replace(_job(config, lake, name), retry_unscored=retry_unscored, answers=answers)
-        if answers is None:
-            work_on(job, stop_signal(config, lift_pause=True), announce)
+        if found.job is None:
+            typer.echo(f"{found.daemon} running")
+        elif found.job.answers is None:
+            work_on(found.job, stop_signal(found.job.config, lift_pause=True), announce)
         else:
-            work_on_answers(job, lift_pause=True, announce=announce)
-
-
-def _lift_pause(
-    folder: Path, raised: "Sequence[Override]", *, retry_unscored: bool = False
-) -> None:
-    """Tell the run's daemon to continue, with the raised limits."""
-    from ...configs.schema import ConfigError
-    from ..daemon.control import Resume, Set, ask
-    from ..run.terminal import say
-
-    if retry_unscored:
-        raise ConfigError(
-            f"--retry-unscored: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
-            "first"
-        )
-    if any(override.path == "iterations" for override in raised):
-        raise ConfigError(
-            f"--iterations: a daemon works on run {folder.name}; `lpfloop stop {folder.name}` "
-            "first, then resume it with more iterations"
-        )
-    for override in raised:
-        ask(folder, Set(path=override.path, value=override.value))
-        say(f"{override.path} is {override.value} from the next unit on")
-    state = ask(folder, Resume())
-    typer.echo(f"{state.pid} running")
-
-
-def _to_ask_again(reader: "RunReader") -> Generator[str]:
-    """Yield lines on what is asked for again, and on that for which it is too late."""
-    from ..stages.retry_unscored import counted, to_retry, unscored
-
-    asked = to_retry(reader.journal)
-    for stage in asked:
-        where = f"iteration {stage.iteration}, {stage.stage}"
-        yield f"asks again about {stage.rows:,} {stage.kind.noun} of {where}"
-    late = [stage for stage in unscored(reader.journal) if stage.trained is not None]
-    if late:
-        yield f"{counted(late)} stay unread: models learned from the others already"
-    if not asked:
-        yield "every reply could be read: nothing is asked again"
-
-
-def _outlook(reader: "RunReader", config: "RunConfig") -> Generator[str]:
-    """Yield lines on what a resumed run re-uses, and what it will do."""
-    from ..daemon.progress import progress
-    from ..lake.imports.answers_file import stored_answers
-
-    stages = progress(reader.journal, running=False)
-    done = [stage for stage in stages if stage.done]
-    if done:
-        yield f"re-uses {sum(stage.done for stage in done):,} units:"
-    for number in sorted({stage.iteration for stage in done}):
-        parts = ", ".join(f"{s.stage} {s.done}/{s.planned}" for s in done if s.iteration == number)
-        yield f"  iteration {number}: {parts}"
-    owed = [stage for stage in stages if stage.owed]
-    last = max((stage.iteration for stage in stages), default=0)
-    for stage in owed:
-        yield f"will make {stage.owed:,} units of iteration {stage.iteration}, {stage.stage}"
-    if stored_answers(reader.journal) is not None:
-        return
-    if last < config.iterations or owed or not stages:
-        yield f"will go on to iteration {config.iterations}"
-    else:
-        yield f"all {config.iterations} iterations were begun; will make what is missing"
+            work_on_answers(found.job, lift_pause=True, announce=announce)
 
 
 def launch(
@@ -283,21 +208,19 @@ def launch(
         list[str] | None, typer.Argument(help="Options for `lpfloop run`, after --.")
     ] = None,
     *,
-    printed: Annotated[bool, typer.Option("--print", help="Print the batch file, for sbatch.")],
     name: Annotated[str, typer.Option("--run", help="Name of the run.")],
     lake: Lake = DEFAULT_LAKE,
-    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
-    account: Annotated[str | None, typer.Option(help="Account.")] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs.")] = 1,
-    cpus: Annotated[int, typer.Option(min=1, help="CPU cores.")] = 8,
+    partition: Annotated[str | None, typer.Option(help="Partition, as Slurm calls it.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account to charge.")] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs.")] = 1,
+    cpus: Annotated[int, typer.Option(min=1, help="Number of CPU cores.")] = 8,
     mem: Annotated[str, typer.Option(help="Memory, in Slurm's notation.")] = "64G",
     time: Annotated[str, typer.Option(help="Time limit, in Slurm's notation.")] = "24:00:00",
 ) -> None:
-    """Print a batch file that runs the loop on a cluster, stops it in time and resubmits itself."""
+    """Print a batch file that runs the loop on a cluster."""
     from ...configs.schema import ConfigError
     from ..daemon.slurm import Allocation, batch_file
 
-    del printed
     with exit_codes():
         if where != "slurm":
             raise ConfigError(

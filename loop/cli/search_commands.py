@@ -14,10 +14,10 @@ from .common import (
     Lake,
     OneIteration,
     OneTask,
-    RunArgument,
     Settings,
     exit_codes,
 )
+from .word_completion import run_names
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
 """How many characters of a text a table shows."""
@@ -35,21 +35,24 @@ def search(
     text: Annotated[str, typer.Argument(help='Words, and "phrases" in quotes.', metavar="QUERY")],
     *,
     lake: Lake = DEFAULT_LAKE,
-    table: Annotated[Searched, typer.Option(help="The table to search.")] = Searched.CRITIQUES,
+    table: Annotated[Searched, typer.Option(help="Table to search.")] = Searched.CRITIQUES,
     vector: Annotated[
         bool, typer.Option("--vector", help="Search by meaning, not by words.")
     ] = False,
     hybrid: Annotated[
         bool, typer.Option("--hybrid", help="Search by words and by meaning.")
     ] = False,
-    run: Annotated[str | None, typer.Option("--run", help="Only this run.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
+    ] = None,
     iteration: OneIteration = None,
     task: OneTask = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N rows.")] = 20,
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,
 ) -> None:
-    """Find critiques, candidates or prompts by words or by meaning."""
+    """Find critiques, answers or prompts by their text."""
     from ..data.files import InputError
     from ..lake.query.row_output import write_frame
     from ..lake.search.text_search import TextSearch
@@ -82,7 +85,7 @@ def reindex(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the search index up to date with all runs of the lake, or with RUN alone."""
+    """Bring the search index up to date."""
     from ..lake.search.text_search import reindexed
     from .tables import print_json
 
@@ -96,17 +99,20 @@ def reindex(
 
 
 def duplicates(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     show: Annotated[
-        int | None, typer.Option("--show", min=1, help="List the N worst of each kind.")
+        int | None,
+        typer.Option(
+            "--limit", min=1, help="At most N of each kind: lists the worst instead of counting."
+        ),
     ] = None,
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,
 ) -> None:
-    """Count copies and near copies among candidates and prompts, and held-out prompts in train."""
+    """Count copies, near copies and contamination."""
     from ..lake.query.row_output import write_frame
     from ..lake.query.runs import open_run
     from ..lake.search.duplicates import duplicates as count

@@ -30,6 +30,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     """Work on a run, then print the table and where to look."""
     from rich.console import Console
 
+    from ...stores.installation import activation
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import run_results
     from ..lake.query.runs import evaluations, open_run
@@ -45,6 +46,9 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     print_probes(console, evaluations(reader))
     published = published_line(reader, where)
     reader.close()
+    first = activation()
+    if first is not None:
+        say(f"this shell does not know `lpfloop` yet: `{first}` once, then what follows works")
     if published is not None:
         say(published)
     say(
@@ -75,6 +79,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
     from ..daemon.planning import tell_plan, tell_refined
+    from ..daemon.run_reports import run_reports
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -95,8 +100,15 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
 
         ending.enter_context(stop.on_signals())
         if job.answers is None:
+            reports = ending.enter_context(run_reports(job, reporter))
             run_loop(
-                job, reporter, stop, on_open=on_open, on_begin=tell_plan, on_tried=tell_refined
+                job,
+                reporter,
+                stop,
+                on_open=on_open,
+                on_begin=tell_plan,
+                on_tried=tell_refined,
+                on_turned=reports.after,
             )
         else:
             critique_answers(job, reporter, stop, on_open=on_open)

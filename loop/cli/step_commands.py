@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneIteration, RunArgument
+from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, OneIteration
 from .list_commands import list_rows
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
 
 OneMethod = Annotated[
-    str | None, typer.Option("--method", help="Only this: dpo, sft, reward, ppo or quark.")
+    str | None, typer.Option("--method", help="Only this method: dpo, sft, reward, ppo or quark.")
 ]
 SHOWN = ("iteration", "method", "step", "loss", "learning_rate", "grad_norm")
 
 
 def steps(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
@@ -28,7 +28,7 @@ def steps(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List the steps of a run's trainings: loss, learning rate, margins and all else told."""
+    """List training steps: loss, margins, learning rate."""
     from ..lake.query.step_lists import steps as listed
 
     def found(run: "RunReader") -> "pl.LazyFrame":

@@ -8,11 +8,12 @@ import typer
 from ..lake.query.forms import Form
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsForm,
     AsJson,
     Exit,
     Lake,
-    RunArgument,
+    chosen_run,
     exit_codes,
     folder_of,
     in_lake,
@@ -26,20 +27,24 @@ if TYPE_CHECKING:
 
 
 def digest(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Also what `eval --prompts` measured, a hash each.")
+        bool,
+        typer.Option(
+            "--beside", help="Also print a hash of each measurement by `eval run --prompts`."
+        ),
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Print one hash over all that a run's loop has made, independent of how it was made."""
+    """Print one hash of all that a run has made."""
     from ...stores.digest import beside_digests, run_digest
     from ..data.sanitize import one_line
     from .tables import print_json
 
     with exit_codes():
+        name = chosen_run(lake, name)
         folder = folder_of(lake, name)
         found = run_digest(folder)
         others = beside_digests(folder) if beside or as_json else {}
@@ -52,14 +57,14 @@ def digest(
 
 
 def verify(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Hash every byte.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read and hash every byte.")] = False,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check that all committed rows of a run are there; name the units whose rows are not."""
+    """Check that all rows and models of a run are there."""
     from ...stores.inspection import damages
     from ...stores.journal_opening import check_journal
     from ...stores.journal_reader import Reader
@@ -67,6 +72,7 @@ def verify(
     from ..run.terminal import say
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         folder = folder_of(lake, name)
         check_journal(folder)
         reader = Reader(folder)
@@ -80,27 +86,28 @@ def verify(
             _list(found)
     if found:
         units = len({damage.unit for damage in found})
-        say(f"`lpfloop repair {name}{in_lake(lake)}` makes these {units} units owed again")
+        say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units owed again")
         raise typer.Exit(Exit.FAULT)
     told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
     typer.echo(told, err=form is not Form.AUTO or as_json)
 
 
 def repair(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     redo: Annotated[
-        bool, typer.Option("--redo", help="Also forget what was made from damaged rows.")
+        bool, typer.Option("--redo", help="Also forget what was made from the damaged rows.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Quarantine damaged files, and plan exactly their units again; mend the journal first."""
+    """Set damaged files aside, to be made again."""
     from ...stores.inspection import repair as repair_run
     from ...stores.journal import Journal
     from ...stores.journal_backups import mend
     from ..run.terminal import say
 
     with exit_codes():
+        name = name or chosen_run(lake, None, tell=True)
         folder = _mendable(lake, name)
         mended = mend(folder)
         if mended is not None:
@@ -120,20 +127,22 @@ def repair(
 
 
 def gc(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     keep: Annotated[
         int | None,
-        typer.Option(min=1, help="Also remove weights, except those of the newest K and the best."),
+        typer.Option(
+            min=1, help="Also remove weights, except those of the newest K models and the best."
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list what would be removed.")
+        bool, typer.Option("--dry-run", help="Only tell what would be done: which files would go.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Remove files to which nothing in a run refers, with the reason for each."""
+    """Remove files that a run no longer needs."""
     from ...stores.garbage import collect, garbage
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
@@ -142,6 +151,7 @@ def gc(
 
     with exit_codes():
         is_table(form, as_json=as_json)  # Refused before anything is removed.
+        name = chosen_run(lake, name, tell=True)
         folder = folder_of(lake, name)
         journal = Reader(folder) if dry_run else Journal(folder)
         try:
@@ -157,13 +167,14 @@ def gc(
         say(f"{len(found) - len(gone)} files of rows stay, as run {name} is being read")
 
 
-def compact(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Merge the rows of finished stages into few files; a run also does so by itself."""
+def compact(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Merge the rows of finished stages into few files."""
     from ...stores.journal import Journal
     from ...stores.lake import RunWriter
     from ...stores.packing import pack_all
 
     with exit_codes():
+        name = chosen_run(lake, name, tell=True)
         writer = RunWriter(Journal(folder_of(lake, name)))
         try:
             count = pack_all(writer.journal)
@@ -173,13 +184,13 @@ def compact(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
     typer.echo(f"{count} parts were packed; the run has {packs} packs")
 
 
-def migrate(name: RunArgument, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Update the journal of a run that an older lpfloop wrote."""
+def migrate(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
+    """Update a run that an older lpfloop wrote."""
     from ...stores.journal import migrated
     from ...stores.lake import run_folder
 
     with exit_codes():
-        done = migrated(run_folder(lake, name))
+        done = migrated(run_folder(lake, name or chosen_run(lake, None, tell=True)))
     for migration in done:
         typer.echo(f"journal version {migration.version}: {migration.what}")
     if not done:
@@ -200,7 +211,7 @@ def _mendable(lake: Path, name: str) -> Path:
 
 
 def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List the points at which a test can make a process fail."""
+    """List the points at which tests can make a process fail."""
     import polars as pl
 
     from ...stores.failpoints import FAILPOINTS

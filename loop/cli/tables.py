@@ -9,14 +9,15 @@ import typer
 from rich.console import Console
 
 from ...stores.records import Alarm, Evaluation
+from ..data.durations import duration
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
-from ..data.terminal_sentences import tell
+from ..data.short_id import short_id
+from ..data.telling import tell
 from ..lake.query.answer_logprobs import told_logprobs
 from ..lake.query.row_table import print_columns, text_columns
 from .critic_tables import print_critic
-from .display import duration
 from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 WARNING = 400
 LINE = 400
-SHORT_ID = 12
 ALARMS = 6
 """So many alarms are shown with the status."""
 FEW = 10
@@ -54,7 +54,7 @@ def published_line(run: "RunReader", where: str) -> str | None:
     one = "latest" if best_kept(run) is None else "best"
     beside = "" if shown == latest else f" (latest: M_{latest.iteration})"
     return (
-        f"{one} model: {name} {shown.checkpoint_id[:SHORT_ID]}{beside}, {place}; "
+        f"{one} model: {name} {short_id(shown.checkpoint_id)}{beside}, {place}; "
         f"`lpfloop model {run.folder.name} {name}{where}` shows, copies, serves and asks it"
     )
 

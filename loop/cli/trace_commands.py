@@ -8,13 +8,15 @@ import typer
 from ..lake.query.forms import Form, FormError, Grouping
 from .common import (
     DEFAULT_LAKE,
+    AnyRun,
     AsJson,
     Lake,
     OneIteration,
     OneTask,
-    RunArgument,
+    chosen_run,
     exit_codes,
 )
+from .word_completion import run_names
 
 AnyId = Annotated[
     str,
@@ -25,11 +27,18 @@ AnyId = Annotated[
     ),
 ]
 OfRun = Annotated[
-    str | None, typer.Option("--run", help="Name of the run; default: the latest with this id.")
+    str | None,
+    typer.Option(
+        "--run", help="Name of the run; default: the latest with this id.", autocompletion=run_names
+    ),
 ]
 PageForm = Annotated[
     Form,
-    typer.Option("--format", help="auto and table: a page to read; else rows in this format."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of rows: jsonl, csv or parquet; auto and table: a page to read instead.",
+    ),
 ]
 PAGE = (Form.AUTO, Form.TABLE)
 ANY_MODEL = "T|M_T|latest|best"
@@ -44,7 +53,7 @@ def show(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show the row of an id with its prompt, candidates, critiques and pairs, and why."""
+    """Show all about a prompt, an answer, a pair or a model."""
     from ..lake.trace.find_row import find_run
     from ..lake.trace.show import shown
 
@@ -75,7 +84,7 @@ def lineage(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Trace an id up to prompt, source and M_0, and down to checkpoints and their evaluations."""
+    """Trace a row to its sources and to what came of it."""
     from ...stores.schemas import plain
     from ..lake.trace.find_row import find_run
     from ..lake.trace.graph import print_lineage
@@ -99,30 +108,31 @@ def lineage(
 
 
 def diff(
-    name: RunArgument,
+    name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     before: Annotated[
         str | None,
-        typer.Option("--from", metavar=ANY_MODEL, help="First iteration; default: M_0's."),
+        typer.Option("--from", metavar=ANY_MODEL, help="First iteration; default: that of M_0."),
     ] = None,
     after: Annotated[
         str | None,
         typer.Option("--to", metavar=ANY_MODEL, help="Second iteration; default: the last."),
     ] = None,
     to_run: Annotated[
-        str | None, typer.Option("--to-run", help="Run of the second iteration, if it is another.")
+        str | None, typer.Option("--to-run", help="Run of the second iteration; default: the same.")
     ] = None,
     task: OneTask = None,
-    metric: Annotated[str | None, typer.Option(help="Only this metric.")] = None,
-    benchmark: Annotated[
-        str, typer.Option(help="Name of the benchmark; default: the held-out prompts.")
-    ] = "held-out",
+    metric: Annotated[str | None, typer.Option(help="Metric to compare; default: all.")] = None,
+    benchmark: Annotated[str, typer.Option(help="Benchmark to compare on.")] = "held-out",
     by: Annotated[
-        Grouping, typer.Option(help="Sum up by task, or by family: what was lost most first.")
+        Grouping, typer.Option(help="Group by this: the task or the family of prompts.")
     ] = Grouping.TASK,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Changes listed on the page, either way.")
+        int,
+        typer.Option(
+            "--limit", min=1, help="At most N changes for the better, and as many for the worse."
+        ),
     ] = 10,
     answers: Annotated[
         bool, typer.Option("--answers", help="Show how the answers changed, word by word.")
@@ -130,13 +140,14 @@ def diff(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two iterations prompt by prompt: what changed, by how much, and how surely."""
+    """Compare two models of a run, prompt by prompt."""
     from ..lake.query.model_names import iteration_of
     from ..lake.query.runs import open_run
     from ..lake.trace.diff import DiffRequest, diff_of
 
     with exit_codes():
         _one_form(form, as_json=as_json)
+        name = chosen_run(lake, name)
         with (
             closing(open_run(lake, name)) as first,
             closing(open_run(lake, to_run or name)) as last,

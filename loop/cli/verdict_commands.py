@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import FormError
-from .common import DEFAULT_LAKE, AsJson, Exit, Lake, exit_codes
+from .common import DEFAULT_LAKE, AsJson, Exit, Lake, chosen_run, exit_codes
 
 if TYPE_CHECKING:
     from ..evaluation.paired_prompts import PairedPrompts
@@ -26,49 +26,60 @@ class Required(StrEnum):
 
 def verdict(
     name: Annotated[
-        str | None, typer.Argument(help="Name of a run; or give --a and --b.", metavar="RUN")
+        str | None,
+        typer.Argument(
+            help="Name of the run; default: the latest, unless files are given.", metavar="RUN"
+        ),
     ] = None,
     *,
     a: Annotated[
-        Path | None, typer.Option("--a", help="Recorded results of the model that b is held to.")
+        Path | None, typer.Option("--a", help="Results of model a, one row for each prompt.")
     ] = None,
     b: Annotated[
-        Path | None, typer.Option("--b", help="Recorded results on the same prompts.")
+        Path | None, typer.Option("--b", help="Results of model b on the same prompts.")
     ] = None,
     preferences: Annotated[
         Path | None,
-        typer.Option(help="Instead: preferences of b (output_2) over a (output_1), in one file."),
+        typer.Option(help="File of preferences between a (output_1) and b (output_2)."),
     ] = None,
     value: Annotated[
         list[str] | None,
-        typer.Option(help="Field of the values; twice, if b has another (OUTER.INNER if nested)."),
+        typer.Option(
+            help="Field with the results (OUTER.INNER if nested); give it twice if b has another."
+        ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Field that tells prompts apart; default: id or text.")
+        str | None, typer.Option(help="Field that identifies the prompt; default: its id or text.")
     ] = None,
     cluster: Annotated[
-        str, typer.Option(help="Field of prompts whose results are not independent.")
+        str, typer.Option(help="Field that groups prompts whose results depend on each other.")
     ] = "cluster",
     error_rate: Annotated[
-        float, typer.Option(help="How often b may be called better without being so.")
+        float, typer.Option(help="How often a b that is no better may be called better.")
     ] = 0.05,
     look: Annotated[
-        int | None, typer.Option(min=1, help="The how-maniest comparison of this kind it is.")
+        int | None,
+        typer.Option(min=1, help="Which comparison this is, if you make several: 1, 2 or 3."),
     ] = None,
     worthwhile: Annotated[
-        float, typer.Option(min=0, help="The smallest gain that matters.")
+        float, typer.Option(min=0, help="The smallest gain worth having.")
     ] = 0.01,
-    require: Annotated[Required | None, typer.Option(help="Exit with 1 unless b is this.")] = None,
+    require: Annotated[
+        Required | None, typer.Option(help="Exit with code 1 unless b is this.")
+    ] = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether b is better than a, prompt by prompt, with a stated error rate."""
+    """Tell whether a model is better than another."""
     from ..evaluation.recorded_results import ResultFields
     from ..evaluation.recorded_verdict import Standard, verdict_on
 
     with exit_codes():
-        if name is not None:
-            _of_run(lake, name, (a, b, preferences), as_json=as_json)
+        files = (a, b, preferences)
+        if name is not None and any(files):
+            raise FormError(f"verdict {name}: give the name of a run, or files, not both")
+        if name is not None or not any(files):
+            _of_run(lake, chosen_run(lake, name, tell=True), as_json=as_json)
             return
         if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/verdict.py
             raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
@@ -111,11 +122,10 @@ def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
     return value[0], value[1] if len(value) > 1 else None
 
 
-def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: bool) -> None:
+def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
     """Write the verdicts that a run has stored.
 
     Raises:
-        FormError: if files are given, too.
         NoSuchRunError: if there is no such run, or it has no verdicts.
     """
     from ..lake.query.model_names import checkpoints
@@ -123,8 +133,6 @@ def _of_run(lake: Path, name: str, files: Sequence[Path | None], *, as_json: boo
     from ..lake.query.runs import open_run
     from .tables import print_json
 
-    if any(file is not None for file in files):
-        raise FormError(f"verdict {name}: give the name of a run, or files, not both")
     with closing(open_run(lake, name)) as run:
         found = run_verdict(run, checkpoints(run))
     if as_json:
@@ -146,7 +154,7 @@ def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
-    from ..data.terminal_sentences import tell
+    from ..data.telling import tell
     from .tables import LINE
 
     console = Console()

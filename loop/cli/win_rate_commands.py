@@ -3,26 +3,47 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from ..lake.query.forms import Form, FormError
+from .common import AsForm, AsJson, ByField, exit_codes
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
     from ..evaluation.win_rate_report import Standing
 
-WINRATE = "winrate"
 FITTED = ("length_controlled_win_rate", "length_controlled_standard_error", "length_effect")
 TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
 
 
 def winrate(
-    preferences: Path | None,
+    *,
+    preferences: Annotated[Path, typer.Option(help="File of preferences in AlpacaEval's format.")],
+    by: ByField = None,
+    versus: Annotated[
+        Path | None,
+        typer.Option("--against", help="Also show the lead over this: the model of another file."),
+    ] = None,
+    difficulty: Annotated[
+        Path | None, typer.Option(help="File that says how hard each instruction is to win on.")
+    ] = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a win-rate from a file of preferences."""
+    with exit_codes():
+        _write(preferences, by, versus, difficulty, form, as_json=as_json)
+
+
+def _write(
+    preferences: Path,
     by: str | None,
     versus: Path | None,
+    difficulty: Path | None,
     form: Form,
     *,
-    difficulty: Path | None = None,
     as_json: bool,
 ) -> None:
     """Write the win-rate of a file of annotations in AlpacaEval's format.
@@ -32,7 +53,6 @@ def winrate(
 
     Raises:
         InputError: for a file that cannot be used, or a rival's that cannot be compared with it.
-        FormError: if no file is named.
     """
     import polars as pl
 
@@ -43,8 +63,6 @@ def winrate(
     from ..run.terminal import say
     from .tables import print_json
 
-    if preferences is None:
-        raise FormError("eval winrate: needs a file, with --preferences FILE")
     is_table(form, as_json=as_json)
     if as_json and difficulty is not None:
         raise FormError("--difficulty is for the figure at equal lengths: use --format jsonl")

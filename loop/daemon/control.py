@@ -11,7 +11,7 @@ import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
+from ...configs.likely_names import alike, listed, meant
 from ...configs.load import Override, fields, resolved, stored_config
 from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
@@ -286,11 +287,19 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     if path not in live:
         known = {field.path for field in fields()}
         why = "cannot change while a run goes on" if path in known else "is no field"
-        raise ConfigError(f"{path} {why}; these can be set: {', '.join(live)}")
+        raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})
     prices_of(checked.prices)  # A table that cannot be read is refused here, not by the next unit.
     return _grafted(config, checked, path.split("."))
+
+
+def _settable(path: str, live: Sequence[str]) -> str:
+    """Say which live field was probably meant: one of that last name, or of a like name."""
+    last = path.rpartition(".")[2]
+    same = [other for other in live if other.rpartition(".")[2] == last]
+    hint = f"did you mean {same[0]!r}? " if same else meant(path, live)
+    return f"{hint}these can be set: {listed(alike(path, live), 'all: `lpfloop ctl get`')}"
 
 
 def _grafted(config: Any, checked: Any, path: list[str]) -> Any:

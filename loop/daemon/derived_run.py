@@ -78,7 +78,7 @@ def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig
     if table not in TRAINABLE:
         raise DerivedError(
             f"derived table {name} holds {table}; `lpfloop rederive {run.folder.name} --rule RULE "
-            f"--critiques {name}` makes pairs of them"
+            f"--derived {name}` makes pairs of them"
         )
     numbers: list[int] = derived.lineage["iterations"]
     number = numbers[-1] if iteration is None else iteration

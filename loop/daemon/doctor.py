@@ -15,6 +15,8 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
+from ...stores import installation
+from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
@@ -36,9 +38,9 @@ OPTIONAL = {
     "lancedb": "lpfloop search",
     "inspect-ai": "lpfloop export inspect",
     "matplotlib": "plots",
-    "jinja2": "the viewer",
-    "starlette": "the viewer",
-    "uvicorn": "the viewer",
+    "jinja2": "lpfloop view",
+    "starlette": "lpfloop view",
+    "uvicorn": "lpfloop view",
     "textual": "lpfloop annotate",
 }
 """What no run needs, and for what else it is there."""
@@ -110,7 +112,7 @@ def _needed(config: RunConfig) -> set[str]:
     from ...policies.engines.engine import EngineError
     from ..run.models import NO_MODEL
 
-    needed = {*machine.CORE, "math-verify"}
+    needed = {*installation.CORE, "math-verify"}
     if config.iterations > 0:
         needed |= {*TRAIN}
     if config.reward.model != NO_MODEL and not names_function(config.reward.model):
@@ -123,15 +125,17 @@ def _needed(config: RunConfig) -> set[str]:
 
 
 def _packages(config: RunConfig) -> Iterator[Finding]:
-    needed, pins = _needed(config), machine.locked()
-    for name in [*machine.CORE, *sorted(needed - {*machine.CORE}), *OPTIONAL]:
+    needed, pins = _needed(config), installation.locked()
+    for name in [*installation.CORE, *sorted(needed - {*installation.CORE}), *OPTIONAL]:
         here, pin = devices.installed(name), pins.get(name)
         if here is None:
             yield Finding(
                 about=name,
                 status="missing" if name in needed else "note",
                 detail=_missing(name, needed),
-                remedy=machine.install_command(name) if name in needed else None,
+                remedy=(
+                    install_command(name, on_gpu=bool(driver_gpus())) if name in needed else None
+                ),
             )
         elif pin is None or here.partition("+")[0] == pin:
             yield Finding(about=name, status="ok", detail=here)
@@ -256,7 +260,7 @@ def _gpu() -> Finding:
     sizes = ("" if card.memory is None else f", {card.memory / GIB:.0f} GiB" for card in cards)
     told = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
     if cards and is_cpu_build():
-        remedy = f"vLLM's CPU build does not use it: {machine.install_command('vllm')}"
+        remedy = f"vLLM's CPU build does not use it: {vllm_command(on_gpu=True)}"
         return Finding(about="GPU", status="note", detail=told, remedy=remedy)
     if len(visible) < len(cards):
         detail = f"{told}; {VISIBLE} shows {len(visible)} of them"

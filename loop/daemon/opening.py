@@ -21,6 +21,7 @@ from ...stores.records import Prompt
 from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
+from ..lake.annotations.bring_in import bring_in
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used, require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
@@ -172,6 +173,7 @@ def opened(
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))
+        bring_in(store)
         retried = to_retry(store.journal) if job.retry_unscored else []
         with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
             run = Run(

@@ -59,7 +59,7 @@ def dry_plan(job: Job) -> Plan:
     prompts = required_prompts(job.config)
     try:
         plan = planned(job.config, prompts, job.lake)
-        _require_folders(job.config)
+        require_folders(job.config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
     required_roles(job)
@@ -75,13 +75,13 @@ def dry_rehearsal(config: RunConfig) -> Rehearsal:
     """
     try:
         rehearsal = rehearse(config, required_prompts(config), longest=EXCERPT)
-        _require_folders(config)
+        require_folders(config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
     return rehearsal
 
 
-def _require_folders(config: RunConfig) -> None:
+def require_folders(config: RunConfig) -> None:
     """Refuse folders that hold no model; what they hold is not read."""
     for role in needed_roles(config):
         kind = "" if role.engine is None else role.engine.kind

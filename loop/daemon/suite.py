@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...configs.describe import fields
-from ...configs.load import Override, load_config
+from ...configs.load import ConfigSource, Override, load_config
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
@@ -33,7 +33,7 @@ SHARED = ("annotation.", "assessment.")
 class Suite:
     """Which variants to run with which seeds; `overrides` are the user's."""
 
-    config: str | None
+    config: ConfigSource | None
     variants: tuple[str, ...]
     seeds: tuple[int, ...]
     lake: Path

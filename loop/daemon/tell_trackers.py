@@ -21,6 +21,7 @@ from uuid import uuid4
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.tracking import Tracker
 from ...stores.durable import make_folder, write_file
+from ...stores.installation import pip_install
 from ...stores.records import Alarm, Evaluation, Statistic
 from ...stores.schemas import TABLES
 from ..run.run import Run
@@ -44,7 +45,7 @@ def require_trackers(config: RunConfig) -> None:
     """
     for name in config.tracking.to:
         if find_spec(name) is None:
-            raise ConfigError(f"tracking.to: {name} is not installed: pip install {name}")
+            raise ConfigError(f"tracking.to: {name} is not installed: {pip_install(name)}")
 
 
 @dataclass(slots=True)

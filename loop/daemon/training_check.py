@@ -10,6 +10,7 @@ from ...policies.memory.sharding import sharding_of
 from ...policies.trainers.preflight import refuse_missing_layers
 from ...policies.trainers.trainer_faults import TrainingError
 from ...policies.trainers.training_fit import fit_of
+from ...stores.installation import pip_install
 from ..recipes.smoke_needs import trainings
 from ..run.models import is_endpoint
 from .hardware import devices
@@ -106,6 +107,6 @@ def _not_here(config: RunConfig) -> Iterator[str]:
             yield f"{setting} needs an NVIDIA GPU, and this machine shows none: leave it out"
         if installed(package) is None:
             yield (
-                f"{setting} needs {package}, which is not installed: pip install {package}, or "
+                f"{setting} needs {package}, which is not installed: {pip_install(package)}, or "
                 "leave it out"
             )

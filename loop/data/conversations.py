@@ -55,7 +55,7 @@ def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
         raise RowError(
             f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
             "first turn alone, prompts.turns=last leaves out what follows the user's last, and "
-            "`lpfloop import --format candidates` imports answers, too"
+            "`lpfloop import --as candidates` imports answers, too"
         )
     return messages
 

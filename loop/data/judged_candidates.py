@@ -104,6 +104,15 @@ def trusted(column: str) -> pl.Expr:
     return pl.any_horizontal(pl.col(column).str.starts_with(prefix) for prefix in TRUSTED)
 
 
+def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the preferences; of what a person said several times of two answers, the last."""
+    pair = pl.concat_list("first_id", "second_id").list.sort()
+    by_person = trusted("annotator") & ~pl.col("flipped")
+    later = pl.col("number") < pl.col("number").max().over("annotator", pair)
+    kept = preferences.with_row_index("number").filter(~(by_person & later))
+    return kept.drop("number")
+
+
 def judge(
     candidates: pl.DataFrame, rewards: pl.DataFrame, said: pl.DataFrame | None = None
 ) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import VERIFIED, VISIBLE, trusted
+from ..data.judged_candidates import VERIFIED, VISIBLE, last_votes, trusted
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
 from ..data.row_fields import TRUSTED
 from .assess import UNDRAWN
@@ -114,9 +114,7 @@ def _unlabelled(run: RunReader) -> str:
         else f"nothing says which answers of run {name} are right: no prompt has a reference for "
         "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
-    return (
-        f"{why}; import people's ratings: `lpfloop import FILE --run {name} --format annotations`"
-    )
+    return f"{why}; let people rate some: `lpfloop annotate {name}`"
 
 
 def same_answers(
@@ -229,7 +227,7 @@ def _against_preferences(
 
 def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
     votes = (
-        run.scan("preferences")
+        last_votes(run.scan("preferences"))
         .filter(trusted("annotator"))
         .filter(pl.col("preferred").is_in(["first", "second"]))
         .collect()

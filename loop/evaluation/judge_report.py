@@ -12,11 +12,12 @@ from rich.table import Table
 from ...stores.keys import Json
 from ..data.sanitize import one_line
 from ..lake.statistics.bootstrap import Estimate
-from . import plots
 from .judge_agreement import ALL, Agreement
 from .judge_check import JUDGE, PEOPLE, Checked, JudgeFigure, Settings
 from .judgments import Judgments
 from .kappas import SHARED_PAIRS, AnnotatorKappa
+from .panels import Intervals, Lines, Panel, PlottedValue, Series
+from .plots import write_plot
 
 NAME = 40
 TABLES = (
@@ -262,12 +263,12 @@ def plot_check(path: Path, checked: Sequence[Checked], *, force: bool) -> None:
     """
     panels = [panel for measure in PANELS if (panel := _panel(measure, checked))]
     scatter = _bias_and_variance(checked)
-    plots.write_plot(path, [*scatter, *panels], force=force)
+    write_plot(path, [*scatter, *panels], force=force)
 
 
-def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:
+def _panel(measure: str, checked: Sequence[Checked]) -> Intervals | None:
     estimates = [
-        plots.PlottedValue(
+        PlottedValue(
             label=one_line(each.name, limit=NAME),
             value=100 * found.value,
             low=100 * (found.value if found.low is None else found.low),
@@ -278,7 +279,7 @@ def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:
     ]
     if not estimates:
         return None
-    return plots.Intervals(
+    return Intervals(
         estimates=estimates,
         title=PANELS[measure],
         x_label="percent",
@@ -286,10 +287,10 @@ def _panel(measure: str, checked: Sequence[Checked]) -> plots.Intervals | None:
     )
 
 
-def _bias_and_variance(checked: Sequence[Checked]) -> list[plots.Panel]:
+def _bias_and_variance(checked: Sequence[Checked]) -> list[Panel]:
     """Plot bias against variance as in Figure 7, where people's bias is 0 by definition."""
     series = [
-        plots.Series(
+        Series(
             label=f"each judge ({len(points)})" if kind == JUDGE else points[0].name,
             x=[100 * each.variance.value for each in points if each.variance],
             y=[100 * (each.bias.value if each.bias else 0.0) for each in points if each.variance],
@@ -305,8 +306,8 @@ def _placed(each: Checked) -> bool:
     return each.variance is not None and (each.bias is not None or each.kind == PEOPLE)
 
 
-def _figure_7(series: Sequence[plots.Series]) -> plots.Panel:
-    return plots.Lines(
+def _figure_7(series: Sequence[Series]) -> Panel:
+    return Lines(
         series=series,
         title="Bias and variance",
         x_label="variance, percent",

@@ -13,6 +13,7 @@ import polars as pl
 from ...stores.lake import RunReader, run_names
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, placed_rows
+from ..data.judged_candidates import last_votes
 from ..data.row_notes import tell_unused
 from ..lake.query.runs import open_run
 from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
@@ -66,7 +67,8 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
     """Yield a run's preferences with their texts."""
     texts = run.scan("candidates").unique("candidate_id")
     asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
-    frame = run.scan("preferences").join(asked, on="prompt_id", how="left", maintain_order="left")
+    votes = last_votes(run.scan("preferences"))
+    frame = votes.join(asked, on="prompt_id", how="left", maintain_order="left")
     for side in ("first", "second"):
         named = texts.select(
             pl.col("candidate_id").alias(f"{side}_id"),

@@ -1,22 +1,26 @@
 # pyright: basic
-"""Plots in one style: lines with error bands, points, and estimates with their intervals.
+"""Plots in one style, drawn by Matplotlib: for files, and for pages in light and dark.
 
 The same numbers give the same bytes: no date, no random names in the SVG, no user style.
-Matplotlib (the extra `plots`) is imported when a plot is written.
+Matplotlib (the extra `plots`) is imported when a plot is drawn.
 """
 
 import io
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
+from ...stores.installation import pip_install
 from ...stores.outputs import output_file
 from ...stores.targets import file_target
 from ..lake.query.forms import FormError
+from .draw_panels import draw, height_of, label_of
+from .panels import Panel
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 KINDS = (".svg", ".png", ".pdf")
 NO_DATE = {
@@ -27,11 +31,6 @@ NO_DATE = {
 PANEL = (5.0, 3.4)
 """Width and height of a panel, in inches."""
 PANELS_IN_A_ROW = 3
-ROW = 0.22
-"""The height of an estimate's row in its panel, in inches."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
-"""Okabe and Ito's palette, which colour-blind readers can distinguish."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLE: Any = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -44,57 +43,20 @@ STYLE: Any = {
     "savefig.dpi": 150,
     "svg.fonttype": "none",
     "svg.hashsalt": "lpfloop",
+    # Names of tasks and models may hold a dollar sign, and are no formulas.
+    "text.parse_math": False,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """One line, or one set of points, with the ends of its error band or bars if known."""
-
-    label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    style: Literal["line", "points"] = "line"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """A panel of series over one x axis."""
-
-    series: Sequence[Series]
-    title: str
-    x_label: str
-    y_label: str
-    log_x: bool = False
-    """Powers of two, as for n of best-of-n."""
-    level: float | None = None
-    """A dashed horizontal line, as at 50 %."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlottedValue:
-    """One value with its interval."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervals:
-    """A panel of estimates, one below the other."""
-
-    estimates: Sequence[PlottedValue]
-    title: str
-    x_label: str
-    level: float | None = None
-    """A dashed vertical line, as at 50 %."""
-
-
-Panel = Lines | Intervals
+INK = "#010203"
+"""What is drawn in the colour of the page's text."""
+ON_A_PAGE: Any = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
+}
+PAGE_PANEL = (4.6, 3.2)
+"""Width and height of a panel on a page, in inches: readable, too, where a page is narrow."""
+SVG = "http://www.w3.org/2000/svg"
+HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def check_plot(path: Path, *, force: bool) -> None:
@@ -106,12 +68,21 @@ def check_plot(path: Path, *, force: bool) -> None:
     """
     if path.suffix not in KINDS:
         raise FormError(f"{path}: the name of a plot must end in {', '.join(KINDS)}")
+    require_matplotlib("a plot")
+    file_target(path, force=force)
+
+
+def require_matplotlib(what: str) -> None:
+    """Refuse what is to be drawn where Matplotlib is not installed.
+
+    Raises:
+        FormError: naming the extra that installs it.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise FormError("a plot needs Matplotlib: pip install 'lpfloop[plots]'") from error
+        raise FormError(f"{what} needs Matplotlib: {pip_install('matplotlib')}") from error
     del mpl
-    file_target(path, force=force)
 
 
 def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> None:
@@ -122,6 +93,11 @@ def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> N
         TargetError: if the file cannot be written, or is there already and not `force`.
     """
     check_plot(path, force=force)
+    output_file(path, plot_bytes(panels, path.suffix), force=force)
+
+
+def plot_bytes(panels: Sequence[Panel], suffix: str) -> bytes:
+    """Return panels, up to three in a row, as the bytes of a file of this kind."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -130,71 +106,88 @@ def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> N
         mpl.rcParams.update(STYLE)
         columns = min(len(panels), PANELS_IN_A_ROW)
         rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-        heights = [max(map(_height, row)) for row in rows]
+        heights = [max(height_of(panel, PANEL[1]) for panel in row) for row in rows]
         figure = Figure(figsize=(PANEL[0] * columns, sum(heights)), layout="constrained")
         grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
         for number, panel in enumerate(panels):
-            _draw(figure.add_subplot(grid[divmod(number, columns)]), panel)
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
-    output_file(path, drawn.getvalue(), force=force)
+            draw(figure.add_subplot(grid[divmod(number, columns)]), panel)
+        return _saved(figure, suffix)
 
 
-def _height(panel: Panel) -> float:
-    rows = len(panel.estimates) if isinstance(panel, Intervals) else 0
-    return max(PANEL[1], 1.0 + ROW * rows)
+def page_svg(panel: Panel, name: str) -> str:
+    """Return a panel as SVG that stands in an HTML page, in the colour of its text.
+
+    Its names begin with `name`, so that no two panels of a page share one.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**STYLE, **ON_A_PAGE})
+        height = height_of(panel, PAGE_PANEL[1])
+        figure = Figure(figsize=(PAGE_PANEL[0], height), layout="constrained")
+        draw(figure.add_subplot(), panel)
+        drawn = _saved(figure, ".svg")
+    return _for_page(drawn, name, label_of(panel.title))
 
 
-def _draw(axes: "Axes", panel: Panel) -> None:
-    axes.set_title(panel.title)
-    axes.set_xlabel(panel.x_label)
-    if isinstance(panel, Lines):
-        _draw_lines(axes, panel)
-    else:
-        _draw_intervals(axes, panel)
+def svg_file(panels: Sequence[str]) -> bytes:
+    """Return panels of a page, up to three in a row, as one SVG file: black on white."""
+    width, height = (72 * inches for inches in PAGE_PANEL)
+    columns = min(len(panels), PANELS_IN_A_ROW)
+    whole, top = "", 0.0
+    for start in range(0, len(panels), columns):
+        row = [ET.fromstring(text) for text in panels[start : start + columns]]  # noqa: S314 -- ours
+        sizes = [list(map(float, panel.attrib["viewBox"].split()[2:])) for panel in row]
+        for column, (panel, size) in enumerate(zip(row, sizes, strict=True)):
+            placed = zip(("x", "y", "width", "height"), (column * width, top, *size), strict=True)
+            panel.attrib |= {name: f"{number:g}" for name, number in placed}
+            whole += ET.tostring(panel, encoding="unicode")
+        top += max((size[1] for size in sizes), default=height)
+    size = f"{columns * width:g}", f"{top:g}"
+    return (
+        f'<svg xmlns="{SVG}" width="{size[0]}pt" height="{size[1]}pt" '
+        f'viewBox="0 0 {size[0]} {size[1]}" color="black">'
+        f'<rect width="100%" height="100%" fill="white"/>{whole}</svg>\n'
+    ).encode()
 
 
-def _draw_lines(axes: "Axes", panel: Lines) -> None:
-    axes.set_ylabel(panel.y_label)
-    if panel.log_x:
-        axes.set_xscale("log", base=2)
-    if panel.level is not None:
-        axes.axhline(panel.level, color="#999999", linestyle="--", linewidth=0.8)
-    for number, series in enumerate(panel.series):
-        colour = COLOURS[number % len(COLOURS)]
-        marker = MARKERS[number % len(MARKERS)]
-        line = "-" if series.style == "line" else ""
-        axes.plot(
-            series.x,
-            series.y,
-            label=series.label,
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linestyle=line,
-        )
-        if len(series.low) and series.style == "line":
-            axes.fill_between(
-                series.x, series.low, series.high, color=colour, alpha=0.18, linewidth=0
-            )
-        elif len(series.low):
-            axes.vlines(series.x, series.low, series.high, color=colour, linewidth=1)
-    if len(panel.series) > 1:
-        axes.legend()
+def _saved(figure: "Figure", suffix: str) -> bytes:
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=suffix[1:], metadata=NO_DATE[suffix])
+    return drawn.getvalue()
 
 
-def _draw_intervals(axes: "Axes", panel: Intervals) -> None:
-    rows = range(len(panel.estimates))
-    if panel.level is not None:
-        axes.axvline(panel.level, color="#999999", linestyle="--", linewidth=0.8)
-    axes.hlines(
-        rows,
-        [each.low for each in panel.estimates],
-        [each.high for each in panel.estimates],
-        color=COLOURS[0],
-        linewidth=1.5,
-    )
-    axes.plot([each.value for each in panel.estimates], rows, "o", color=COLOURS[0], markersize=4)
-    axes.set_yticks(rows, [each.label for each in panel.estimates])
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
+def _for_page(drawn: bytes, name: str, title: str) -> str:
+    """Fit an SVG file into a page: its own names, no style of others, the page's colour."""
+    root = ET.fromstring(drawn)  # noqa: S314 -- Matplotlib wrote it a moment ago
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in {f"{{{SVG}}}metadata", f"{{{SVG}}}style"}:
+                parent.remove(child)
+    for element in root.iter():
+        named = {key: _page_value(key, value, name) for key, value in element.attrib.items()}
+        element.attrib.clear()
+        # A page knows no namespaces, and SVG no longer needs that of links.
+        element.attrib |= {key.replace(HREF, "href"): value for key, value in named.items()}
+    for size in ("width", "height"):
+        del root.attrib[size]
+    width = float(root.attrib["viewBox"].split()[2])
+    root.attrib |= {
+        "role": "img",
+        "aria-label": title,
+        "fill": "currentColor",
+        "style": f"stroke-linejoin:round;stroke-linecap:butt;max-width:{width * 4 / 3:.0f}px",
+    }
+    ET.register_namespace("", SVG)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _page_value(attribute: str, value: str, name: str) -> str:
+    if attribute == "id":
+        return f"{name}-{value}"
+    if attribute == HREF:
+        return value.replace("#", f"#{name}-", 1)
+    value = value.replace("url(#", f"url(#{name}-")
+    return re.sub(rf"{INK}|#000000", "currentColor", value)

@@ -33,7 +33,7 @@ from . import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A recipe and what `lpfloop variants` says of it; `--variants all` runs those `compared`."""
+    """A recipe, what `lpfloop config variants` says of it, and if `--variants all` runs it."""
 
     recipe: Callable[[Iteration, Any], Checkpoint]
     paper: str

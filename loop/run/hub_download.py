@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ...configs.schema import ConfigError
 from ...configs.secrecy import redacted
 from ...stores.hub_cache import HubName, cache_folder
+from ...stores.installation import pip_install
 from .terminal import say
 
 WEIGHTS = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
@@ -26,7 +27,7 @@ def fetch(names: Sequence[HubName]) -> None:
             _fetch(name)
         except ImportError as error:
             raise ConfigError(
-                "--download needs huggingface_hub: pip install 'lpfloop[train]'"
+                f"--download needs huggingface_hub: {pip_install('huggingface-hub')}"
             ) from error
 
 

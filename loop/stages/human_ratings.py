@@ -1,7 +1,7 @@
-"""People's ratings of an iteration's candidates: annotations that were imported into the run.
+"""People's ratings of an iteration's candidates: imported into the run, or given by hand.
 
-They come while no process works on the run, at any time, so they may find pairs already there:
-those are forgotten, and made anew, unless a model was trained on them.
+What was given by hand since is brought in first. Ratings may find pairs already there: those are
+forgotten, and made anew, unless a model was trained on them.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import polars as pl
 from ...stores.frames import as_frame, empty
 from ...stores.records import Critique
 from ..data.judged_candidates import READ
+from ..lake.annotations.bring_in import bring_in
 from ..run.iteration import Iteration
 from ..run.run import Work
 from .made_of_judgements import is_import, made_of
@@ -51,6 +52,7 @@ def human_ratings(it: Iteration, label: str) -> HumanRatings:
     If there are others than it was planned with, it is forgotten, with all that was made of it.
     """
     journal = it.run.store.journal
+    bring_in(it.run.store)
     parts = [p for p in journal.parts(table="critiques", iteration=it.number) if is_import(p.stage)]
     imports = [part.stage for part in parts if part.rows]
     stages = [state for state in journal.stages() if state.iteration == it.number]

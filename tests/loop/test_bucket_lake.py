@@ -88,13 +88,13 @@ def test_commands_read_a_lake_in_a_bucket(killed, expected):
     reader.close()
     count = str(expected.rows["candidates"])
     for arguments, said in (
-        (("digest", RUN), expected.digest),
-        (("verify", RUN, "--deep"), "unaltered"),
+        (("lake", "digest", RUN), expected.digest),
+        (("lake", "verify", RUN, "--deep"), "unaltered"),
         (("show", candidate, "--run", RUN), "prompt-"),
         (("sql", "select count(*) as n from candidates", "--format", "csv"), count),
-        (("reindex", RUN), ""),
+        (("lake", "reindex", RUN), ""),
         (("search", "seen", "--table", "critiques", "--json"), "seen"),
-        (("gc", RUN), "gone"),
+        (("lake", "gc", RUN), "gone"),
     ):
         code, stdout, stderr = call(address, *arguments)
         assert code == 0, f"{arguments}: {stderr}"

@@ -14,7 +14,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 12, evaluated: 12, chunk: 5}
+prompts: {per_iteration: 12, evaluated: 12, deciding: 12, chunk: 5}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 3, m: 1}
 """
@@ -118,14 +118,14 @@ def test_pairs_and_their_prompt_can_be_shown(lake):
 
 
 def test_variants_are_listed_with_their_paper():
-    listed = {row["name"]: row for row in as_json("variants")}
+    listed = {row["name"]: row for row in as_json("config", "variants")}
     assert set(listed) == set(RECIPES)
     assert {"rlrf", "reward-only", "ppo", "quark"} < set(listed)
     assert all(set(row) == {"name", "paper", "summary"} for row in listed.values())
 
 
 def test_evaluations_are_listed(lake):
-    rows = as_json("eval", "seen", "--lake", lake)
+    rows = as_json("eval", "run", "seen", "--lake", lake)
     assert {"iteration", "metric", "value", "stderr", "n"} <= set(rows[0])
 
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_is_evaluated_on_prompts_of_the_users_own(lake, tmp_path):
     prompts = tmp_path / "mine.jsonl"
     lines = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(6)]
     prompts.write_text("\n".join(json.dumps(line) for line in lines))
-    rows = as_json("eval", "seen", "--lake", lake, "--prompts", prompts)
+    rows = as_json("eval", "run", "seen", "--lake", lake, "--prompts", prompts)
     assert {row["benchmark"].partition("-")[0] for row in rows} == {"mine"}
     accuracy = next(row for row in rows if row["metric"] == "math_accuracy")
     assert accuracy["n"] == 6
@@ -143,7 +143,7 @@ def test_its_prompts_may_not_have_the_ids_of_others_in_the_run(lake, tmp_path):
     known = as_json("pairs", "seen", "--lake", lake, "--limit", "1")[0]["prompt_id"]
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text(json.dumps({"prompt_id": known, "prompt": "Something else?"}))
-    done = invoke("eval", "seen", "--lake", lake, "--prompts", prompts)
+    done = invoke("eval", "run", "seen", "--lake", lake, "--prompts", prompts)
     assert done.exit_code == Exit.BAD_INPUT
     said = f"line 1: the id '{known}' is that of another prompt of the run"
     assert said in " ".join(done.stderr.split())
@@ -224,8 +224,8 @@ def test_a_lake_of_a_newer_schema_is_refused(lake, tmp_path):
         refused(invoke(*command, "--lake", tmp_path / "lake"), "upgrade lpfloop")
 
 
-@pytest.mark.parametrize("command", ["status", "critiques", "pairs", "eval", "resume"])
+@pytest.mark.parametrize("command", ["status", "critiques", "pairs", "eval run", "resume"])
 def test_a_run_that_is_not_there_is_named_with_those_that_are(lake, command):
-    told = invoke(command, "unseen", "--lake", lake)
+    told = invoke(*command.split(), "unseen", "--lake", lake)
     assert told.exit_code == Exit.BAD_INPUT
     assert "seen" in told.stderr

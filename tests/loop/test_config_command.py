@@ -60,7 +60,7 @@ def test_a_runs_settings_are_shown_with_what_differs_from_the_defaults(lake):
     assert "    beta: 0.3  # default 0.1" in text
     assert "recipe:\n  name: ppo" in text
     assert "drain_s" not in text
-    assert "drain_s: 30.0\n" in shown(lake, "r", "--all")
+    assert "drain_s: 30.0\n" in shown(lake, "r", "--defaults")
     assert shown(lake) == text
 
 
@@ -99,7 +99,7 @@ def test_every_preset_is_the_same_after_it_was_shown(world, mode, tmp_path):
 def test_a_key_is_told_of_and_not_shown(lake, tmp_path):
     secret = tmp_path / "secret.yaml"
     secret.write_text(f"extends: own\ncritic: {{engine: {{api_key: {KEY}}}}}\n")
-    text = shown(lake, "--config", secret, "--all")
+    text = shown(lake, "--config", secret, "--defaults")
     assert "# critic.engine.api_key is set, and not shown" in text
     assert KEY not in text + shown(lake, "--config", secret, "--json")
 

@@ -245,7 +245,7 @@ def test_people_say_which_answers_are_right_and_which_of_two_is_better(own_lake,
     rows.append({"candidate_id": pairs[0][1], "annotator": "bob", "ratings": {"Readability": 0}})
     path = tmp_path / "people.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told(own_lake, "import", str(path), "--run", RUN, "--format", "annotations")
+    told(own_lake, "import", str(path), "--run", RUN, "--as", "annotations")
     found = {row["against"]: row for row in check(own_lake, "--by", "")}
     people, preferences = found["people"], found["preferences"]
     assert people["there"] == len(pairs) + 1
@@ -389,6 +389,6 @@ def test_a_run_of_which_nothing_tells_is_refused(tmp_path, overrides, said):
     lake = turned(tmp_path / "lake", tmp_path, "iterations=0", *overrides)
     refused = told(lake, "critic-check", RUN, code=Exit.BAD_INPUT)
     assert said in refused.stderr
-    assert "lpfloop import FILE --run a --format annotations" in refused.stderr
+    assert "lpfloop import FILE --run a --as annotations" in refused.stderr
     status = json.loads(told(lake, "status", RUN, "--json").stdout)
     assert [turn["critic"] for turn in status["iterations"]] == [[]]

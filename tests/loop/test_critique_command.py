@@ -88,12 +88,12 @@ def test_the_rows_are_in_the_lake_as_any_others(tmp_path):
         assert done.exit_code == Exit.DONE, done.output
         return done.stdout
 
-    assert "unaltered" in told("verify", name, "--deep")
+    assert "unaltered" in told("lake", "verify", name, "--deep")
     assert "The final answer is wrong." in told("show", "7")
     assert len(told("critiques", name, "--rating", "-1").splitlines()) == 1
     query = "select avg(rating) as mean from ratings where aspect = 'Logical Correctness'"
     assert "0.333" in told("sql", query)
-    told("export", name, "critiques", "--format", "jsonl", "--output", str(tmp_path / "out"))
+    told("export", name, "critiques", "--as", "jsonl", "--output", str(tmp_path / "out"))
     assert len((tmp_path / "out" / "train.jsonl").read_text().splitlines()) == len(ROWS)
 
 

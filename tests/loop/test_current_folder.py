@@ -64,7 +64,7 @@ def test_a_daemon_runs_nothing(executed):
 
 
 def test_a_batch_file_of_slurm_runs_nothing(executed, tmp_path):
-    told = CliRunner().invoke(app, ["launch", "slurm", "--print", "--run", "a", "--", "--help"])
+    told = CliRunner().invoke(app, ["launch", "slurm", "--run", "a", "--", "--help"])
     assert told.exit_code == Exit.DONE
     programs = tmp_path / "bin"
     programs.mkdir()

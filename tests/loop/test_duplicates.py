@@ -230,10 +230,10 @@ def test_the_worst_are_listed_with_their_ids(lake):
 
 
 def test_the_command_prints_rows(lake):
-    code, stdout, stderr = call(lake, "duplicates", "a", "--iteration", "1", "--json")
+    code, stdout, stderr = call(lake, "lake", "duplicates", "a", "--iteration", "1", "--json")
     assert code == 0, stderr
     assert [row["what"] for row in json.loads(stdout)] == ["candidates", "prompts"]
-    assert call(lake, "duplicates", "absent")[0] == 2
+    assert call(lake, "lake", "duplicates", "absent")[0] == 2
 
 
 def test_a_run_notes_each_iteration_once_and_keeps_its_digest(tmp_path, monkeypatch):

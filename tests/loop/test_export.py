@@ -440,12 +440,12 @@ def test_an_export_that_fails_leaves_nothing(lake, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("critiques", "--format", "trl-dpo"), "takes pairs, not critiques"),
-        (("pairs", "--format", "inspect"), "takes candidates, not pairs"),
-        (("pairs", "--format", "xml"), "no such form"),
-        (("pears", "--format", "csv"), "no such table"),
-        (("evaluations", "--format", "csv"), "has no evaluations to export"),
-        (("pairs", "--format", "csv", "--iteration", "7"), "no pairs in iteration 7"),
+        (("critiques", "--as", "trl-dpo"), "takes pairs, not critiques"),
+        (("pairs", "--as", "inspect"), "takes candidates, not pairs"),
+        (("pairs", "--as", "xml"), "no such form"),
+        (("pears", "--as", "csv"), "no such table"),
+        (("evaluations", "--as", "csv"), "has no evaluations to export"),
+        (("pairs", "--as", "csv", "--iteration", "7"), "no pairs in iteration 7"),
     ],
 )
 def test_what_does_not_fit_is_refused(lake, tmp_path, arguments, said):

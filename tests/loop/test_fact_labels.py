@@ -147,7 +147,7 @@ def test_an_imported_file_tells_its_score(tmp_path, shared_data):
     told = cli.invoke(app, ["import", file, "--run", "bios", "--lake", lake])
     assert told.exit_code == 0, told.stderr
     assert "4,736 claims" in told.stdout + told.stderr
-    (row,) = json.loads(cli.invoke(app, ["facts", "bios", "--lake", lake, "--json"]).stdout)
+    (row,) = json.loads(cli.invoke(app, ["eval", "facts", "bios", "--lake", lake, "--json"]).stdout)
     assert (row["judge"], row["answers"], row["abstained"]) == ("human:factscore", 183, 1)
     assert row["fact_score"] == pytest.approx(0.42576, abs=1e-5)
 

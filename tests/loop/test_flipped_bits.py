@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import lpfloop
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.lake.library import ReadOnlyRun
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.sealed import MANIFEST, DamagedError
 
@@ -43,17 +43,17 @@ COMMANDS = (
     f"candidates {RUN} --kind refinement",
     f"candidates {TOLD} --min-reward 0.3",
     f"pairs {RUN}",
-    f"pairs {RUN} --name {KEPT}",
+    f"pairs {RUN} --derived {KEPT}",
     f"grades {RUN}",
     f"failures {RUN}",
     f"failures {TOLD}",
     f"diff {RUN}",
     f"diff {TOLD}",
-    f"duplicates {RUN}",
+    f"lake duplicates {RUN}",
     f"compare {RUN} {TOLD}",
     f"judge-check {TOLD} --json",
-    f"derived {RUN}",
-    f"digest {RUN}",
+    f"lake derived {RUN}",
+    f"lake digest {RUN}",
     f"show PROMPT --run {RUN} --json",
     f"show PAIR --run {RUN}",
     f"show CHECKPOINT --run {RUN}",
@@ -69,12 +69,12 @@ COMMANDS = (
 )
 DERIVING = (
     f"rederive {RUN} --rule success_vs_failure --name other",
-    f"rederive {RUN} --rule success_vs_failure --critiques {AGAIN} --name other",
-    f"reparse {RUN} --name other",
-    f"export {RUN} pairs --format trl-dpo -o OUT",
-    f"export {RUN} critiques --format parquet -o OUT",
-    f"export {RUN} pairs --name {KEPT} --format trl-dpo -o OUT",
-    "reindex --full",
+    f"rederive {RUN} --rule success_vs_failure --derived {AGAIN} --name other",
+    f"lake reparse {RUN} --name other",
+    f"export {RUN} pairs --as trl-dpo -o OUT",
+    f"export {RUN} critiques --as parquet -o OUT",
+    f"export {RUN} pairs --derived {KEPT} --as trl-dpo -o OUT",
+    "lake reindex --full",
 )
 METHODS: dict[str, Callable[[ReadOnlyRun, str], object]] = {
     **{t: lambda run, _, t=t: getattr(run, t)().collect() for t in TABLES},
@@ -154,8 +154,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
         loop(lake, config=config)
         told_run(lake, TOLD)
         printed(lake, f"rederive {RUN} --rule success_vs_failure --name {KEPT}")
-        printed(lake, f"reparse {RUN} --name {AGAIN}")
-        printed(lake, "reindex --full")
+        printed(lake, f"lake reparse {RUN} --name {AGAIN}")
+        printed(lake, "lake reindex --full")
         ids = {
             "PROMPT": first(lake, "pairs", "prompt_id"),
             "PAIR": first(lake, "pairs", "pair_id"),
@@ -273,7 +273,7 @@ def test_a_finished_run_whose_rows_rot_says_so_when_it_is_resumed_each_time(soun
     for _ in range(2):
         with (
             stand_ins(lake),
-            pytest.raises(DamagedError, match=f"{path.name}.*`lpfloop repair {RUN}`"),
+            pytest.raises(DamagedError, match=f"{path.name}.*`lpfloop lake repair {RUN}`"),
         ):
             loop(lake, config=sound.config)
     mend()
@@ -285,7 +285,7 @@ def test_a_flipped_canary_is_named_by_a_deep_inspection_and_not_used(sound, tmp_
     lake = copied(sound.lake, tmp_path / "lake")
     path = next(lake.glob(f"runs/{RUN}/canaries/*/*"))
     mend = flip(path, random.Random(0))
-    told = CliRunner().invoke(app, ["verify", RUN, "--deep", "--lake", str(lake)])
+    told = CliRunner().invoke(app, ["lake", "verify", RUN, "--deep", "--lake", str(lake)])
     assert told.exit_code == 1
     assert f"{path} was altered" in told.stdout
     longer = sound.config.model_copy(update={"iterations": 2})

@@ -194,7 +194,7 @@ def test_a_policy_that_answers_otherwise_is_found_out_and_redone_on_demand(tmp_p
         place = next(p for p in sealed(tmp_path) if p.parts[1] == "candidates")
         (run_folder(tmp_path, RUN) / place).unlink()
         with pytest.raises(
-            ContradictionError, match="`lpfloop repair a --redo` keeps the new ones"
+            ContradictionError, match="`lpfloop lake repair a --redo` keeps the new ones"
         ):
             mend(tmp_path, config=config)
         with pytest.raises(ContradictionError):

@@ -99,7 +99,7 @@ FETCH = """
 import json, sys
 from lpfloop.configs.describe import resolved
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.cli.run_options import RunOptions
+from lpfloop.loop.daemon.run_request import RunOptions
 for settings in json.loads(sys.argv[1]):
     try:
         made = RunOptions(config="tiny", download=True, settings=settings).resolved()

@@ -62,7 +62,7 @@ def annotate(lake: Path, ratings: dict[str, int]) -> None:
         for one, rating in ratings.items()
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in said))
-    words = ("import", str(path), "--run", RUN, "--format", "annotations", "--lake", str(lake))
+    words = ("import", str(path), "--run", RUN, "--as", "annotations", "--lake", str(lake))
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, done.output
 

@@ -118,7 +118,7 @@ def test_published_verdicts_are_compared_with_the_verifiers(file, tmp_path):
     ]
     lake = ["--lake", str(tmp_path / "lake")]
     path = str(file(*answered))
-    told = CliRunner().invoke(app, ["import", path, "--run", "x", "--format", "ifeval", *lake])
+    told = CliRunner().invoke(app, ["import", path, "--run", "x", "--as", "ifeval", *lake])
     assert told.exit_code == 0, told.output
     checked = CliRunner().invoke(app, ["critic-check", "x", "--json", *lake])
     assert checked.exit_code == 0, checked.output

@@ -302,8 +302,8 @@ def test_alpaca_preferences_and_outputs_are_read(file, load) -> None:
 
 
 def test_a_file_that_looks_like_nothing_known_is_refused(file, tmp_path) -> None:
-    assert "name it: --format" in refusal(tmp_path / "lake", file({"text": "x"}))
-    assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--format", "xls")
+    assert "name it: --as" in refusal(tmp_path / "lake", file({"text": "x"}))
+    assert "no such format" in refusal(tmp_path / "lake", file({"prompt": "x"}), "--as", "xls")
     assert "holds no rows" in refusal(tmp_path / "lake", file())
     assert "No such file" in refusal(tmp_path / "lake", tmp_path / "none.jsonl")
     os.mkfifo(tmp_path / "pipe")
@@ -390,7 +390,7 @@ def test_an_imported_run_reads_like_any_other(file, tmp_path) -> None:
     invoke("import", file(UF), "--run", "x", "--lake", lake)
     status = invoke("status", "x", "--lake", lake, "--json")
     assert json.loads(status.stdout)["iterations"][0]["counts"]["candidates"] == 2
-    for command in (["verify", "x", "--deep"], ["digest", "x"], ["critiques", "x"]):
+    for command in (["lake", "verify", "x", "--deep"], ["lake", "digest", "x"], ["critiques", "x"]):
         told = invoke(*command, "--lake", lake)
         assert told.exit_code == 0, told.stderr
         assert told.stdout

@@ -36,10 +36,10 @@ from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 
 LOG = f"{JOURNAL}-wal"
-READING = (["status", RUN], ["digest", RUN], ["verify", RUN], ["candidates", RUN])
+READING = (["status", RUN], ["lake", "digest", RUN], ["lake", "verify", RUN], ["candidates", RUN])
 READING += (
     ["sql", "select count(*) from candidates"],
-    ["export", RUN, "pairs", "--format", "trl-dpo"],
+    ["export", RUN, "pairs", "--as", "trl-dpo"],
 )
 
 
@@ -135,7 +135,7 @@ def test_a_command_says_what_is_damaged_and_what_to_do(finished, monkeypatch, tm
     assert told.stdout == ""
     (line,) = told.stderr.splitlines()
     assert line.startswith(f"error: {finished / JOURNAL} is damaged (altered pages: 1")
-    assert line.endswith("`lpfloop repair a` restores the journal")
+    assert line.endswith("`lpfloop lake repair a` restores the journal")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -162,14 +162,14 @@ def test_a_repair_makes_a_finished_journal_whole_without_loss(
 ):
     damage(finished / name)
     lake = finished.parent.parent
-    told = CliRunner().invoke(app, ["repair", RUN, "--lake", str(lake)])
+    told = CliRunner().invoke(app, ["lake", "repair", RUN, "--lake", str(lake)])
     assert told.exit_code == 0, told.output
     if (name, damage) != (PAGES, Path.unlink):
         assert "nothing is lost" in told.stderr
     assert told.stdout == "0 units are owed again\n"
     found = whole(lake)
     assert (found.digest, found.owed, found.damaged) == (runs.digest, [], [])
-    again = CliRunner().invoke(app, ["repair", RUN, "--lake", str(lake)])
+    again = CliRunner().invoke(app, ["lake", "repair", RUN, "--lake", str(lake)])
     assert "the journal was damaged" not in again.stderr
 
 
@@ -207,7 +207,7 @@ def test_without_a_whole_backup_a_repair_says_so_and_changes_nothing(finished):
     for backup in (finished / BACKUPS).iterdir():
         flip(backup, 100)
     before = (finished / JOURNAL).read_bytes()
-    told = CliRunner().invoke(app, ["repair", RUN, "--lake", str(finished.parent.parent)])
+    told = CliRunner().invoke(app, ["lake", "repair", RUN, "--lake", str(finished.parent.parent)])
     assert told.exit_code == Exit.FAULT
     assert "no backup of it is whole" in told.stderr
     assert (finished / JOURNAL).read_bytes() == before

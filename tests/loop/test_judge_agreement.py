@@ -208,7 +208,7 @@ def test_mt_bench_s_questions_name_the_task_types_of_its_judgments(tmp_path, sha
 
 
 def test_a_run_s_prompts_and_candidates_say_task_and_model(tmp_path):
-    words = ("--format", "alpacafarm", "--task", "sums", "--run", "judged", "--lake", tmp_path)
+    words = ("--as", "alpacafarm", "--default-task", "sums", "--run", "judged", "--lake", tmp_path)
     imported = CliRunner().invoke(app, ["import", str(written(tmp_path)), *map(str, words)])
     assert imported.exit_code == Exit.DONE, imported.output
     judgments = collect(judgments_of(["judged"], tmp_path, PEOPLE, by="task"))

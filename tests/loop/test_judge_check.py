@@ -351,7 +351,7 @@ def test_a_run_beside_the_people_of_a_file(tmp_path):
     judged = write(tmp_path / "judged.json", rows)
     told = CliRunner().invoke(
         app,
-        ["import", str(judged), "--format", "alpacafarm", "--run", "judged", "--lake", str(lake)],
+        ["import", str(judged), "--as", "alpacafarm", "--run", "judged", "--lake", str(lake)],
     )
     assert told.exit_code == 0, told.stderr
     people = write(

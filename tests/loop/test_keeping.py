@@ -41,11 +41,11 @@ def candidates(lake):
 
 
 def test_a_run_has_a_digest_alone_on_stdout(lake):
-    told = invoke("digest", "a", "--lake", lake)
+    told = invoke("lake", "digest", "a", "--lake", lake)
     assert told.exit_code == 0
     assert told.stderr == ""
     assert len(told.stdout) == 65
-    assert invoke("digest", "a", "--lake", lake).stdout == told.stdout
+    assert invoke("lake", "digest", "a", "--lake", lake).stdout == told.stdout
 
 
 def alter(path):
@@ -64,46 +64,49 @@ def alter(path):
     ids=["deleted", "emptied", "altered"],
 )
 def test_damage_is_named_repaired_and_paid_again(lake, damage, options):
-    before = invoke("digest", "a", "--lake", lake).stdout
-    whole = invoke("verify", "a", "--lake", lake, *options)
+    before = invoke("lake", "digest", "a", "--lake", lake).stdout
+    whole = invoke("lake", "verify", "a", "--lake", lake, *options)
     assert whole.exit_code == 0, whole.stderr
     damaged = candidates(lake)[0]
     damage(damaged)
-    told = invoke("verify", "a", "--lake", lake, *options)
+    told = invoke("lake", "verify", "a", "--lake", lake, *options)
     assert told.exit_code == Exit.FAULT
     assert told.stdout.startswith("iteration ")
     assert damaged.name in told.stdout
-    assert f"`lpfloop repair a --lake {lake}`" in told.stderr
-    mended = invoke("repair", "a", "--lake", lake)
+    assert f"`lpfloop lake repair a --lake {lake}`" in told.stderr
+    mended = invoke("lake", "repair", "a", "--lake", lake)
     assert mended.exit_code == 0, mended.stderr
     assert "1 units are owed again" in mended.stdout
     assert invoke("resume", "a", "--lake", lake).exit_code == Exit.NOTHING_TO_TRAIN_ON
-    assert invoke("verify", "a", "--lake", lake, "--deep").exit_code == 0
-    assert invoke("digest", "a", "--lake", lake).stdout == before
+    assert invoke("lake", "verify", "a", "--lake", lake, "--deep").exit_code == 0
+    assert invoke("lake", "digest", "a", "--lake", lake).stdout == before
 
 
 def test_garbage_is_listed_with_its_reason_and_then_removed(lake):
     orphan = candidates(lake)[0].with_stem("0" * 64)
     orphan.write_bytes(b"x" * 1234)
-    listed = invoke("gc", "a", "--lake", lake, "--dry-run")
+    listed = invoke("lake", "gc", "a", "--lake", lake, "--dry-run")
     assert listed.exit_code == 0, listed.stderr
     assert orphan.name in listed.stdout
     assert "no unit refers to it" in listed.stdout
     assert orphan.exists()
-    assert "1,234  bytes are gone" in invoke("gc", "a", "--lake", lake).stdout
+    assert "1,234  bytes are gone" in invoke("lake", "gc", "a", "--lake", lake).stdout
     assert not orphan.exists()
-    assert invoke("verify", "a", "--lake", lake, "--deep").exit_code == 0
+    assert invoke("lake", "verify", "a", "--lake", lake, "--deep").exit_code == 0
 
 
 def test_every_failpoint_is_listed():
-    listed = json.loads(invoke("failpoints", "--json").stdout)
+    listed = json.loads(invoke("lake", "failpoints", "--json").stdout)
     assert [row["name"] for row in listed] == list(FAILPOINTS)
     assert all(row["description"] for row in listed)
 
 
-@pytest.mark.parametrize("command", ["digest", "verify", "repair", "gc", "pause", "stop", "watch"])
+@pytest.mark.parametrize(
+    "command",
+    ["lake digest", "lake verify", "lake repair", "lake gc", "pause", "stop", "watch"],
+)
 def test_a_run_that_is_not_there_is_named(lake, command):
-    told = invoke(command, "unseen", "--lake", lake)
+    told = invoke(*command.split(), "unseen", "--lake", lake)
     assert told.exit_code == Exit.BAD_INPUT
     assert "unseen" in told.stderr
 
@@ -126,9 +129,9 @@ def test_nothing_hostile_reaches_the_terminal(tmp_path):
     assert told[0].exit_code == Exit.NOTHING_TO_TRAIN_ON, told[0].stderr
     told.append(invoke("run", "--config", config, "--prompts", prompts, "--dry-run", *where))
     told.append(invoke("preview", "--config", config, "--prompts", prompts, *where))
-    told.append(invoke("eval", "a", "--prompts", prompts, *where))
-    commands = ("status", "critiques", "pairs", "eval", "watch", "verify")
-    told += [invoke(command, "a", *where) for command in commands]
+    told.append(invoke("eval", "run", "a", "--prompts", prompts, *where))
+    commands = ("status", "critiques", "pairs", "eval run", "watch", "lake verify")
+    told += [invoke(*command.split(), "a", *where) for command in commands]
     told.append(invoke("show", f"{HOSTILE}1", *where))
     told.append(invoke("show", "\x1b[2J", *where))
     assert [one.exit_code for one in told[1:-1]] == [0] * (len(told) - 2)

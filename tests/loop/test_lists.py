@@ -171,7 +171,11 @@ def test_failures_are_counted(run):
 @pytest.mark.parametrize(
     ("listed", "wanted", "told"),
     [
-        (critiques, RowSelection(task="maths"), "no task 'maths' here; there are: fact, math"),
+        (
+            critiques,
+            RowSelection(task="maths"),
+            "no task 'maths' here; did you mean 'math'\\? there are: fact, math",
+        ),
         (critiques, RowSelection(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
         (failures, RowSelection(aspect="Fact"), "Completeness, Factuality, Logical Correctness"),
         (candidates, RowSelection(kind="x"), "external, greedy, refinement, rollout, sample"),
@@ -235,8 +239,10 @@ def test_no_rows_are_no_error_and_an_unknown_word_is(lake):
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "0 rows\n")
     slip = invoke(lake, "critiques", "a", "--task", "maths")
     assert (slip.exit_code, slip.stdout) == (Exit.BAD_INPUT, "")
-    assert slip.stderr == "error: there is no task 'maths' here; there are: fact, math\n"
-    assert invoke(lake, "pairs", "a", "--name", "x").exit_code == Exit.BAD_INPUT
+    assert slip.stderr == (
+        "error: there is no task 'maths' here; did you mean 'math'? there are: fact, math\n"
+    )
+    assert invoke(lake, "pairs", "a", "--derived", "x").exit_code == Exit.BAD_INPUT
     assert invoke(lake, "pairs", "a", "--json", "--format", "csv").exit_code == Exit.BAD_INPUT
 
 
@@ -254,15 +260,15 @@ def test_sql_answers_and_lists_what_can_be_asked(lake):
 @pytest.mark.parametrize(
     "command",
     [
-        ("variants",),
-        ("failpoints",),
+        ("config", "variants"),
+        ("lake", "failpoints"),
         ("status", "a"),
-        ("verify", "a"),
-        ("gc", "a", "--dry-run"),
+        ("lake", "verify", "a"),
+        ("lake", "gc", "a", "--dry-run"),
     ],
 )
 def test_other_commands_that_list_write_csv(lake, command):
-    at = () if len(command) == 1 else ("--lake", str(lake))
+    at = ("--lake", str(lake)) if "a" in command else ()
     told = CliRunner().invoke(app, [*command, *at, "--format", "csv"])
     assert told.exit_code == 0, told.stderr
     assert len(pl.read_csv(told.stdout_bytes).columns) > 1

@@ -102,7 +102,7 @@ def test_a_run_without_models_is_passed_over_by_default(tmp_path, small_folder):
         (["a", "b", "c"], "3 words: give a run and a model"),
         (["--chat", "--serve"], "--serve and --chat exclude each other"),
         (["--port", "3"], "--port belongs to --serve"),
-        (["--by", "reward"], "--by says by what the best is the best"),
+        (["--metric", "reward"], "--metric says by what the best is the best"),
     ],
 )
 def test_what_names_no_model_is_refused_in_a_sentence(lake, words, said):
@@ -142,7 +142,7 @@ def test_diff_takes_models_names(lake):
 
 
 def test_eval_takes_models_names(lake):
-    rows = document(lake, "eval", "r", "--iteration", "latest")
+    rows = document(lake, "eval", "run", "r", "--iteration", "latest")
     assert {row["iteration"] for row in rows} == {2}
 
 
@@ -237,7 +237,7 @@ def test_the_best_is_that_of_the_first_figure_that_was_measured(
     tmp_path, small_folder, measured, by, name, figure
 ):
     published_run(tmp_path, small_folder, measured=measured)
-    found = document(tmp_path, "model", "best", *(() if by is None else ("--by", by)))
+    found = document(tmp_path, "model", "best", *(() if by is None else ("--metric", by)))
     assert found["name"] == name
     assert figure in found["best"]
 
@@ -247,13 +247,13 @@ def test_the_best_is_that_of_the_first_figure_that_was_measured(
     [
         ({}, None, "nothing measured on its held-out prompts that tells which model is best"),
         ({"mean_length": [[3], [2], [1]]}, None, "nothing is measured that could tell"),
-        (SUCCESS, "mean_length", "--by mean_length: more of it is not better"),
+        (SUCCESS, "mean_length", "--metric mean_length: more of it is not better"),
         (SUCCESS, "reward", "measured are verified, math_accuracy"),
     ],
 )
 def test_without_a_figure_there_is_no_best(tmp_path, small_folder, measured, by, said):
     published_run(tmp_path, small_folder, measured=measured)
-    refused(invoke(tmp_path, "model", "best", *(() if by is None else ("--by", by))), said)
+    refused(invoke(tmp_path, "model", "best", *(() if by is None else ("--metric", by))), said)
 
 
 def test_adapters_are_named_where_a_model_has_them(lake):
@@ -318,7 +318,7 @@ def test_a_model_whose_weights_were_removed_says_so(tmp_path, tiny_policy):
     found = document(tmp_path / "lake", "model", ids[1][:8])
     assert (found["state"], found["path"]) == ("removed", None)
     told = invoke(tmp_path / "lake", "model", "M_1", "--copy", tmp_path / "m")
-    refused(told, "the weights of M_1 of run r were removed by `lpfloop gc --keep`")
+    refused(told, "the weights of M_1 of run r were removed by `lpfloop lake gc --keep`")
 
 
 @pytest.mark.parametrize(

@@ -117,21 +117,25 @@ def test_a_file_that_holds_no_principles_is_refused(tmp_path, text, message):
 
 
 def test_the_command_lists_the_shipped_and_writes_them_to_a_file(tmp_path):
-    code, stdout, stderr = call(tmp_path, "principles", "--json")
+    code, stdout, stderr = call(tmp_path, "config", "principles", "--json")
     assert code == 0, stderr
     found = json.loads(stdout)
     assert len(found) == 44
     assert found[0].keys() == {"aspect", "by", "principle"}
     out = tmp_path / "mine.yaml"
-    code, stdout, stderr = call(tmp_path, "principles", "--aspect", "honesty", "--out", out)
+    code, stdout, stderr = call(
+        tmp_path, "config", "principles", "--aspect", "honesty", "--output", out
+    )
     assert code == 0, stderr
     assert yaml.safe_load(out.read_text(encoding="utf-8")) == list(KNOWN)
 
 
 def test_a_served_model_writes_more_after_the_shipped(tmp_path):
-    options = ("--aspect", "honesty", "--count", 3, "--out", "more.yaml", "--json")
+    options = ("--aspect", "honesty", "--count", 3, "--output", "more.yaml", "--json")
     with answering(lambda _: said(3, ") ")) as url:
-        code, stdout, stderr = call(tmp_path, "principles", *options, "--model", url, cwd=tmp_path)
+        code, stdout, stderr = call(
+            tmp_path, "config", "principles", *options, "--writer", url, cwd=tmp_path
+        )
     assert code == 0, stderr
     written = [row["principle"] for row in json.loads(stdout) if row["by"] == url]
     assert written == [f"Heed the rule number {n}." for n in (1, 2, 3)]
@@ -142,13 +146,13 @@ def test_a_served_model_writes_more_after_the_shipped(tmp_path):
     ("arguments", "message"),
     [
         (("--aspect", "wit"), "no principles of 'wit' are shipped; there are calibration"),
-        (("--model", "tiny"), "an aspect is needed, with --aspect"),
-        (("--aspect", "honesty", "--count", 3), "need a model that writes, with --model"),
-        (("--aspect", "honesty", "--model", "nowhere"), "nowhere: no such model folder"),
+        (("--writer", "tiny"), "an aspect is needed, with --aspect"),
+        (("--aspect", "honesty", "--count", 3), "need a model that writes, with --writer"),
+        (("--aspect", "honesty", "--writer", "nowhere"), "nowhere: no such model folder"),
     ],
 )
 def test_what_can_not_be_done_is_said_in_a_sentence(tmp_path, arguments, message):
-    code, stdout, stderr = call(tmp_path, "principles", *arguments)
+    code, stdout, stderr = call(tmp_path, "config", "principles", *arguments)
     assert code in (1, 2)
     assert message in stderr
     assert stdout == ""

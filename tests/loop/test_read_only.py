@@ -105,13 +105,13 @@ def test_a_finished_run_can_be_read(lakes: Lakes, tmp_path: Path, left_out):
     lake = archived(lakes.finished, tmp_path / "lake", *left_out)
     out = tmp_path / "elsewhere"
     reading = [
-        ["digest", RUN],
+        ["lake", "digest", RUN],
         ["status", RUN],
-        ["verify", RUN, "--deep"],
+        ["lake", "verify", RUN, "--deep"],
         ["candidates", RUN],
         ["pairs", RUN, "--json"],
         ["sql", "select count(*) as n from candidates"],
-        ["export", RUN, "pairs", "--format", "trl-dpo", "-o", str(out)],
+        ["export", RUN, "pairs", "--as", "trl-dpo", "-o", str(out)],
     ]
     told = in_read_only(lake, reading, tmp_path)
     assert [code for code, _, _ in told.commands] == [0] * len(reading), told.commands
@@ -123,7 +123,7 @@ def test_a_finished_run_can_be_read(lakes: Lakes, tmp_path: Path, left_out):
 
 def test_a_killed_run_can_be_read_with_all_that_its_log_holds(lakes: Lakes, tmp_path: Path):
     lake = archived(lakes.killed, tmp_path / "lake", INDEX)
-    told = in_read_only(lake, [["digest", RUN]], tmp_path)
+    told = in_read_only(lake, [["lake", "digest", RUN]], tmp_path)
     assert (run_folder(lake, RUN) / LOG).stat().st_size > 0
     assert not (run_folder(lake, RUN) / INDEX).exists(), "it was read-only"
     assert told.commands[0][1].strip() == run_digest(run_folder(lakes.killed, RUN))
@@ -132,7 +132,8 @@ def test_a_killed_run_can_be_read_with_all_that_its_log_holds(lakes: Lakes, tmp_
 
 def test_what_would_write_says_so_in_one_sentence(lakes: Lakes, tmp_path: Path):
     lake = archived(lakes.finished, tmp_path / "lake", LOG, INDEX)
-    writing = [[name, RUN] for name in ("resume", "repair", "compact", "gc", "reparse")]
+    kept = [["lake", name, RUN] for name in ("repair", "compact", "gc", "reparse")]
+    writing = [["resume", RUN], *kept]
     for code, out, said in in_read_only(lake, writing, tmp_path).commands:
         assert (code, out) == (2, "")
         (line,) = [line for line in said.splitlines() if line.startswith("error: ")]

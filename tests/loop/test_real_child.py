@@ -17,7 +17,7 @@ def test_a_policy_is_trained_from_pairs_derived_anew(real_lake, tmp_path):
     code, stdout, stderr = call(lake, "rederive", "tiny-rlrf", *rule)
     assert code == 0, stderr
     assert "best holds" in stdout
-    given = ("--pairs", "best", "--iteration", "1", "--run", CHILD)
+    given = ("--derived", "best", "--iteration", "1", "--run", CHILD)
     code, stdout, stderr = call(lake, "train", "tiny-rlrf", *given)
     assert code == 0, stderr
     assert "M_1" in stdout

@@ -149,7 +149,7 @@ def test_a_run_with_distinct_positives_is_derived_as_it_was_made(tmp_path):
                 count[row["outcome"]] += row["count"]
         assert fates[0] == fates[1]
         assert min(fates[0]["kept"], fates[0]["repeated"]) > 0
-        words = ["rederive", RUN, "--rule", OWN, "--no-distinct-positives", "--json"]
+        words = ["rederive", RUN, "--rule", OWN, "--no-distinct", "--json"]
         done = CliRunner().invoke(app, [*words, "--lake", str(lake)])
         others = rows(made, "pairs", json.loads(done.stdout)["name"])
         for found, repeats in ((others, True), (rows(made, "pairs"), False)):
@@ -174,7 +174,7 @@ def disagreeing(made: Made, iteration: int) -> list[dict]:
 def annotate(made: Made, said: list[dict]) -> None:
     path = made.lake / "said.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in said))
-    words = ("import", str(path), "--run", RUN, "--format", "annotations")
+    words = ("import", str(path), "--run", RUN, "--as", "annotations")
     done = CliRunner().invoke(app, [*words, "--lake", str(made.lake)])
     assert done.exit_code == 0, done.output
 
@@ -248,7 +248,7 @@ def test_nothing_half_made_is_left(made, monkeypatch):
         ({"iteration": 9}, "iteration 9 of run .* has no judged candidates; .* iterations 0, 1, 2"),
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
         ({"rule": "success", "distinct": False}, "demonstrations never repeat a text"),
-        ({"rule": "overall", "distinct": True}, "leave out --critiques, --top-k, --distinct"),
+        ({"rule": "overall", "distinct": True}, "leave out --derived, --top-k, --distinct"),
         ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),
         ({"name": "../x"}, "--name ../x: use 1 to 64 of a-z"),
     ],
@@ -309,7 +309,7 @@ def test_derived_tables_are_listed(made):
     assert (first["table"], first["rule"], first["top_k"]) == ("pairs", OWN, 2)
     assert (second["table"], second["name"]) == ("critiques", "reparsed")
     assert first["rows"] == len(rows(made, "pairs"))
-    done = CliRunner().invoke(app, ["derived", RUN, "--lake", str(made.lake), "--json"])
+    done = CliRunner().invoke(app, ["lake", "derived", RUN, "--lake", str(made.lake), "--json"])
     assert [row["name"] for row in json.loads(done.stdout)] == [first["name"], "reparsed"]
 
 
@@ -323,9 +323,9 @@ def test_the_commands_say_what_they_made(made):
     assert f"{OWN}-k2 was there already, with {told['rows']['pairs']} pairs" in done.stdout
     assert call(["rederive", RUN, "--rule", "worst", *where]).exit_code == 2
     assert call(["rederive", RUN, "--rule", "top_reward", *where]).exit_code == 4
-    done = call(["reparse", RUN, *where])
+    done = call(["lake", "reparse", RUN, *where])
     assert "0  ratings changed" in done.stdout
-    assert call(["train", RUN, "--pairs", "nothing", *where]).exit_code == 2
+    assert call(["train", RUN, "--derived", "nothing", *where]).exit_code == 2
 
 
 def test_answers_from_elsewhere_are_paired_by_what_people_said_of_them(tmp_path):
@@ -343,8 +343,8 @@ def test_answers_from_elsewhere_are_paired_by_what_people_said_of_them(tmp_path)
     (row,) = scan_derived(run_folder(tmp_path, "answers"), "mine", "pairs").collect().to_dicts()
     assert row["chosen"][0]["content"] == "7"
     assert row["rejected"][0]["content"] in {"9", "It is 8."}
-    assert call(["reparse", "answers", *where]).exit_code == 2
-    assert call(["train", "answers", "--pairs", "mine", *where]).exit_code == 2
+    assert call(["lake", "reparse", "answers", *where]).exit_code == 2
+    assert call(["train", "answers", "--derived", "mine", *where]).exit_code == 2
 
 
 # training

@@ -35,7 +35,7 @@ def call(*arguments):
 
 
 def export(target, *more):
-    return call("export", RUN, "prompts", "--format", "jsonl", "-o", target, *more)
+    return call("export", RUN, "prompts", "--as", "jsonl", "-o", target, *more)
 
 
 def everything(folder):
@@ -61,7 +61,7 @@ def refused(target, place, said):
 
 def test_a_second_export_replaces_the_first(place):
     for form in ("jsonl", "csv"):
-        told = call("export", RUN, "prompts", "--format", form, "-o", "out", "--force")
+        told = call("export", RUN, "prompts", "--as", form, "-o", "out", "--force")
         assert told.exit_code == 0, told.stderr
         assert {path.name for path in Path("out").iterdir()} == {"README.md", f"train.{form}", MARK}
     assert {path.name for path in place.iterdir()} == {"lake", "out", "rows.jsonl"}
@@ -211,7 +211,7 @@ def test_a_file_replaces_only_a_regular_file_outside_of_lakes(place, target, sai
     Path("folder").mkdir()
     Path("to-journal").symlink_to(f"lake/runs/{RUN}/journal.sqlite")
     before = everything(place)
-    told = call("principles", "--aspect", "honesty", "--out", target, "--force")
+    told = call("config", "principles", "--aspect", "honesty", "--output", target, "--force")
     assert told.exit_code == Exit.BAD_INPUT
     assert said in told.stderr
     assert everything(place) == before
@@ -220,18 +220,19 @@ def test_a_file_replaces_only_a_regular_file_outside_of_lakes(place, target, sai
 def test_a_file_is_replaced_with_force_only(place):
     out = Path("mine.yaml")
     out.write_text("- my own words\n")
-    told = call("principles", "--aspect", "honesty", "--out", out)
+    told = call("config", "principles", "--aspect", "honesty", "--output", out)
     assert told.exit_code == Exit.BAD_INPUT
     assert "add --force" in told.stderr
     assert out.read_text() == "- my own words\n"
-    assert call("principles", "--aspect", "honesty", "--out", out, "--force").exit_code == 0
+    told = call("config", "principles", "--aspect", "honesty", "--output", out, "--force")
+    assert told.exit_code == 0
     assert "my own words" not in out.read_text()
 
 
 def test_a_model_is_not_asked_for_a_file_that_cannot_be_written(place):
     Path("mine.yaml").write_text("")
-    asked = ("--model", "http://127.0.0.1:9/v1", "--count", "2")
-    told = call("principles", "--aspect", "honesty", "--out", "mine.yaml", *asked)
+    asked = ("--writer", "http://127.0.0.1:9/v1", "--count", "2")
+    told = call("config", "principles", "--aspect", "honesty", "--output", "mine.yaml", *asked)
     assert "is there already" in told.stderr
 
 

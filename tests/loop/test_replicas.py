@@ -28,5 +28,5 @@ def test_one_replica_and_two_make_the_same_rows(tmp_path: Path) -> None:
         assert code == 0, told
         logs = [path.name for path in (lake / "runs" / "tiny-rlrf" / "logs").glob("engine-*")]
         assert len(logs) == count
-        digests.add(call(lake, "digest")[1])
+        digests.add(call(lake, "lake", "digest")[1])
     assert len(digests) == 1

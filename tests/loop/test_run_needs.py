@@ -87,7 +87,11 @@ STATES = {
         "no endpoint answers within 600 s",
         "resume mine",
     ),
-    "disk": (replace(LEFT, work="running", free_bytes=LOW_BYTES - 1), "2.0 GiB left", "gc mine"),
+    "disk": (
+        replace(LEFT, work="running", free_bytes=LOW_BYTES - 1),
+        "2.0 GiB left",
+        "lake gc mine",
+    ),
     "alarm": (
         replace(DONE, alarms=(ALARM, ALARM)),
         "2 alarms were raised about M_2",
@@ -96,12 +100,12 @@ STATES = {
     "undecided": (
         replace(DONE, undecided=replace(VERDICT, answer="undecided", n=40, needed=1200)),
         "40 held-out prompts do not decide whether M_2 is better than M_0: about 1,200 would",
-        "eval mine",
+        "eval run mine",
     ),
     "too few": (
         replace(DONE, undecided=replace(VERDICT, low=None, high=None, needed=None, n=1)),
         "too few to bound anything",
-        "eval mine",
+        "eval run mine",
     ),
 }
 
@@ -137,7 +141,7 @@ def test_a_run_that_is_well_needs_nothing_and_says_so(state):
 
 def test_the_most_urgent_comes_first_and_each_is_a_line():
     needs = run_needs(replace(LEFT, free_bytes=0, alarms=(ALARM,)))
-    assert [need.command.split()[1] for need in needs] == ["resume", "gc", "alarms"]
+    assert [need.command.split()[1] for need in needs] == ["resume", "lake", "alarms"]
     lines = list(needs_told(needs, "ended"))
     assert len(lines) == len(needs)
     assert all(line.startswith("needs you: ") for line in lines)

@@ -223,7 +223,7 @@ def test_a_key_in_a_row_is_not_shown_on_its_page(holding):
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "ultrafeedback", "inspect"])
 def test_a_key_in_a_row_is_not_exported(holding, tmp_path, form):
-    holding("export", "held", "candidates", "--format", form, "-o", str(tmp_path / "out"))
+    holding("export", "held", "candidates", "--as", form, "-o", str(tmp_path / "out"))
     found = list(everything_written(tmp_path / "out"))
     assert leaks(found) == []
     assert len(found) >= 3
@@ -255,8 +255,8 @@ def holding(operated, tmp_path):
     [
         ["run", "--set", f"policy.engine.api_key={KEY}"],
         ["run", "--detach", "--set", f" critic.engine.api_key ={KEY}"],
-        ["launch", "slurm", "--print", "--run", "a", "--", "--set", f"policy.engine.api_key={KEY}"],
-        ["launch", "slurm", "--print", "--run", "a", "--", f"--set=policy.engine.api_key={KEY}"],
+        ["launch", "slurm", "--run", "a", "--", "--set", f"policy.engine.api_key={KEY}"],
+        ["launch", "slurm", "--run", "a", "--", f"--set=policy.engine.api_key={KEY}"],
     ],
 )
 def test_a_key_on_the_command_line_is_refused(operated, words):

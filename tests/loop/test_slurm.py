@@ -17,7 +17,7 @@ NASTY = "a b'c\"d$HOME;`id`\\%j"
 
 
 def launch(*arguments):
-    told = CliRunner().invoke(app, ["launch", "slurm", "--print", *map(str, arguments)])
+    told = CliRunner().invoke(app, ["launch", "slurm", *map(str, arguments)])
     assert told.exit_code == 0, told.stderr
     return told.stdout
 
@@ -102,7 +102,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_would_break_the_header_is_refused(name):
-    told = CliRunner().invoke(app, ["launch", "slurm", "--print", *BAD[name]])
+    told = CliRunner().invoke(app, ["launch", "slurm", *BAD[name]])
     assert told.exit_code == Exit.BAD_INPUT
     assert told.stderr.startswith("error: ")
     assert told.stdout == ""

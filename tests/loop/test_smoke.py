@@ -75,7 +75,9 @@ def test_the_test_comes_first_and_leaves_the_digest_as_it_was(lpfloop, tmp_path)
     assert made[:4] == ["prompts", "initial", "sample:smoke", "critique:smoke"]
     lpfloop("run", "--run", "b", "--set", "smoke.prompts=0")
     assert not [s.stage for s in journal(tmp_path, "b").stages() if "smoke" in s.stage]
-    assert lpfloop("digest", "a")[1].split()[0] == lpfloop("digest", "b")[1].split()[0]
+    assert (
+        lpfloop("lake", "digest", "a")[1].split()[0] == lpfloop("lake", "digest", "b")[1].split()[0]
+    )
     status = json.loads(lpfloop("status", "a", "--json")[1])
     (beside,), rated = status["beside"], status["iterations"][0]["counts"]["critiques"]
     assert (beside["benchmark"], beside["counts"]["critiques"]) == ("smoke", 6)
@@ -265,7 +267,9 @@ def test_a_step_of_the_recipes_training_is_tried_and_nothing_of_it_is_kept(lpflo
     assert [turn["checkpoint"] is not None for turn in checkpoints] == [True, False]
     assert not any((journal(tmp_path, "a").folder / "checkpoints").iterdir())
     lpfloop("run", "--run", "b", "--set", "smoke.prompts=0")
-    assert lpfloop("digest", "a")[1].split()[0] == lpfloop("digest", "b")[1].split()[0]
+    assert (
+        lpfloop("lake", "digest", "a")[1].split()[0] == lpfloop("lake", "digest", "b")[1].split()[0]
+    )
 
 
 @pytest.mark.model

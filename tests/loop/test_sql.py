@@ -221,7 +221,7 @@ def test_only_the_columns_that_are_asked_for_are_read(lake, monkeypatch):
 
 def test_without_duckdb_one_sentence_says_what_to_install(lake, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(SqlError, match=r"pip install 'lpfloop\[lake\]'"):
+    with pytest.raises(SqlError, match="pip install 'duckdb>=2'"):
         query(lake, "select 1")
 
 

@@ -9,8 +9,8 @@ from asked import make_lake
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.lake.library import open_folder_or_name
 from lpfloop.loop.lake.query.sql import SqlError, answer, query
+from lpfloop.loop.library.read_only_run import open_folder_or_name
 
 COLUMNS = duckdb.sql("select * from test_all_types()").columns
 BEYOND = {"date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_tz"}

@@ -7,7 +7,7 @@ from told import told_run
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.data.terminal_sentences import sentence_lines
+from lpfloop.loop.data.telling import sentence_lines
 
 WIDTHS = (40, 60, 80, 120, 200)
 ENOUGH = 2000
@@ -21,8 +21,8 @@ LISTS = (
     "failures told --by aspect",
     "steps told",
     "alarms told",
-    "derived told",
-    "facts told",
+    "lake derived told",
+    "eval facts told",
     "sql 'select * from candidates'",
     "sql 'select * from pairs'",
     "sql",

@@ -102,7 +102,7 @@ def test_a_batch_is_read_as_it_was_written() -> None:
 @pytest.mark.skipif(ABSENT is None, reason="all three libraries are installed")
 def test_a_tracker_whose_library_is_missing_is_refused_with_its_command(tmp_path: Path) -> None:
     wanted = small_config(write_prompts(tmp_path), f"tracking.to=[{ABSENT}]")
-    with pytest.raises(ConfigError, match=f"{ABSENT} is not installed: pip install {ABSENT}"):
+    with pytest.raises(ConfigError, match=f"{ABSENT} is not installed: .*pip install {ABSENT}"):
         require_trackers(wanted)
 
 

@@ -253,7 +253,7 @@ def test_a_bad_row_is_refused_with_its_place(tmp_path, row, reason):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ((), "needs two files of results"),
+        ((), "there is no run in"),
         (("--a", "a.jsonl"), "needs two files of results"),
         (("--a", "a.jsonl", "--preferences", "b.jsonl"), "holds both models"),
         (("run", "--a", "a.jsonl"), "or files, not both"),

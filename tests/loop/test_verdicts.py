@@ -1,76 +1,20 @@
 """The loop's verdicts on real rows: it never goes on from a worse policy, killed or not."""
 
 import json
-from pathlib import Path
 
 import polars as pl
 import pytest
-from crashing import Telling
-from skills import Skill, prompts_file, trained
+from skills import RISING_AND_FALLING, prompts_file, turned
 from typer.testing import CliRunner
 
-from lpfloop.configs.load import load_config
-from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.lake.query.model_names import checkpoints, model_of
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import Regressed
-from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.stop import Stopped
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder
-
-SCRIPTED = (
-    "policy.engine.kind=scripted",
-    "policy.engine.script=skills:policy",
-    "critic.kind=verifier",
-    "reward.model=none",
-    "prompts.per_iteration=8",
-    "prompts.chunk=20",
-    "recipe.n=4",
-    "recipe.m=1",
-    "recipe.top_k=1",
-    "training.min_pairs=1",
-)
-RISING_AND_FALLING: tuple[Skill, ...] = (
-    {"math": 0.3, "facts": 0.5},
-    {"math": 0.6, "facts": 0.6},
-    {"math": 0.1, "facts": 1.0},  # the loss of 50 points hides in the mean of the two
-    {"math": 0.7, "facts": 0.7},
-)
-
-
-def config(folder: Path, *overrides: str) -> RunConfig:
-    prompts = folder / "prompts.jsonl"
-    source = prompts if prompts.exists() else prompts_file(folder)
-    return load_config("tiny", "rlrf", (*SCRIPTED, f"prompts.source={source}", *overrides), {})
-
-
-def turned(
-    folder: Path,
-    patch: pytest.MonkeyPatch,
-    skills: tuple[Skill, ...],
-    *overrides: str,
-    stop_after: int | None = None,
-) -> Telling:
-    """Run the loop in `folder`, until it ends or some commits were made."""
-    stop = StopSignal()
-
-    class Stopping(Telling):
-        commits = 0
-
-        def advance(self, iteration: int, stage: str, advance: object) -> None:
-            self.commits += 1
-            if self.commits == stop_after:
-                stop.request()
-
-    reporter = Stopping()
-    wanted = config(folder, f"iterations={len(skills) - 1}", *overrides)
-    with trained(folder, skills, patch):
-        run_loop(Job(config=wanted, lake=folder / "lake", name="a"), reporter, stop)
-    return reporter
 
 
 def test_a_policy_that_loses_a_task_is_not_where_the_next_iteration_begins(tmp_path, monkeypatch):

@@ -141,7 +141,7 @@ def test_reading_goes_on_while_another_writes(lake):
 
 def test_an_absent_index_says_what_makes_it(tmp_path):
     with pytest.raises(
-        IndexUnusableError, match=r"no search index at .*`lpfloop reindex` makes it"
+        IndexUnusableError, match=r"no search index at .*`lpfloop lake reindex` makes it"
     ):
         Index(index_folder(tmp_path))
 
@@ -154,7 +154,7 @@ def test_a_damaged_index_says_what_makes_it_anew(lake, what):
             path.write_bytes(b"garbage" * 9)
     else:
         shutil.rmtree(table)
-    with pytest.raises(IndexUnusableError, match="`lpfloop reindex --full` makes it anew"):
+    with pytest.raises(IndexUnusableError, match="`lpfloop lake reindex --full` makes it anew"):
         ids(Index(index_folder(lake)), "wrong")
     with writing(lake, None, anew=True) as index:
         index.add("critiques", ["k"], rows(["wrong"]))
@@ -196,7 +196,7 @@ def test_vectors_rank_by_their_angle_and_join_with_words(tmp_path):
 
 
 def test_an_index_without_vectors_says_what_makes_them(lake):
-    with pytest.raises(IndexUnusableError, match="`lpfloop reindex --embed`"):
+    with pytest.raises(IndexUnusableError, match="`lpfloop lake reindex --embed`"):
         near(Index(index_folder(lake)), (1.0, 0, 0, 0))
 
 

@@ -60,17 +60,17 @@ def layout(database: sqlite3.Connection) -> dict[str, list]:
 
 def test_a_reader_says_what_to_do_and_changes_nothing(lake):
     folder = run_folder(lake, RUN)
-    with pytest.raises(JournalError, match="`lpfloop migrate a`"):
+    with pytest.raises(JournalError, match="`lpfloop lake migrate a`"):
         Reader(folder)
     assert version(folder) == 1
     told = CliRunner().invoke(app, ["status", RUN, "--lake", str(lake)])
     assert told.exit_code == Exit.BAD_INPUT
-    assert "lpfloop migrate a" in told.stderr
+    assert "lpfloop lake migrate a" in told.stderr
 
 
 def test_a_migrated_run_has_all_its_rows(lake):
     folder = run_folder(lake, RUN)
-    told = CliRunner().invoke(app, ["migrate", RUN, "--lake", str(lake)])
+    told = CliRunner().invoke(app, ["lake", "migrate", RUN, "--lake", str(lake)])
     assert told.exit_code == 0, told.stderr
     steps = [f"journal version {m.version}: {m.what}" for m in MIGRATIONS]
     assert told.stdout.splitlines() == steps
@@ -81,7 +81,7 @@ def test_a_migrated_run_has_all_its_rows(lake):
         heights = {table: reader.scan(table).collect().height for table in SCHEMAS}
     assert heights["candidates"] > 0
     assert heights["preferences"] == 0
-    again = CliRunner().invoke(app, ["migrate", RUN, "--lake", str(lake)])
+    again = CliRunner().invoke(app, ["lake", "migrate", RUN, "--lake", str(lake)])
     assert again.stdout == "the journal is up to date\n"
 
 
@@ -130,7 +130,7 @@ def test_an_old_run_whose_stages_have_other_keys_now_goes_on_by_a_fork(lake, mon
 
 def test_an_old_run_is_forked_once_it_was_migrated(lake):
     config = small_config(Path("prompts.jsonl"), "prompts.chunk=2")
-    with pytest.raises(JournalError, match="`lpfloop migrate a`"):
+    with pytest.raises(JournalError, match="`lpfloop lake migrate a`"):
         loop(lake, config=config, name="b", fork=RUN)
     assert not run_folder(lake, "b").exists()
 

@@ -11,7 +11,7 @@ import yaml
 
 from lpfloop.configs.read import preset_file
 from lpfloop.configs.schema import PRESETS
-from lpfloop.loop.cli.run_options import RunOptions
+from lpfloop.loop.daemon.run_request import RunOptions
 from lpfloop.loop.run.model_pool import POOLS
 from lpfloop.stores.records import Message, Prompt, Split
 

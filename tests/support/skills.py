@@ -12,6 +12,11 @@ from pathlib import Path
 import crashing
 import pytest
 
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
 
@@ -19,6 +24,24 @@ RIGHT, WRONG = "right", "wrong"
 TASKS = ("math", "facts")
 Skill = Mapping[str, float]
 """By task, the share of prompts that a policy answers rightly."""
+SCRIPTED = (
+    "policy.engine.kind=scripted",
+    "policy.engine.script=skills:policy",
+    "critic.kind=verifier",
+    "reward.model=none",
+    "prompts.per_iteration=8",
+    "prompts.chunk=20",
+    "recipe.n=4",
+    "recipe.m=1",
+    "recipe.top_k=1",
+    "training.min_pairs=1",
+)
+RISING_AND_FALLING: tuple[Skill, ...] = (
+    {"math": 0.3, "facts": 0.5},
+    {"math": 0.6, "facts": 0.6},
+    {"math": 0.1, "facts": 1.0},  # the loss of 50 points hides in the mean of the two
+    {"math": 0.7, "facts": 0.7},
+)
 
 
 class Trained:
@@ -83,3 +106,35 @@ def prompts_file(folder: Path, each: int = 60, train: int = 12) -> Path:
     path = folder / "prompts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def config(folder: Path, *overrides: str) -> RunConfig:
+    """Return the configuration of a run of these policies, on the prompts of the folder."""
+    prompts = folder / "prompts.jsonl"
+    source = prompts if prompts.exists() else prompts_file(folder)
+    return load_config("tiny", "rlrf", (*SCRIPTED, f"prompts.source={source}", *overrides), {})
+
+
+def turned(
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    skills: tuple[Skill, ...],
+    *overrides: str,
+    stop_after: int | None = None,
+) -> crashing.Telling:
+    """Run the loop in `folder`, until it ends or some commits were made."""
+    stop = StopSignal()
+
+    class Stopping(crashing.Telling):
+        commits = 0
+
+        def advance(self, iteration: int, stage: str, advance: object) -> None:
+            self.commits += 1
+            if self.commits == stop_after:
+                stop.request()
+
+    reporter = Stopping()
+    wanted = config(folder, f"iterations={len(skills) - 1}", *overrides)
+    with trained(folder, skills, patch):
+        run_loop(Job(config=wanted, lake=folder / "lake", name="a"), reporter, stop)
+    return reporter

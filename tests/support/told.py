@@ -1,5 +1,6 @@
 """A small run written row by row, so that a test knows everything that can be told of it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +31,20 @@ ASPECTS = ("Comprehension", "Completeness", "Readability")
 
 
 def write_run(
-    lake: Path, name: str, tables: Mapping[int, Mapping[type[Row], Sequence[Row]]]
+    lake: Path,
+    name: str,
+    tables: Mapping[int, Mapping[type[Row], Sequence[Row]]],
+    *,
+    recipe: str | None = None,
+    stage: str = "made",
 ) -> Path:
     """Write the rows of each iteration as one unit each, and return the run's folder."""
+    config = {} if recipe is None else {"recipe": {"name": recipe}}
     folder = run_folder(lake, name)
-    writer = RunWriter(Journal.create(folder, {"config": "{}"}))
+    writer = RunWriter(Journal.create(folder, {"config": json.dumps(config)}))
     for iteration, rows in tables.items():
         unit = f"{name}-{iteration}"
-        writer.journal.plan(iteration, "made", unit, lambda unit=unit: [unit])
+        writer.journal.plan(iteration, stage, unit, lambda unit=unit: [unit])
         writer.commit(unit, rows, {})
     writer.close()
     return folder

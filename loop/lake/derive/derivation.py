@@ -71,7 +71,7 @@ COLUMNS: Mapping[str, pl.DataType] = {
     "critiques": pl.String(),
     "created": pl.Datetime("us", "UTC"),
 }
-"""The lineage's fields that `lpfloop derived` shows."""
+"""The lineage's fields that `lpfloop lake derived` shows."""
 
 
 def derived_rows(run: RunReader) -> list[dict[str, Any]]:

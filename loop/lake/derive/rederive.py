@@ -198,8 +198,8 @@ def _binarisation(
     others = (wanted.top_k, wanted.distinct, *about_critiques)
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
-            f"--rule {rule} makes one pair a prompt from grades alone; leave out --critiques, "
-            "--top-k, --distinct-positives, --people, --agreement and --table"
+            f"--rule {rule} makes one pair a prompt from grades alone; leave out --derived, "
+            "--top-k, --distinct, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
@@ -231,7 +231,7 @@ def _distinct(
     if row_type is Demonstration:
         if wanted.distinct is False:
             raise DerivedError(
-                "--no-distinct-positives: demonstrations never repeat a text; it is about pairs"
+                "--no-distinct: demonstrations never repeat a text; it is about pairs"
             )
         return False
     own = config.get("pairs", {}).get("distinct_positives", False)
@@ -260,8 +260,8 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         found = rows.filter(pl.col("iteration") == iteration).select(pl.len()).collect().item()
         if found < stored:
             raise DerivedError(
-                f"--critiques {critiques} has {found} critiques of iteration {iteration}, the run "
-                f"has more; `lpfloop reparse {run.folder.name} --name NEW` reads them all"
+                f"--derived {critiques} has {found} critiques of iteration {iteration}, the run "
+                f"has more; `lpfloop lake reparse {run.folder.name} --name NEW` reads them all"
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(

@@ -3,7 +3,7 @@
 The questions are posed again, as the run posed them: what a reply says depends on the texts that it
 is about, and in a guarded run on the nonce that follows from them.
 No model is called and nothing of the run changes: the result is a derived table of critiques, from
-which `lpfloop rederive --critiques NAME` makes pairs. Critiques that were not a reply of the
+which `lpfloop rederive --derived NAME` makes pairs. Critiques that were not a reply of the
 feedback model, such as a verifier's verdict or an annotation, are copied unchanged.
 """
 

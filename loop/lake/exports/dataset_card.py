@@ -166,7 +166,7 @@ def _lineage(run: RunReader, contents: Contents) -> str:
     rows = sum(part.rows for part in run.journal.parts())
     if rows <= HASHED_ROWS:
         return f"Digest of the run: `{run_digest(run.folder)}`."
-    return f"`lpfloop digest {run.folder.name}` prints the digest of the run."
+    return f"`lpfloop lake digest {run.folder.name}` prints the digest of the run."
 
 
 def _table(header: Sequence[str], rows: Any) -> str:

@@ -104,17 +104,15 @@ def _check(job: Export) -> None:
     if job.table not in ROW_TYPES:
         raise ConfigError(f"{job.table}: no such table; the tables are {', '.join(ROW_TYPES)}")
     if job.form not in FORMS:
-        raise ConfigError(
-            f"--format {job.form}: no such format; the formats are {', '.join(FORMS)}"
-        )
+        raise ConfigError(f"--as {job.form}: no such format; the formats are {', '.join(FORMS)}")
     if job.form in (ULTRAFEEDBACK, INSPECT):
         fitting = [CANDIDATES]
     else:
         fitting = [shape.table for shape in SHAPES.get(job.form, ())] or [job.table]
     if job.table not in fitting:
-        raise ConfigError(f"--format {job.form} takes {' or '.join(fitting)}, not {job.table}")
+        raise ConfigError(f"--as {job.form} takes {' or '.join(fitting)}, not {job.table}")
     if job.derived is not None and job.form in (ULTRAFEEDBACK, INSPECT):
-        raise ConfigError(f"--name: a derived table cannot be exported as {job.form}")
+        raise ConfigError(f"--derived: a derived table cannot be exported as {job.form}")
 
 
 def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Shape | None]:

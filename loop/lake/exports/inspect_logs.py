@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....configs.schema import ConfigError
+from ....stores.installation import pip_install
 from ....stores.lake import RunReader
 from ...data.row_fields import TRUSTED
 from .candidate_groups import Group, Judged, Row, groups
@@ -36,9 +37,7 @@ def write_logs(run: RunReader, iterations: Sequence[int], folder: Path) -> dict[
     try:
         importlib.import_module("inspect_ai.log")
     except ImportError as error:
-        raise ConfigError(
-            "--format inspect needs Inspect: pip install 'lpfloop[inspect]'"
-        ) from error
+        raise ConfigError(f"--as inspect needs Inspect: {pip_install('inspect-ai')}") from error
     written: dict[str, int] = {}
     for iteration in iterations:
         samples = _samples(run, iteration)

@@ -5,7 +5,7 @@ by unit. The units are planned under the hash of the files and of how they are r
 import does only what is owed, which is nothing if it was complete.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -26,13 +26,14 @@ from .import_formats import FORMATS
 from .imported_annotations import (
     ANNOTATIONS,
     IDS,
+    add_annotations,
     annotated,
     annotations,
     candidates_of,
     present,
 )
 from .imported_grades import overall_receipts
-from .imported_rows import Maker, identity_of
+from .imported_rows import Maker, by_type
 from .row_reader import Count, FileReading, counted
 
 IMPORT = "import"
@@ -137,7 +138,7 @@ def detected(path: Path, bad: BadRow = refuse) -> str:
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(
-                f"{path}, {place}: is in no known format (it has {fields}); name it: --format "
+                f"{path}, {place}: is in no known format (it has {fields}); name it: --as "
                 f"{'|'.join((*FORMATS, ANNOTATIONS))}"
             )
         return found
@@ -153,7 +154,7 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
     for form in forms.values():
         if form not in (*FORMATS, ANNOTATIONS):
             known = ", ".join((*FORMATS, ANNOTATIONS))
-            raise InputError(f"--format {form}: no such format; the formats are {known}")
+            raise InputError(f"--as {form}: no such format; the formats are {known}")
     scales = {
         form: THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale for form in forms.values()
     }
@@ -199,7 +200,7 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
             for chunk, rows, left_out in _units(reading, _notes(job, again=True)):
                 if chunk in owed:
                     told = [*rows, *overall_receipts(rows), *left_out]
-                    store.commit(owed[chunk], _by_type(told), {"rows": len(rows)})
+                    store.commit(owed[chunk], by_type(told), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
@@ -258,44 +259,15 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         run.close()
     found = counted(made)
     notes.require_few(job.bad_share, "--bad-share")
-    by_iteration = dict[int, list[StoredRow]]()
-    for row in (row for rows in made for row in rows):
-        if isinstance(row, Critique | Preference):
-            by_iteration.setdefault(row.iteration, []).append(row)
-    if by_iteration:
-        first = min(by_iteration)
-        receipts = notes.new_receipts(found.read)
-        by_iteration[first] += [replace(receipt, iteration=first) for receipt in receipts]
+    rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
+    first = min((row.iteration for row in rows), default=0)
+    receipts = [replace(receipt, iteration=first) for receipt in notes.new_receipts(found.read)]
     store = RunWriter(Journal(run.folder))
     try:
-        owed = [
-            _annotate_iteration(store, number, identity, rows, told)
-            for number, rows in sorted(by_iteration.items())
-        ]
-        store.flush()
+        owed = add_annotations(store, [*rows, *receipts] if rows else [], identity, told)
     finally:
         store.close()
-    return _told(job, facts, found, notes, again=not any(owed))
-
-
-def _annotate_iteration(
-    store: RunWriter, iteration: int, identity: str, rows: Sequence[StoredRow], told: frozenset[str]
-) -> bool:
-    """Commit the annotations of one iteration; return whether they were owed."""
-    stage = f"annotate:{identity[:12]}"
-    store.journal.plan(iteration, stage, identity, lambda: [digest([identity, iteration])])
-    owed = store.journal.owed(iteration, stage)
-    for unit in owed:
-        new = [row for row in rows if isinstance(row, Receipt) or identity_of(row) not in told]
-        store.commit(unit.key, _by_type(new), {"rows": len(new)})
-    return bool(owed)
-
-
-def _by_type(rows: Sequence[StoredRow]) -> dict[type[StoredRow], Sequence[StoredRow]]:
-    found = dict[type[StoredRow], list[StoredRow]]()
-    for row in rows:
-        found.setdefault(type(row), []).append(row)
-    return dict(found)
+    return _told(job, facts, found, notes, again=not owed)
 
 
 def _told(

@@ -7,18 +7,21 @@ judgments and never replace them; pairing puts people's first.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import polars as pl
 
-from ....stores.lake import RunReader
-from ....stores.records import Order, Preferred
+from ....stores.keys import digest
+from ....stores.lake import RunReader, RunWriter
+from ....stores.records import Critique, Order, Preference, Preferred, Receipt
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
+from ...data.rating_scale import number
 from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
-from ...data.row_texts import text_of
+from ...data.row_texts import optional_text, text_of
 from .answer_rows import verdicts_of
-from .imported_rows import Known, Maker
+from .imported_rows import Known, Maker, WhenJudged, by_type, identity_of
 
 W = TypeVar("W", bound=str)
 ANNOTATIONS = "annotations"
@@ -60,6 +63,32 @@ def present(run: RunReader) -> frozenset[str]:
     return frozenset(i for t, name in ids for i in run.scan(t).select(name).collect()[name])
 
 
+def add_annotations(
+    store: RunWriter,
+    rows: Iterable[Critique | Preference | Receipt],
+    identity: str,
+    told: frozenset[str],
+) -> bool:
+    """Commit annotations, one unit an iteration; durable on return. Say whether any were owed.
+
+    Those whose ids are `told` are there already. What is said later lies in a later stage, so
+    that it decides.
+    """
+    found = dict[int, list[Critique | Preference | Receipt]]()
+    for row in rows:
+        found.setdefault(row.iteration, []).append(row)
+    stage, owed = f"annotate:{identity[:12]}", False
+    for iteration, given in sorted(found.items()):
+        key = digest([identity, iteration])
+        store.journal.plan(iteration, stage, identity, lambda key=key: [key])
+        for unit in store.journal.owed(iteration, stage):
+            new = [r for r in given if isinstance(r, Receipt) or identity_of(r) not in told]
+            store.commit(unit.key, by_type(new), {"rows": len(new)})
+            owed = True
+    store.flush()
+    return owed
+
+
 def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[StoredRow]:
     """Read a rating of one candidate, or a vote between two.
 
@@ -70,19 +99,48 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
     if who is None:
         raise RowError("no 'annotator': name who judged")
     said = remark_of(row, "critique") or remark_of(row, "text") or ""
+    when = when_of(row)
     if "candidate_id" in row:
         verdicts = verdicts_of(row)
         if not verdicts and not said:
             raise RowError("neither 'ratings' nor 'text' has anything on the candidate")
-        yield make.critique(_known(row, "candidate_id", known), who, verdicts, said)
+        yield make.critique(_known(row, "candidate_id", known), who, verdicts, said, when=when)
         return
     first, second = (_known(row, name, known) for name in IDS[1:])
     if first.prompt_id != second.prompt_id or first.candidate_id == second.candidate_id:
         raise RowError("'first_id' and 'second_id' must be two candidates of one prompt")
     order = _one_of(row, "order", ORDERS) or "as_given"
-    yield make.preference(
-        first, second, who, _one_of(row, "preferred", PREFERRED), order=order, text=said
-    )
+    preferred = _one_of(row, "preferred", PREFERRED)
+    yield make.preference(first, second, who, preferred, order=order, text=said, when=when)
+
+
+def when_of(row: Row) -> WhenJudged:
+    """Return when a row was judged, and how long that took, if it says so.
+
+    Raises:
+        RowError: for a time without a time zone, or seconds that are no time.
+    """
+    at, seconds = optional_text(row, "judged_at"), row.get("judged_seconds")
+    return WhenJudged(at=at and _in_utc(at), seconds=None if seconds is None else _long(seconds))
+
+
+def _in_utc(given: str) -> str:
+    try:
+        told = datetime.fromisoformat(given)
+    except ValueError:
+        told = None
+    if told is None or told.tzinfo is None:
+        raise RowError(
+            f"'judged_at' must be a time with its zone, such as 2026-05-01T09:30:00Z, not {given!r}"
+        )
+    return told.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _long(given: object) -> float:
+    seconds = number(given)
+    if seconds is None or seconds < 0:
+        raise RowError(f"'judged_seconds' must be a number of seconds, not {given!r}")
+    return seconds
 
 
 def _known(row: Row, name: str, known: Mapping[str, Known]) -> Known:

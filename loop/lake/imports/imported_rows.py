@@ -49,6 +49,22 @@ class ImportedVerdict:
     comment: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhenJudged:
+    """When a person judged (UTC, in ISO 8601), and how many seconds it took; None if not told."""
+
+    at: str | None = None
+    seconds: float | None = None
+
+    @property
+    def inputs(self) -> dict[str, Json]:
+        """What ids hash of it, so that somebody who judges again leaves a row of its own."""
+        return {} if self.at is None else {"judged_at": self.at}
+
+
+UNTOLD = WhenJudged()
+
+
 class Known(Protocol):
     """A candidate that can be judged: imported here, or in the lake already."""
 
@@ -139,6 +155,7 @@ class Maker:
         text: str,
         *,
         sample: int | None = None,
+        when: WhenJudged = UNTOLD,
     ) -> Critique:
         """Return the critique of a candidate from an annotator's verdicts on its aspects.
 
@@ -156,11 +173,11 @@ class Maker:
             )
             for verdict, value in read
         )
-        return _critique(candidate, critic, aspects, text + self._note(read), sample)
+        return _critique(candidate, critic, aspects, text + self._note(read), sample, when)
 
     def levelled(self, candidate: Known, critic: str, aspects: Iterable[AspectRating]) -> Critique:
         """Return a critique whose ratings are on the three levels, whatever the import's scale."""
-        return _critique(candidate, critic, tuple(aspects), "", None)
+        return _critique(candidate, critic, tuple(aspects), "")
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""
@@ -205,14 +222,16 @@ class Maker:
         *,
         order: Order = "as_given",
         text: str = "",
+        when: WhenJudged = UNTOLD,
     ) -> Preference:
         """Return a vote between two candidates."""
-        inputs = {
+        inputs: dict[str, Json] = {
             "candidates": [first.candidate_id, second.candidate_id],
             "annotator": annotator,
             "preferred": preferred,
             "order": order,
             "text": text,
+            **when.inputs,
         }
         return Preference(
             preference_id=row_id("pref", inputs),
@@ -226,6 +245,8 @@ class Maker:
             order=order,
             text=text,
             status=UNRATED if preferred is None else SCORED,
+            judged_at=when.at,
+            judged_seconds=when.seconds,
         )
 
     def pair(
@@ -260,7 +281,8 @@ def _critique(
     critic: str,
     aspects: tuple[AspectRating, ...],
     text: str,
-    sample: int | None,
+    sample: int | None = None,
+    when: WhenJudged = UNTOLD,
 ) -> Critique:
     said = [[a.name, a.rating, a.comment] for a in aspects]
     inputs: dict[str, Json] = {
@@ -268,6 +290,7 @@ def _critique(
         "critic": critic,
         "said": said,
         "text": text,
+        **when.inputs,
     }
     if sample is not None:
         inputs["sample"] = sample
@@ -283,6 +306,8 @@ def _critique(
         status=SCORED if any(a.rating is not None for a in aspects) else UNRATED,
         attempts=1,
         sample=sample,
+        judged_at=when.at,
+        judged_seconds=when.seconds,
     )
 
 
@@ -305,3 +330,11 @@ def identity_of(row: StoredRow) -> str:
     if type(row) not in IDS:
         raise TypeError(f"{type(row).__name__} rows are not imported")
     return str(getattr(row, IDS[type(row)]))
+
+
+def by_type(rows: Iterable[StoredRow]) -> dict[type[StoredRow], Sequence[StoredRow]]:
+    """Return rows by their type, as a unit is committed."""
+    found = dict[type[StoredRow], list[StoredRow]]()
+    for row in rows:
+        found.setdefault(type(row), []).append(row)
+    return dict(found)

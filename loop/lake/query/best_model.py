@@ -103,7 +103,9 @@ def _figure(run: RunReader, measured: Sequence[str], by: str | None, split: str)
         if figure.name == by:
             return figure
     if by in NOT_BETTER:
-        raise NoSuchFigureError(f"--by {by}: more of it is not better; {_choice(usual, others)}")
+        raise NoSuchFigureError(
+            f"--metric {by}: more of it is not better; {_choice(usual, others)}"
+        )
     if by in others:
         return Figure(name=by, meaning=by)
     what = "" if by is None else f"{by} "

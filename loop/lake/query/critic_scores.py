@@ -60,17 +60,22 @@ def critic_scores(run: RunReader, iteration: int | None = None) -> list[CriticSc
 
     There are none where the verifier is the critic: it would agree with itself.
     """
-    config = json.loads(run.journal.meta("config") or "{}")
-    if config.get("critic", {}).get("kind") == VERIFIER:
+    if judged_by_verifier(run):
         return []
-    answers = _answers(run, iteration)
+    answers = verified_answers(run, iteration)
     parts = answers.sort("iteration", "benchmark", "task").partition_by(
         "iteration", "benchmark", maintain_order=True
     )
     return [score for part in parts for score in _of_benchmark(part)]
 
 
-def _answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
+def judged_by_verifier(run: RunReader) -> bool:
+    """Whether the verifier is a run's critic."""
+    config = json.loads(run.journal.meta("config") or "{}")
+    return config.get("critic", {}).get("kind") == VERIFIER
+
+
+def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
     """Return one row an answer that is rated and verified: what is said of it, and its task."""
     metric, value = pl.col("metric"), pl.col("value")
     rated = metric.str.starts_with(RATING)

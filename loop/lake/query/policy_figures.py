@@ -25,7 +25,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure by which policies are compared: its name for `--by`, and what it is."""
+    """A figure by which policies are compared: its name for `--metric`, and what it is."""
 
     name: str
     meaning: str

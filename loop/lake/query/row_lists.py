@@ -12,10 +12,12 @@ from typing import get_args
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....critics.judge import Status
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, CandidateKind, GradedAspect
+from .runs import require_iteration
 
 _LENGTH = pl.col("text").str.len_chars()
 _TOKENS = pl.col("completion_tokens")
@@ -86,7 +88,7 @@ class Listing:
         for condition in conditions:
             frame = frame.filter(condition)
         if wanted.sort is not None:
-            _check("column to sort by", order, frame.collect_schema().names())
+            check("column to sort by", order, frame.collect_schema().names())
             descending = wanted.sort.startswith("-")
             frame = frame.sort(order, descending=descending, nulls_last=True, maintain_order=True)
         if wanted.limit is not None:
@@ -143,7 +145,7 @@ def grades(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     frame = run.scan("grades", iteration=wanted.iteration)
     conditions: list[pl.Expr] = []
     if wanted.aspect is not None:
-        _check("aspect", wanted.aspect, get_args(GradedAspect))
+        check("aspect", wanted.aspect, get_args(GradedAspect))
         conditions.append(pl.col("aspect") == wanted.aspect)
     if wanted.rating is not None:
         conditions.append(pl.col("rating") == wanted.rating)
@@ -171,12 +173,12 @@ def pairs(run: RunReader, wanted: RowSelection, derived: str | None = None) -> p
             frame = frame.filter(pl.col("iteration") == wanted.iteration)
     if wanted.rule is not None:
         known = frame.select("rule").unique().collect().to_series().to_list()
-        _check("rule", wanted.rule, known)
-    texts = [_contents(name) for name in ("prompt", "chosen", "rejected")]
+        check("rule", wanted.rule, known)
+    texts = [contents(name) for name in ("prompt", "chosen", "rejected")]
     return Listing(
         run=run,
         frame=frame.with_columns(
-            length=_contents("chosen").str.len_chars(), margin=_MARGIN, reward="chosen_reward"
+            length=contents("chosen").str.len_chars(), margin=_MARGIN, reward="chosen_reward"
         ),
         columns=frame.collect_schema().names(),
         texts=texts,
@@ -221,7 +223,7 @@ def _rated(aspect: str | None, rating: int | None) -> pl.Expr:
     return pl.col("aspects").list.eval(match).list.any()
 
 
-def _contents(name: str) -> pl.Expr:
+def contents(name: str) -> pl.Expr:
     """Return the text of a conversation."""
     return pl.col(name).list.eval(pl.element().struct.field("content")).list.join("\n")
 
@@ -242,11 +244,12 @@ def _pattern(text: str) -> str:
 
 
 def _check_words(run: RunReader, wanted: RowSelection) -> None:
+    require_iteration(run, wanted.iteration)
     if wanted.task is not None:
         tasks = run.scan("prompts").select("task").unique().collect().to_series().to_list()
-        _check("task", wanted.task, tasks)
+        check("task", wanted.task, tasks)
     if wanted.kind is not None:
-        _check("kind", wanted.kind, get_args(CandidateKind))
+        check("kind", wanted.kind, get_args(CandidateKind))
 
 
 def _check_aspect(run: RunReader, aspect: str) -> None:
@@ -256,10 +259,15 @@ def _check_aspect(run: RunReader, aspect: str) -> None:
         return
     names = pl.col("aspects").list.eval(pl.element().struct.field("name"))
     known = critiques.select(names.explode().unique()).collect().to_series().drop_nulls()
-    _check("aspect", aspect, known.to_list())
+    check("aspect", aspect, known.to_list())
 
 
-def _check(what: str, word: str, known: Sequence[str]) -> None:
+def check(what: str, word: str, known: Sequence[str]) -> None:
+    """Require that a word is one of those that a run has.
+
+    Raises:
+        ListError: naming those that it has.
+    """
     if word not in known:
-        there = ", ".join(sorted(set(known))) or "none"
-        raise ListError(f"there is no {what} {word!r} here; there are: {there}")
+        there = listed(sorted(set(known)))
+        raise ListError(f"there is no {what} {word!r} here; {meant(word, known)}there are: {there}")

@@ -4,12 +4,13 @@ Read-only and safe while the daemon writes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....stores.beside import measured_beside, smoked
 from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
@@ -41,15 +42,39 @@ def open_run(lake: Path, name: str | None) -> RunReader:
     Raises:
         NoSuchRunError: if it does not exist, naming those that do.
     """
+    return RunReader(run_folder(lake, run_name(lake, name)))
+
+
+def run_name(lake: Path, name: str | None) -> str:
+    """Return the name of an existing run; without one, that of the run written last.
+
+    Raises:
+        NoSuchRunError: if it does not exist, naming those that do.
+    """
     names = run_names(lake)
     if name is None:
         if not names:
             raise NoSuchRunError(f"there is no run in {lake}: start one with `lpfloop run`")
         name = names[-1]
     if name not in names:
-        known = ", ".join(names) or "none"
-        raise NoSuchRunError(f"there is no run {name!r} in {lake}; runs there: {known}")
-    return RunReader(run_folder(lake, name))
+        raise NoSuchRunError(
+            f"there is no run {name!r} in {lake}; {meant(name, names)}runs there: "
+            f"{listed(names[::-1])}"
+        )
+    return name
+
+
+def require_iteration(run: RunReader, iteration: int | None) -> None:
+    """Refuse an iteration that a run has not begun.
+
+    Raises:
+        NoSuchRunError: naming those that it has.
+    """
+    begun = {stage.iteration for stage in run.journal.stages()}
+    if iteration is None or not begun or iteration in begun:
+        return
+    there = f"{min(begun)} to {max(begun)}" if len(begun) > 1 else f"only {min(begun)}"
+    raise NoSuchRunError(f"run {run.folder.name} has no iteration {iteration}; it has {there}")
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:
@@ -163,7 +188,7 @@ def ending(journal: Reader) -> str | None:
 
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
     unscored = (
-        _of_loop(run, "critiques", iteration)
+        of_loop(run, "critiques", iteration)
         .filter(pl.col("status") != SCORED)
         .group_by("status")
         .len()
@@ -192,10 +217,19 @@ def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Js
     }
 
 
-def _of_loop(run: RunReader, table: str, iteration: int) -> pl.LazyFrame:
-    """Return the rows of a table that the loop made in an iteration."""
+def of_loop(
+    run: RunReader,
+    table: str,
+    iteration: int | None = None,
+    columns: Collection[str] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of a table that the loop made, in an iteration or in all.
+
+    Where only some of the columns are wanted, only those need be read and verified.
+    """
     parts = run.journal.parts(table=table, iteration=iteration)
     own = [part for part in parts if measured_beside(part.stage) is None]
     if len(own) == len(parts):
-        return run.scan(table, iteration=iteration)
-    return run.scan_parts(table, own)
+        return run.scan(table, iteration=iteration, columns=columns)
+    rows = run.scan_parts(table, own)
+    return rows if columns is None else rows.select(sorted(columns))

@@ -20,6 +20,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
+from ....stores.installation import pip_install
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import LATER, SCHEMAS
 from ....stores.views import RATED, RATINGS, journal_tables, when_asked
@@ -49,7 +50,7 @@ order by table_schema desc, table_name, ordinal_position
 """
 """The query that lists tables and columns."""
 
-GAINED = {"string": "varchar", "int64": "bigint"}
+GAINED = {"string": "varchar", "int64": "bigint", "double": "double"}
 """The SQL types of columns that tables have gained, by their Arrow types."""
 
 
@@ -96,7 +97,7 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
     try:
         import duckdb
     except ImportError as error:
-        raise SqlError("SQL needs DuckDB: pip install 'lpfloop[lake]'") from error
+        raise SqlError(f"SQL needs DuckDB: {pip_install('duckdb')}") from error
     with tempfile.TemporaryDirectory(prefix="lpfloop-sql-") as spill:
         connection = duckdb.connect(config={**PRIVATE, "temp_directory": spill})
         try:

@@ -5,6 +5,7 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from .row_lists import ListError
+from .runs import require_iteration
 
 PLACE = ("iteration", "method", "step")
 
@@ -17,6 +18,7 @@ def steps(
     Raises:
         ListError: if the run has no training by `method`.
     """
+    require_iteration(run, iteration)
     numbers = run.scan("statistics", iteration=iteration).collect()
     if method is not None:
         known = sorted(numbers["method"].unique())

@@ -84,7 +84,7 @@ def check_unchanged(vectors: Vectors, folder: Path) -> None:
     if said is not None:
         raise IndexUnusableError(
             f"the embedder of the search index {folder} cannot be used: {said}; "
-            "`lpfloop reindex --full --embed` makes them anew"
+            "`lpfloop lake reindex --full --embed` makes them anew"
         )
 
 

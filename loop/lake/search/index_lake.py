@@ -138,7 +138,7 @@ def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0]
         raise DamagedError(
-            f"{table} of run {name} cannot be read ({said}); `lpfloop verify {name}` says more"
+            f"{table} of run {name} cannot be read ({said}); `lpfloop lake verify {name}` says more"
         ) from error
     found = there.with_columns(pl.lit(name).alias("run"), pl.Series("part", keys))
     return found.join(tasks, on="prompt_id", how="left", maintain_order="left")

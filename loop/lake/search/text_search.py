@@ -70,10 +70,20 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
         NoSuchRunError: if the run does not exist, or there is none.
         IndexUnusableError: if there is no index that can answer it.
     """
-    question = parsed(wanted)
+    parsed(wanted)
     if wanted.run is not None or not run_names(lake):
         open_run(lake, wanted.run).close()
-    index = _up_to_date(lake)
+    return matches(_up_to_date(lake), wanted)
+
+
+def matches(index: Index, wanted: TextSearch) -> pl.DataFrame:
+    """Return the best matches among what is indexed; nothing is added to the index.
+
+    Raises:
+        InputError: if the query cannot be parsed.
+        IndexUnusableError: if the index cannot answer it.
+    """
+    question = parsed(wanted)
     if wanted.by_meaning:
         question = replace(question, vector=_vector(index, wanted.text))
     if not wanted.by_words:
@@ -128,7 +138,7 @@ def _near(places: list[int], place: int) -> list[int]:
 def reindexed(
     lake: Path, run: str | None, settings: Sequence[str], *, full: bool, embed: bool
 ) -> dict[str, Any]:
-    """Do what `lpfloop reindex` does; return what the index holds.
+    """Do what `lpfloop lake reindex` does; return what the index holds.
 
     Raises:
         ConfigError: if the configured embedder cannot be used.
@@ -217,7 +227,7 @@ def _up_to_date(lake: Path) -> Index:
     index = index or Index(folder)
     if owed.rows:
         told = "1 row is" if owed.rows == 1 else f"{owed.rows:,} rows are"
-        say(f"{told} not indexed yet: `lpfloop reindex` adds what is missing")
+        say(f"{told} not indexed yet: `lpfloop lake reindex` adds what is missing")
     return index
 
 

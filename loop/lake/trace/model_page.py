@@ -14,7 +14,7 @@ GIGA, MEGA = 10**9, 10**6
 ABSENT: dict[State, str] = {
     "bucket": "; fetched and verified when it is copied, served or asked",
     "missing": "; there is no such folder from here",
-    "removed": "; removed by `lpfloop gc --keep`",
+    "removed": "; removed by `lpfloop lake gc --keep`",
     "served": "; an endpoint, so there is no folder",
 }
 FIELD = 12
@@ -134,6 +134,6 @@ def _next(model: PublishedModel, where: str) -> Iterator[str]:
     yield f"{asked} --serve       an OpenAI-compatible server on this machine"
     yield f"{asked} --chat        talk to it here"
     yield (
-        f"lpfloop eval {model.run} --iteration {model.iteration} --prompts FILE{where}    "
+        f"lpfloop eval run {model.run} --iteration {model.iteration} --prompts FILE{where}    "
         "measure it on other prompts"
     )

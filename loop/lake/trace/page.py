@@ -16,6 +16,7 @@ from ....stores.records import (
     Preference,
     Reward,
 )
+from ...data.row_fields import HUMAN
 from ...data.short_id import short_id
 from .claim_story import claims_of, stated
 from .grade_story import grades_of, said_of
@@ -201,7 +202,19 @@ def _said(critique: Critique) -> list[str]:
         for a in critique.aspects
     )
     ratings = rated if critique.status == SCORED else f"unscored: {critique.status}"
-    return [f"{short_id(critique.critique_id)}: {ratings}", *filter(None, [_comment(critique)])]
+    said = [f"{short_id(critique.critique_id)}{_by_whom(critique)}: {ratings}"]
+    return [*said, *filter(None, [_comment(critique)])]
+
+
+def _by_whom(critique: Critique) -> str:
+    """Return which person judged, and when; nothing for a model, which is the run's critic."""
+    if not critique.critic.startswith(HUMAN):
+        return ""
+    return f" by {critique.critic}{_at(critique.judged_at)}"
+
+
+def _at(time: str | None) -> str:
+    return "" if time is None else f" at {time}"
 
 
 def _comment(critique: Critique) -> str:
@@ -243,7 +256,7 @@ def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
         verdict = f"no verdict ({row.status}) beside"
     elif row.preferred == "tie":
         verdict = "as good as"
-    named = f"preference {row.preference_id} of {row.annotator}"
+    named = f"preference {row.preference_id} of {row.annotator}{_at(row.judged_at)}"
     return row.preference_id, f"{named}: {verdict} {other}"
 
 

@@ -147,7 +147,7 @@ def why_absent(run: str, checkpoint: Checkpoint, place: str, state: State) -> st
             return f"{model} is served at {place}: its weights are not here"
         case "removed":
             return (
-                f"the weights of {model} were removed by `lpfloop gc --keep`; "
+                f"the weights of {model} were removed by `lpfloop lake gc --keep`; "
                 f"`lpfloop model {run} --all` lists those that are left"
             )
         case _:

@@ -1,0 +1,113 @@
+"""How long the viewer takes for a page, asked over HTTP as a browser asks it.
+
+    python benchmarks/viewing.py --folder /tmp/lake --prompts 80000  # writes 2.4 million candidates
+    python benchmarks/viewing.py --lake lake --run tiny-rlrf          # a lake that is there
+
+Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page
+is cold: files are verified and their footers read; the others are warm. Prints the seconds of the
+first and the median of the others, the size of the page, and how many rows it looked at.
+"""
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import httpx2
+from lake import write
+from synthetic import run_name
+
+ROUNDS = 7
+LISTS = {
+    "prompts": "/prompts",
+    "prompts by task": "/prompts?task=math",
+    "candidates": "/candidates",
+    "candidates, half way": "/candidates?start=1200000",
+    "candidates of a task": "/candidates?task=math",
+    "candidates by rating": "/candidates?aspect=Factuality&rating=-1",
+    "candidates by reward range": "/candidates?min_reward=2.5",
+    "candidates by rating and reward": "/candidates?min_reward=2&rating=-1",
+    "candidates, highest reward first": "/candidates?sort=-reward",
+    "candidates with a text": "/candidates?text=the",
+    "candidates with a text that none has": "/candidates?text=zzqqq",
+    "critiques": "/critiques",
+    "critiques by rating": "/critiques?aspect=Clarity&rating=0",
+    "pairs": "/pairs",
+    "pairs, largest margin first": "/pairs?sort=-margin",
+}
+LOOKED = re.compile(r"looked at rows ([\d,]+ to [\d,]+ of [\d,]+)")
+FIRST = re.compile(r'href="(/runs/[^"]*/prompts/[^"?]+)[^"#]*#([^"]+)"')
+
+
+@contextmanager
+def served(lake: Path) -> Iterator[httpx2.Client]:
+    """Give a client of the lake's viewer, let in by its token."""
+    command = [sys.executable, "-m", "lpfloop", "view", "--lake", str(lake)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            entry = process.stdout.readline().strip()
+            own = entry.partition("/?")[0]
+            with httpx2.Client(base_url=own, trust_env=False, timeout=600) as client:
+                client.get(entry)
+                yield client
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def pages(client: httpx2.Client, run: str) -> dict[str, str]:
+    """Return the addresses to ask for: the lists, and pages of a row that the lists show."""
+    found = FIRST.search(client.get(f"/runs/{run}/candidates").text)
+    here = {} if found is None else {"prompt": found[1], "row": f"/runs/{run}/rows/{found[2]}"}
+    lists = {name: f"/runs/{run}{path}" for name, path in LISTS.items()}
+    return (
+        {"runs": "/", "run": f"/runs/{run}", "run, unchanged": f"/runs/{run}/live"} | here | lists
+    )
+
+
+def seconds(client: httpx2.Client, path: str, rounds: int) -> tuple[list[float], str]:
+    """Return how long each of several answers took, and the last page."""
+    found, text = list[float](), ""
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        answer = client.get(path)
+        found.append(time.perf_counter() - began)
+        assert answer.status_code in (200, 303), answer.text
+        text = answer.text
+    return found, text
+
+
+def main() -> None:
+    """Measure, and print a line for each page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="where a synthetic lake is written")
+    parser.add_argument("--prompts", type=int, default=80_000)
+    parser.add_argument("--lake", type=Path)
+    parser.add_argument("--run")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    lake, run = given.lake, given.run
+    if lake is None:
+        lake, run = given.folder, run_name(given.prompts)
+        if not (lake / "runs" / run).exists():
+            write(lake, given.prompts)
+    with served(lake) as client:
+        print(f"{'page':38} {'cold':>7} {'warm':>7} {'kB':>6}  rows looked at")
+        for name, path in pages(client, run).items():
+            took, text = seconds(client, path, given.rounds)
+            looked = LOOKED.search(text)
+            print(
+                f"{name:38} {took[0]:7.2f} {median(took[1:]):7.3f} {len(text) / 1000:6.0f}  "
+                f"{looked[1] if looked else ''}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

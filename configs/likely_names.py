@@ -1,0 +1,35 @@
+"""What to say of a name that is unknown: which one was probably meant, and which there are."""
+
+import difflib
+from collections.abc import Collection, Sequence
+
+SHOWN = 12
+"""How many names an error lists at most, the likeliest first."""
+
+
+def likely(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that was probably meant: another spelling, or a near one."""
+    plain = {other.casefold(): other for other in known}
+    if (same := plain.get(name.casefold())) is not None:
+        return same
+    near = difflib.get_close_matches(name.casefold(), plain, n=1)
+    return plain[near[0]] if near else None
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """Return `did you mean 'X'? `, or nothing."""
+    near = likely(name, known)
+    return "" if near is None else f"did you mean {near!r}? "
+
+
+def listed(known: Sequence[str], more: str = "") -> str:
+    """Return names as a list that fits an error; `more` says how to see the rest."""
+    if len(known) <= SHOWN:
+        return ", ".join(known) or "none"
+    rest = f"and {len(known) - SHOWN} more"
+    return f"{', '.join(known[:SHOWN])} {rest}{f' ({more})' if more else ''}"
+
+
+def alike(name: str, known: Collection[str]) -> list[str]:
+    """Return the known names, those most like `name` first."""
+    return sorted(known, key=lambda other: -difflib.SequenceMatcher(None, name, other).ratio())

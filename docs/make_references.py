@@ -1,0 +1,185 @@
+# pyright: basic
+"""Write the pages that follow from the code: the data model and the settings.
+
+`python docs/make_references.py` writes them anew; a test compares.
+"""
+
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from inspect import getdoc
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from lpfloop.configs.describe import ConfigField, every_field
+from lpfloop.configs.rendering import flow
+from lpfloop.loop.cli.config_commands import plain_default
+from lpfloop.stores.schemas import LATER, ROW_TYPES, SCHEMAS
+
+FOLDER: Final = Path(__file__).parent
+SHARED: Final = ("engine", "sampling")
+"""Sections that several roles have, which are shown once."""
+RECIPE: Final = "recipe"
+MOST_OTHERS: Final = 5
+MARK = "<!-- Below this line the page is written by docs/make_references.py. -->"
+
+
+class UnknownColumnError(KeyError):
+    """A column of which docs/columns.yaml says nothing."""
+
+
+def pages() -> Mapping[str, str]:
+    """Return each page by its file's name: its own head, and below the mark what is generated."""
+    tables = {"data-model.md": data_model(), "settings.md": settings()}
+    return {name: f"{_head(name)}{MARK}\n\n{text}\n" for name, text in tables.items()}
+
+
+def _head(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8").partition(MARK)[0]
+
+
+def data_model() -> str:
+    """Return the page of all tables and columns."""
+    notes = yaml.safe_load((FOLDER / "columns.yaml").read_text(encoding="utf-8"))
+    names = " · ".join(f"[{name}](#{name})" for name in SCHEMAS)
+    tables = "\n".join(_table(name, notes) for name in SCHEMAS)
+    return f"{names}\n\n{tables.strip()}"
+
+
+def settings() -> str:
+    """Return the page of all fields of the configuration."""
+    groups = dict[str, list[ConfigField]]()
+    for field in every_field():
+        groups.setdefault(_section(field), []).append(field)
+    names = " · ".join(f"[{name}](#{name})" for name in groups)
+    tables = "\n".join(_fields(name, fields) for name, fields in groups.items())
+    return f"{names}\n\n{tables.strip()}"
+
+
+def _table(name: str, notes: Mapping[str, Mapping[str, Any]]) -> str:
+    row_type = ROW_TYPES[name]
+    lines = [f"## {name}", "", *_docstring(row_type), "", "| column | type | what it is | null |"]
+    lines.append("| --- | --- | --- | --- |")
+    for field in SCHEMAS[name]:
+        says, null = _note(name, field.name, notes)
+        if (null is not None) != _optional(row_type, field.name):
+            raise UnknownColumnError(f"docs/columns.yaml: {name}.{field.name}: say what null means")
+        later = " (absent from older parts)" if field.name in LATER.get(name, ()) else ""
+        lines.append(f"| `{field.name}` | {_type(field.type)} | {says}{later} | {null or ''} |")
+    return "\n".join([*lines, ""])
+
+
+def _note(
+    table: str, column: str, notes: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, str | None]:
+    found = notes["tables"].get(table, {}).get(column, notes["shared"].get(column))
+    if found is None:
+        raise UnknownColumnError(f"docs/columns.yaml says nothing of {table}.{column}")
+    return (found, None) if isinstance(found, str) else (found["says"], found["null"])
+
+
+def _optional(row_type: type, column: str) -> bool:
+    return type(None) in typing.get_args(typing.get_type_hints(row_type)[column])
+
+
+def _docstring(row_type: type) -> list[str]:
+    """Return a record's docstring, its code names as Markdown has them."""
+    return (getdoc(row_type) or "").splitlines()
+
+
+def _type(kind: object) -> str:
+    text = re.sub(r"\b(item|element): ", "", str(kind)).replace("|", "\\|")
+    return WORDS.get(text, text)
+
+
+def _section(field: ConfigField) -> str:
+    first, _, rest = field.path.partition(".")
+    shared = next((name for name in SHARED if f".{name}." in field.path), None)
+    return shared or (first if rest else "run")
+
+
+def _fields(name: str, fields: list[ConfigField]) -> str:
+    """Return the table of a section; what several roles or recipes have alike is one row."""
+    lines = [f"## {name}", ""]
+    own = name == RECIPE
+    rows = dict[tuple[str, str, str, str], dict[str, list[str]]]()
+    for field in fields:
+        role, path = _split(field)
+        key = (path, _kind(field), field.effect, _cell(field.description))
+        rows.setdefault(key, {}).setdefault(_default(field), []).append(role)
+    if name in SHARED:
+        roles = list(dict.fromkeys(_split(field)[0] for field in fields))
+        lines += [f"`ROLE` is {', '.join(f'`{role}`' for role in roles)}.", ""]
+    lines += [
+        "| field | type | default | effect | what it does |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for (path, kind, effect, text), defaults in rows.items():
+        of = f" ({', '.join(chain(*defaults.values()))})" if own and path != "recipe.name" else ""
+        lines.append(f"| `{path}` | {kind} | {_defaults(defaults)} | {effect} | {text}{of} |")
+    return "\n".join([*lines, ""])
+
+
+def _split(field: ConfigField) -> tuple[str, str]:
+    """Return the role, or the recipe, whose field it is, and its path without the role."""
+    for name in SHARED:
+        role, found, rest = field.path.partition(f".{name}.")
+        if found:
+            return role, f"ROLE.{name}.{rest}"
+    return field.recipe, field.path
+
+
+def _kind(field: ConfigField) -> str:
+    if field.path == "recipe.name":
+        return "name of a [recipe](../README.md#variants), or `./FILE.py:NAME`"
+    return _cell(f"{field.kind}{f', {field.range}' if field.range else ''}")
+
+
+def _defaults(roles: Mapping[str, list[str]]) -> str:
+    """Return the usual default, and who has another one."""
+    usual, *others = sorted(roles, key=lambda default: -len(roles[default]))
+    if len(others) > MOST_OTHERS:
+        return "by recipe"
+    return "; ".join([usual, *(f"{other}: {', '.join(roles[other])}" for other in others)])
+
+
+def _default(field: ConfigField) -> str:
+    if field.secret:
+        return "none"
+    value = plain_default(field.default)
+    if value in (None, "", [], {}):
+        return "none" if value is None else "empty"
+    return f"`{_cell(flow(value))}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def write() -> Iterator[Path]:
+    """Write the pages."""
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        yield FOLDER / name
+
+
+WORDS = {
+    "string": "text",
+    "int64": "integer",
+    "int8": "integer",
+    "double": "number",
+    "bool": "true or false",
+    "list<string>": "list of texts",
+    "list<int8>": "list of integers",
+    "list<struct<role: string, content: string>>": "list of `role`, `content`",
+    "list<struct<kind: string, argument: string>>": "list of `kind`, `argument`",
+    "list<struct<name: string, rating: int8, comment: string>>": (
+        "list of `name`, `rating`, `comment`"
+    ),
+}
+if __name__ == "__main__":
+    for page in write():
+        print(page)  # noqa: T201 -- a script

@@ -1,0 +1,48 @@
+"""The process that works on a run for a Python program: see `loop/daemon/child_run.py`."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+from ...stores.address import lake_folder
+from ..daemon.child_run import job_of
+from .common import outcome
+from .session import stop_signal, turn
+
+INPUT = 0
+
+
+def main() -> None:
+    """Do what standard input orders; tell how it ended by the pipe that the argument names."""
+    from ...configs.secrecy import hide_own_key
+    from ..run.terminal import guard_streams
+
+    hide_own_key()
+    guard_streams()
+    ends = int(sys.argv[1])
+    os.set_inheritable(ends, False)  # noqa: FBT003 -- as it is called
+    with os.fdopen(INPUT, "rb", buffering=0, closefd=False) as source:
+        order = json.loads(source.readline())
+    threading.Thread(target=_stop_with_the_parent, daemon=True).start()
+    try:
+        job = job_of(order, lake_folder(order["lake"]), os.environ)
+        turn(job, stop_signal(job.config, lift_pause=order["lift_pause"]))
+    except Exception as error:
+        told = outcome(error)
+        if told is None:
+            raise
+        with os.fdopen(ends, "w", encoding="utf-8") as ended:
+            json.dump({"code": told[0], "said": told[1]}, ended)
+
+
+def _stop_with_the_parent() -> None:
+    """Ask for a clean stop when nobody is left who could: the input ends."""
+    while os.read(INPUT, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`lpfloop eval run`: measure a run's models."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..lake.query.forms import Form
+from .common import DEFAULT_LAKE, AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
+from .session import reporting
+
+if TYPE_CHECKING:
+    from ...stores.records import Evaluation
+
+
+def evaluate(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: AnIteration = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="Prompts: a file to measure on, instead of the held-out ones."),
+    ] = None,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a run's models on held-out or other prompts."""
+    from ...stores.frames import rows_frame
+    from ...stores.records import Evaluation
+    from ..daemon.evaluate_run import evaluate_run
+    from ..lake.query.row_output import is_table, write_frame
+
+    with exit_codes():
+        table = is_table(form, as_json=as_json)
+        name = chosen_run(lake, name, tell=True)
+        with reporting() as reporter:
+            found = evaluate_run(lake, name, iteration, prompts, reporter)
+        if table:
+            _print_measured(lake, name, found)
+        else:
+            write_frame(rows_frame(Evaluation, found), form, as_json=as_json)
+
+
+def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:
+    """Print the results on the benchmark of these numbers, of the models that they are about."""
+    from rich.console import Console
+
+    from ..lake.query.model_figures import run_results
+    from ..lake.query.runs import open_run
+    from .result_tables import print_results
+
+    if not found:
+        return
+    with closing(open_run(lake, name)) as run:
+        results = run_results(run, split=found[0].benchmark)
+    print_results(Console(), results.only({number.iteration for number in found}))

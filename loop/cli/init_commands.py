@@ -1,0 +1,146 @@
+"""`lpfloop init`: write the configuration of a first run, from three answers or from options."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..daemon.run_request import OWN, TINY, RunOptions, model_folder
+from ..lake.query.forms import FormError
+from .common import DEFAULT_LAKE, Lake, Replace, Settings, exit_codes
+from .run_options import Critic, Policy, PromptsFile, Variant
+
+if TYPE_CHECKING:
+    from ...configs.schema import RunConfig
+
+NAME = "lpfloop.yaml"
+POLICY = "Which model shall be improved? A folder, a name on the Hugging Face hub, or tiny"
+PROMPTS = "On which prompts? A file (JSONL, CSV, Parquet), a folder, hf:OWNER/NAME, or tiny"
+CRITIC = "Who judges its answers? The URL of an endpoint, a folder, a name on the hub, or tiny"
+
+
+def init(
+    target: Annotated[
+        Path,
+        typer.Argument(help=f"File to write, or the folder for {NAME}.", metavar="FILE|FOLDER"),
+    ] = Path(NAME),
+    *,
+    policy: Policy = None,
+    prompts: PromptsFile = None,
+    critic: Critic = None,
+    variant: Variant = None,
+    settings: Settings = None,
+    force: Replace = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Write the configuration of a first run.
+
+    It asks for a model, prompts and a critic where the options name none. Nothing is started.
+    """
+    from ...stores.outputs import output_file
+    from ...stores.targets import file_target
+    from ..run.terminal import say
+    from .run_commands import refuse_secrets
+
+    with exit_codes():
+        file = target if target.suffix in {".yaml", ".yml"} else target / NAME
+        refuse_secrets(settings or ())
+        if file.parent.is_dir():
+            file_target(file, force=force)
+        options = RunOptions(
+            policy=_answer("--policy", policy, POLICY, _model(lake, "policy")),
+            prompts=_answer("--prompts", prompts, PROMPTS, _prompts),
+            critic=_answer("--critic", critic, CRITIC, _model(lake, "critic")),
+            variant=variant,
+            settings=settings or (),
+        )
+        text, config = _drafted(_lasting(options, file), file, lake)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        output_file(file, text.encode(), force=force)
+        typer.echo(str(file))
+        say(_next(config, file))
+
+
+def _answer(option: str, given: str | None, question: str, checked: Callable[[str], str]) -> str:
+    """Return what an option says, or what a person answers until it can be used.
+
+    Raises:
+        FormError: if it is missing and nobody can be asked.
+    """
+    from ...configs.schema import ConfigError
+    from ..data.files import InputError
+    from ..run.terminal import say
+
+    if given is not None:
+        try:
+            return checked(given)
+        except (ConfigError, InputError) as error:
+            raise FormError(f"{option} {error}") from error
+    if not sys.stdin.isatty():
+        raise FormError(f"{option} is missing, and there is no terminal to ask. {question}")
+    while True:
+        typer.echo(f"{question}: ", nl=False, err=True)
+        said = sys.stdin.readline()
+        if not said:
+            raise FormError(f"{option} was not answered; nothing was written")
+        try:
+            return checked(said.strip())
+        except (ConfigError, InputError) as error:
+            say(f"error: {error}")
+
+
+def _prompts(said: str) -> str:
+    from ..daemon.run_draft import check_prompts
+
+    check_prompts(said)
+    return said
+
+
+def _model(lake: Path, role: str) -> Callable[[str], str]:
+    def checked(said: str) -> str:
+        from ..daemon.run_draft import check_model
+
+        place = model_folder(lake, role, said) or said
+        check_model(place)
+        return place
+
+    return checked
+
+
+def _lasting(options: RunOptions, file: Path) -> RunOptions:
+    """Return the options with places that are right for a file in another folder, too."""
+    from dataclasses import replace
+
+    if file.absolute().parent == Path().absolute():
+        return options
+    policy, prompts, critic = (
+        str(Path(place).absolute()) if place is not None and Path(place).exists() else place
+        for place in (options.policy, options.prompts, options.critic)
+    )
+    return replace(options, policy=policy, prompts=prompts, critic=critic)
+
+
+def _drafted(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConfig]":
+    """Return the text of the file, and the configuration that it makes."""
+    from ...configs.load import load_config, parse_set
+    from ...configs.starter import starter
+    from ..daemon.job import Job
+    from ..daemon.run_draft import check_draft
+
+    preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
+    config = load_config(preset, options.variant, options.overrides, {})
+    check_draft(Job(config=config, lake=lake, name=file.stem))
+    chosen = [parse_set(setting).path for setting in options.settings]
+    return starter(config, preset, str(file), chosen), config
+
+
+def _next(config: "RunConfig", file: Path) -> str:
+    from ..daemon.run_draft import absent_names
+
+    absent = [name.written for name in absent_names(config)]
+    fetch = " --download" if absent else ""
+    first = f"next: `lpfloop run --config {file}{fetch} --dry-run` shows what it would do"
+    also = f"; it fetches {', '.join(absent)}" if absent else ""
+    return f"{first}{also}\n`lpfloop run --config {file}` starts it"

@@ -1,0 +1,250 @@
+"""A run that a child process works on, for a program that has other things to do: Python.
+
+The child has what a process of the loop needs for itself: the signals, the file modes, the secrets
+of the log. What it is to do comes by its standard input, which stays open: if this process is gone,
+the child stops cleanly. How it ended comes by a pipe of its own.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Literal, Self
+
+from ...configs.load import Override, fields, resolved, stored_config
+from ...configs.schema import ConfigError, RunConfig
+from ...configs.section import Section
+from ...stores.address import bucket_of
+from ..lake.imports.answers_file import AnswersFile
+from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.stop import Stopped
+from .derived_run import Given
+from .job import Job
+
+CHILD = "lpfloop.loop.cli.child"
+CLOSED = -1
+POLL_S = 0.05
+LAST_LINES = 20
+"""How many of its last lines are told of a child that broke."""
+
+Display = Literal["auto", "plain", "none"]
+"""How progress is shown: live on a terminal and in lines elsewhere, always in lines, not at all."""
+
+
+class FaultError(RuntimeError):
+    """The process that worked on a run failed; the message says at what."""
+
+
+ENDS: Mapping[int, type[Exception]] = {
+    1: FaultError,
+    2: ConfigError,
+    3: Stopped,
+    4: NothingToTrainOn,
+    5: Regressed,
+}
+"""What is raised for each exit code of the command line."""
+
+
+def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "auto") -> None:
+    """Work on a job to its end in a child process, from any thread.
+
+    An interrupt of the main thread (Ctrl-C, or a notebook's stop button) stops it cleanly, and a
+    second one at once. Either is raised again when the child has ended.
+
+    Raises:
+        ConfigError: if the run cannot be begun, or gone on with.
+        FaultError: if a model, a training or a file failed.
+        Stopped: if the run was stopped by somebody else, or a budget ended.
+        NothingToTrainOn: if an iteration has too little to train on.
+        Regressed: if the policy got worse and the run is to stop there, or an alarm stopped it.
+    """
+    live = display == "auto" and _on_terminal()
+    last = deque[str](maxlen=LAST_LINES)
+
+    def show(line: str) -> None:
+        last.append(line)
+        if display != "none":
+            print(line, end="", file=sys.stderr, flush=True)  # noqa: T201 -- progress, as it comes
+
+    order = as_order(job, lift_pause=lift_pause).encode()
+    with _Pipe() as orders, _Pipe() as ends:
+        with _started(orders, ends, live=live) as child:
+            try:
+                interrupted = _followed(child, lambda: orders.write(order), show)
+            except BaseException:
+                orders.close(orders.writing)  # The child sees that nobody is left, and stops.
+                raise
+        ended = ends.read()
+    _raise_end(job, child.returncode, ended, "".join(last), interrupted=interrupted)
+
+
+class _Pipe:
+    """A pipe whose ends are closed one by one, or at the end."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close(self.reading)
+        self.close(self.writing)
+
+    def close(self, end: int) -> None:
+        """Close one of the ends, unless that was done."""
+        if end == self.reading != CLOSED:
+            self.reading = CLOSED
+            os.close(end)
+        if end == self.writing != CLOSED:
+            self.writing = CLOSED
+            os.close(end)
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`, unless the reader is gone."""
+        with suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self.writing, data) :]
+
+    def read(self) -> str:
+        """Return what was written until the writer closed it."""
+        with os.fdopen(self.reading, encoding="utf-8", closefd=False) as source:
+            return source.read()
+
+
+def _on_terminal() -> bool:
+    """Whether what this process writes to stderr is seen on a terminal, as it is written."""
+    return sys.stderr is sys.__stderr__ and sys.__stderr__ is not None and sys.stderr.isatty()
+
+
+def _started(orders: _Pipe, ends: _Pipe, *, live: bool) -> subprocess.Popen[str]:
+    """Start the child in a session of its own, so that a terminal's Ctrl-C reaches it but once."""
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", CHILD, str(ends.writing)],
+        stdin=orders.reading,
+        stdout=subprocess.DEVNULL,
+        stderr=None if live else subprocess.PIPE,
+        text=True,
+        errors="replace",
+        pass_fds=(ends.writing,),
+        start_new_session=True,
+    )
+    orders.close(orders.reading)
+    ends.close(ends.writing)
+    return child
+
+
+def _followed(
+    child: subprocess.Popen[str], give: Callable[[], None], show: Callable[[str], None]
+) -> bool:
+    """Give the child its order and show what it says until it ends; tell if it was interrupted.
+
+    Another thread reads: the system may hand it the signal, and then no reading is interrupted.
+    """
+    lines, interrupted = SimpleQueue[str](), False
+    reader = threading.Thread(target=_read, args=(child, give, lines), daemon=True)
+    reader.start()
+    while True:
+        try:
+            over = not reader.is_alive() and child.poll() is not None
+            while not lines.empty():
+                show(lines.get())
+            if over:
+                return interrupted
+            time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            interrupted = True
+            child.send_signal(signal.SIGINT)
+
+
+def _read(child: subprocess.Popen[str], give: Callable[[], None], lines: SimpleQueue[str]) -> None:
+    give()
+    for line in child.stderr or ():
+        lines.put(line)
+
+
+def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool) -> None:
+    """Raise what became of the child, unless it did all its work."""
+    said: dict[str, Any] = json.loads(ended) if ended else {}
+    kind = ENDS.get(said.get("code", code), FaultError)
+    if interrupted and (kind is Stopped or code < 0 or code > 128):  # noqa: PLR2004 -- by a signal
+        raise KeyboardInterrupt(
+            f"run {job.name} is stopped; lpfloop.resume({job.name!r}) goes on where it stopped"
+        )
+    if said:
+        raise kind(said["said"])
+    if code:
+        raise FaultError(
+            f"the process that worked on run {job.name} ended with {code}: {last.strip()[-2000:]}"
+        )
+
+
+def as_order(job: Job, *, lift_pause: bool) -> str:
+    """Return a job as the child takes it: one line, with the keys that nothing else may hold."""
+    answers = None if job.answers is None else {**asdict(job.answers), "path": _path(job.answers)}
+    order = json.dumps(
+        {
+            "config": resolved(job.config),
+            "secrets": {override.path: override.value for override in secrets_of(job.config)},
+            "lake": bucket_of(job.lake) or str(job.lake),
+            "name": job.name,
+            "fork": job.fork,
+            "given": None if job.given is None else asdict(job.given),
+            "answers": answers,
+            "retry_unscored": job.retry_unscored,
+            "lift_pause": lift_pause,
+        }
+    )
+    return f"{order}\n"
+
+
+def _path(answers: AnswersFile) -> str | None:
+    return None if answers.path is None else str(answers.path)
+
+
+def job_of(order: Mapping[str, Any], lake: Path, environment: Mapping[str, str]) -> Job:
+    """Return the job of an order."""
+    keys = [Override(source="api_key", path=p, value=v) for p, v in order["secrets"].items()]
+    return Job(
+        config=stored_config(order["config"], keys, environment),
+        lake=lake,
+        name=order["name"],
+        fork=order["fork"],
+        given=None if order["given"] is None else Given(**order["given"]),
+        answers=_answers_of(order["answers"]),
+        retry_unscored=order["retry_unscored"],
+    )
+
+
+def _answers_of(facts: Mapping[str, Any] | None) -> AnswersFile | None:
+    if facts is None:
+        return None
+    answers = AnswersFile(**facts)
+    return answers if answers.path is None else replace(answers, path=Path(answers.path))
+
+
+def secrets_of(config: RunConfig) -> list[Override]:
+    """Return the keys that a configuration holds, by their places."""
+    found = list[Override]()
+    for field in fields():
+        if field.secret and (value := _at(config, field.path)) is not None:
+            found.append(Override(source="api_key", path=field.path, value=value))
+    return found
+
+
+def _at(config: RunConfig, path: str) -> str | None:
+    *sections, name = path.split(".")
+    found: object = config
+    for section in sections:
+        found = getattr(found, section, None)
+    key = getattr(found, name, None) if isinstance(found, Section) else None
+    return None if key is None else key.get_secret_value()

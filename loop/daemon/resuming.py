@@ -1,0 +1,137 @@
+"""Going on with a run: with its stored configuration and raised limits, or by its own daemon."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.load import Override, stored_config
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.journal import migrated
+from ...stores.lake import RunReader, run_folder, run_names
+from ..lake.imports import require_loop
+from ..lake.imports.answers_file import stored_answers
+from ..lake.query.runs import open_run
+from ..stages.retry_unscored import counted, to_retry, unscored
+from .control import Resume, Set, alive, ask
+from .job import Job
+from .own_files import require_own_files
+from .progress import progress
+
+RAISED = {
+    "iterations": "iterations",
+    "max_tokens": "budget.tokens",
+    "max_judge_calls": "budget.judge_calls",
+    "max_money": "budget.money",
+    "max_hours": "budget.hours",
+    "max_disk_gib": "budget.disk_gib",
+    "on_alarm": "alarms.on_alarm",
+}
+"""What may be another when a run goes on, by its option."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What is to be worked on, and lines on what it re-uses; without a job, a daemon does it."""
+
+    run: str
+    told: tuple[str, ...]
+    job: Job | None = None
+    daemon: int | None = None
+
+
+def raised_limits(values: Mapping[str, object]) -> list[Override]:
+    """Return the limits of `RAISED` that are given, as overrides."""
+    return [
+        Override(source=f"--{option.replace('_', '-')}", path=RAISED[option], value=value)
+        for option, value in values.items()
+        if value is not None
+    ]
+
+
+def resumption(
+    lake: Path, name: str | None, raised: Sequence[Override], *, retry_unscored: bool = False
+) -> Resumption:
+    """Return how a run goes on; if a daemon works on it, its pause is lifted at once.
+
+    Raises:
+        ConfigError: if it was imported, a file of the user's is not as it was, or a daemon works on
+            it and cannot take up what is asked.
+        NoSuchRunError: if it does not exist.
+    """
+    name = name or (run_names(lake) or [None])[-1]
+    if name is not None:
+        migrated(run_folder(lake, name))
+    with closing(open_run(lake, name)) as reader:
+        folder = reader.folder
+        answers = stored_answers(reader.journal)
+        if answers is None:
+            require_loop(reader.journal)
+        if alive(folder):
+            return _lift_pause(folder, raised, retry_unscored=retry_unscored)
+        require_own_files(reader.journal)
+        stored = json.loads(reader.journal.meta("config") or "{}")
+        config = stored_config(stored, raised, os.environ)
+        again = _to_ask_again(reader) if retry_unscored else ()
+        job = Job(
+            config=config,
+            lake=lake,
+            name=folder.name,
+            retry_unscored=retry_unscored,
+            answers=answers,
+        )
+        return Resumption(run=job.name, told=(*_outlook(reader, config), *again), job=job)
+
+
+def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: bool) -> Resumption:
+    """Tell the run's daemon to continue, with the raised limits."""
+    name = folder.name
+    if retry_unscored:
+        raise ConfigError(
+            f"--retry-unscored: a daemon works on run {name}; `lpfloop stop {name}` first"
+        )
+    if any(override.path == "iterations" for override in raised):
+        raise ConfigError(
+            f"--iterations: a daemon works on run {name}; `lpfloop stop {name}` first, then resume "
+            "it with more iterations"
+        )
+    for override in raised:
+        ask(folder, Set(path=override.path, value=override.value))
+    told = tuple(f"{one.path} is {one.value} from the next unit on" for one in raised)
+    return Resumption(run=name, told=told, daemon=ask(folder, Resume()).pid)
+
+
+def _to_ask_again(reader: RunReader) -> Iterator[str]:
+    """Yield lines on what is asked for again, and on that for which it is too late."""
+    asked = to_retry(reader.journal)
+    for stage in asked:
+        where = f"iteration {stage.iteration}, {stage.stage}"
+        yield f"asks again about {stage.rows:,} {stage.kind.noun} of {where}"
+    late = [stage for stage in unscored(reader.journal) if stage.trained is not None]
+    if late:
+        yield f"{counted(late)} stay unread: models learned from the others already"
+    if not asked:
+        yield "every reply could be read: nothing is asked again"
+
+
+def _outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
+    """Yield lines on what a resumed run re-uses, and what it will do."""
+    stages = progress(reader.journal, running=False)
+    done = [stage for stage in stages if stage.done]
+    if done:
+        yield f"re-uses {sum(stage.done for stage in done):,} units:"
+    for number in sorted({stage.iteration for stage in done}):
+        parts = ", ".join(f"{s.stage} {s.done}/{s.planned}" for s in done if s.iteration == number)
+        yield f"  iteration {number}: {parts}"
+    owed = [stage for stage in stages if stage.owed]
+    last = max((stage.iteration for stage in stages), default=0)
+    for stage in owed:
+        yield f"will make {stage.owed:,} units of iteration {stage.iteration}, {stage.stage}"
+    if stored_answers(reader.journal) is not None:
+        return
+    if last < config.iterations or owed or not stages:
+        yield f"will go on to iteration {config.iterations}"
+    else:
+        yield f"all {config.iterations} iterations were begun; will make what is missing"

@@ -1,0 +1,118 @@
+"""Writes a run's report after each iteration, from what is stored, in a process beside the run.
+
+A report is never in the way of a run: it is written with what time is left over, a new one is not
+begun before the last is finished, and what goes wrong with it is told once.
+"""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import psutil
+
+from ...stores.installation import pip_install
+from ..run.reporter import Reporter
+from ..run.run import Run
+from ..run.stop import Stopped
+from .job import Job
+
+NICENESS = 10
+LAST_S = 300.0
+"""Seconds that the last report of a run has."""
+OFF = "`--set report.each_iteration=false` writes none"
+
+
+@contextmanager
+def run_reports(job: Job, reporter: Reporter) -> "Generator[RunReports]":
+    """Give what writes a run's reports; the last one is written when the run has ended.
+
+    Whoever stops a run is not kept waiting.
+    """
+    reports = RunReports(job=job, reporter=reporter)
+    try:
+        yield reports
+    except Stopped:
+        reports.drop()
+        raise
+    finally:
+        reports.finish()
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReports:
+    """The reports of a run that a process works on."""
+
+    job: Job
+    reporter: Reporter
+    _at_work: "subprocess.Popen[str] | None" = None
+    _told: bool = False
+    _wanted: bool = False
+
+    def after(self, run: Run, iteration: int) -> None:
+        """Begin the report up to this iteration, unless the last one still takes its time."""
+        del run, iteration
+        if not self.job.config.report.each_iteration:
+            return
+        if find_spec("matplotlib") is None:
+            install = pip_install("matplotlib")
+            self._tell(f"no report is written: it needs Matplotlib: `{install}`; {OFF}")
+            return
+        self._wanted = True
+        if self._at_work is None or self._at_work.poll() is not None:
+            self._collect()
+            self._begin()
+
+    def drop(self) -> None:
+        """End what is being written; what was written before stays."""
+        self._wanted = False
+        if self._at_work is not None:
+            self._at_work.kill()
+            self._at_work.communicate()
+            self._at_work = None
+
+    def finish(self) -> None:
+        """Write the last report, of the run as it has ended, and wait for it."""
+        if self._wanted:
+            self._collect()
+            self._begin()
+            self._collect()
+
+    def _begin(self) -> None:
+        words = ["-m", "lpfloop", "report", self.job.name, "--lake", str(self.job.lake)]
+        self._at_work = subprocess.Popen(
+            [sys.executable, "-P", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with suppress(psutil.Error):
+            psutil.Process(self._at_work.pid).nice(NICENESS)
+
+    def _collect(self) -> None:
+        """Wait for the process, and tell what went wrong with it."""
+        if self._at_work is None:
+            return
+        process, self._at_work = self._at_work, None
+        try:
+            _, said = process.communicate(timeout=LAST_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            self._failed(f"it took over {LAST_S:g} s")
+            return
+        if process.returncode:
+            self._failed((said.strip() or "no reason").splitlines()[-1])
+
+    def _failed(self, why: str) -> None:
+        again = shlex.join(["lpfloop", "report", self.job.name, "--lake", str(self.job.lake)])
+        self._tell(f"the report could not be written ({why}); `{again}` writes it, {OFF}")
+
+    def _tell(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            self.reporter.note(text)

@@ -1,0 +1,118 @@
+"""What a person says of a run, on the command line or in Python: its configuration comes of it."""
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...configs.load import ConfigSource, Override
+    from ...configs.schema import RunConfig
+
+OWN, TINY = "own", "tiny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a command line says of a run; None is what it leaves to the preset."""
+
+    config: "ConfigSource | None" = None
+    variant: str | None = None
+    iterations: int | None = None
+    prompts: str | None = None
+    policy: str | None = None
+    critic: str | None = None
+    seed: int | None = None
+    settings: "Sequence[str | Override]" = ()
+    download: bool = False
+
+    @property
+    def preset(self) -> "ConfigSource | None":
+        """The preset or file: `own` where a model or prompts are named without one."""
+        named = any(v is not None for v in (self.prompts, self.policy, self.critic))
+        return OWN if self.config is None and named else self.config
+
+    @property
+    def stem(self) -> str:
+        """What names of runs begin with."""
+        preset = self.preset or TINY
+        named = preset if isinstance(preset, str) else preset.get("extends", OWN)
+        return Path(str(named)).stem
+
+    def name_of(self, config: "RunConfig") -> str:
+        """Return what the run is called unless the user names it."""
+        from ...configs.variants import short_name
+
+        return f"{self.stem}-{short_name(config.recipe.name)}"
+
+    @property
+    def overrides(self) -> "list[Override | str]":
+        """What is laid over the preset, in order."""
+        from ...configs.load import Override
+
+        given = (
+            Override(source="--iterations", path="iterations", value=self.iterations),
+            Override(source="--prompts", path="prompts.source", value=self.prompts),
+            Override(source="--policy", path="policy.model", value=self.policy),
+            Override(source="--critic", path="critic.model", value=self.critic),
+            Override(source="--seed", path="seed", value=self.seed),
+        )
+        return [*(o for o in given if o.value is not None), *self.settings]
+
+    def in_lake(self, lake: Path) -> "RunOptions":
+        """Return the options with the folders of the models that are called `RUN:M_2`.
+
+        Raises:
+            DamagedError, NoSuchFigureError, NoSuchRunError: as `model_folder`.
+        """
+        policy, critic = model_folder(lake, "policy", self.policy), self.critic
+        same = critic is not None and critic == self.policy
+        critic = policy if same else model_folder(lake, "critic", critic)
+        return replace(self, policy=policy, critic=critic)
+
+    def resolved(self) -> "RunConfig":
+        """Return the configuration that is meant, with the commits of what it names of the hub.
+
+        With `download`, what is not in the hub's cache is fetched first.
+
+        Raises:
+            ConfigError: if the preset, the variant or a setting cannot be used.
+        """
+        from ...configs.load import load_config
+        from ..run.hub_names import hub_names, pinned
+
+        loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
+        if self.download:
+            from ..run.hub_download import fetch
+
+            fetch(hub_names(loaded))
+        return pinned(loaded)
+
+
+def model_folder(lake: Path, role: str, place: str | None) -> str | None:
+    """Return a model's place; that of a run's model is its folder, every byte of it compared.
+
+    Raises:
+        DamagedError: if it is damaged.
+        NoSuchFigureError: if nothing tells which model is the best.
+        NoSuchRunError: if there is no such run or model, or its weights are not here.
+    """
+    from ..lake.query.model_names import model_name, model_of
+    from ..lake.query.runs import open_run
+    from ..lake.trace.published_model import configuration, verified_model
+    from ..run.conditioning import control_of
+    from ..run.terminal import say
+
+    called = None if place is None or Path(place).exists() else model_name(place)
+    if called is None or called.run is None:
+        return place
+    with closing(open_run(lake, called.run)) as run:
+        checkpoint = model_of(run, called.which)
+        folder = verified_model(run, checkpoint).absolute()
+        control = control_of(configuration(run), checkpoint)
+    say(f"--{role} {place} is M_{checkpoint.iteration}, in {folder}, every byte compared")
+    if control:
+        say(f"--{role} {place} learned to answer behind {control!r}, which is left out here")
+    return str(folder)

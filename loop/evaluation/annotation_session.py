@@ -1,0 +1,288 @@
+"""A person who judges a run by hand: the next item, what they say of it, and how it goes.
+
+What a model, or another person, said of an answer is not shown. Which of two answers is shown first
+is drawn by a hash of the pair and the person, and stored. The terminal and the browser both use
+this, so that an item is the same wherever it is judged.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...configs.section import ConfigError
+from ...critics.aspects import Aspect, load_aspects
+from ...stores.annotation_ledger import AnnotationLedger, LedgerEntry
+from ...stores.frames import frame_rows
+from ...stores.keys import Json, canonical_json, derive_seed
+from ...stores.lake import RunReader
+from ...stores.records import Candidate, Critique, Message, Order, Preferred, Prompt, storable
+from ..data.assignments import Taken, next_place
+from ..data.files import InputError
+from ..data.row_fields import HUMAN, TRUSTED
+from ..lake.annotations.bring_in import said_rows
+from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queued
+from ..lake.trace.find_row import find
+from .annotator_quality import PeopleAgreement, people_agreement
+
+OVERALL = "Overall"
+"""The aspect of answers in which no model was asked to rate any."""
+LONGEST_NAME = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingCard:
+    """An item as a person sees it: the prompt, the reference, the answers as shown, the aspects."""
+
+    item: JudgedItem
+    task: str
+    prompt: tuple[Message, ...]
+    reference: str | None
+    answers: tuple[str, ...]
+    aspects: tuple[str, ...]
+    order: Order
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The ids of the answers, in the order in which they are shown."""
+        return self.item.ids[::-1] if self.order == "swapped" else self.item.ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What a person says of an item: ratings by aspect, or the place of the better answer.
+
+    `better` is 0 or 1 in the order shown, or None for a tie.
+    """
+
+    ratings: Mapping[str, int]
+    better: int | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingProgress:
+    """How far a queue is: judgements by this person, by all, and how many it needs.
+
+    `met` of `shared` items that several people shall judge have all their judgements.
+    """
+
+    mine: int
+    given: int
+    wanted: int
+    met: int
+    shared: int
+
+    @property
+    def sentence(self) -> str:
+        """It in words, for a footer."""
+        overlap = f", overlap {self.met} of {self.shared}" if self.shared else ""
+        return f"you {self.mine}, all {self.given} of {self.wanted}{overlap}"
+
+
+class AnnotationSession:
+    """One person at one queue of a run."""
+
+    def __init__(self, run: RunReader, annotator: str, wanted: QueueRequest) -> None:
+        """Open the ledger.
+
+        Raises:
+            InputError: for a name that cannot be used.
+            LedgerError: if the ledger cannot be kept.
+        """
+        self.annotator, self.wanted, self._run = required_name(annotator), wanted, run
+        self._ledger = AnnotationLedger(run.folder)
+        config: dict[str, Any] = json.loads(run.journal.meta("config") or "{}")
+        self._critic = config.get("critic", {})
+        self.rubric = {aspect.name: aspect for aspect in _rubric(self._critic)}
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self._run.folder.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self._run.folder
+
+    def close(self) -> None:
+        """Close the ledger; the run stays open."""
+        self._ledger.close()
+
+    def begin(self) -> None:
+        """Make the queue, unless somebody has.
+
+        Raises:
+            InputError: if the run has nothing to judge, or nothing that the rule goes by.
+        """
+        wanted = self.wanted
+        self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
+
+    def held_card(self) -> tuple[JudgingCard, float] | None:
+        """Return what this person holds, and for how many seconds; None if they hold nothing."""
+        held = self._ledger.held(self.wanted.name, self.annotator)
+        if held is None:
+            return None
+        item, begun = held
+        return self._card(JudgedItem.named(item)), max(time.time() - begun, 0.0)
+
+    def next_card(self) -> JudgingCard | None:
+        """Return what this person judges now; None if nothing is left for them."""
+        overlap, queue = self.wanted.overlap, self.wanted.name
+        items = len(self._ledger.items(queue))
+        name = self._ledger.assign(
+            queue,
+            self.annotator,
+            lambda holders, seen: next_place(items, overlap, Taken(holders=holders, seen=seen)),
+        )
+        return None if name is None else self._card(JudgedItem.named(name))
+
+    def again(self, text: str) -> JudgingCard:
+        """Give this person an answer to judge once more; the later judgement decides.
+
+        Raises:
+            InputError: if `text` names no answer, or pairs are judged.
+            NoSuchIdError: if it names nothing.
+        """
+        found = find(self._run, text)
+        if found.kind != "candidate" or found.prompt_id is None or self.wanted.judged == "pairs":
+            raise InputError(f"{text} is a {found.kind}: give the id of an answer, without --pairs")
+        item = JudgedItem(prompt_id=found.prompt_id, ids=(found.id,), aspect=self.wanted.aspect)
+        self._ledger.again(item.name, self.annotator)
+        return self._card(item)
+
+    def judge(self, card: JudgingCard, opinion: Opinion, seconds: float) -> None:
+        """Keep what this person says of an item; durable on return.
+
+        Raises:
+            InputError: for ratings of other aspects or outside -1, 0, 1, or none at all.
+            LedgerError: if they do not hold it.
+        """
+        at = time.time()
+        row = {
+            **_row(card, opinion),
+            "annotator": self.annotator,
+            "judged_at": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+            "judged_seconds": round(max(seconds, 0.0), 1),
+        }
+        self._ledger.give(
+            LedgerEntry(
+                queue=self.wanted.name,
+                item=card.item.name,
+                annotator=self.annotator,
+                at=at,
+                seconds=seconds,
+                row=canonical_json(row),
+            )
+        )
+
+    def skip(self, card: JudgingCard) -> None:
+        """Leave an item to others."""
+        self._ledger.skip(card.item.name, self.annotator)
+
+    def undo(self) -> bool:
+        """Take back what this person said last, so that it is the next item; False if nothing."""
+        return self._ledger.undo(self.wanted.name, self.annotator) is not None
+
+    def progress(self) -> JudgingProgress:
+        """Return how far the queue is."""
+        overlap, queue = self.wanted.overlap, self.wanted.name
+        items = len(self._ledger.items(queue))
+        judged = self._ledger.judged(queue)
+        needed = {place: overlap.judges(place) for place in range(items)}
+        several = [place for place, people in needed.items() if people > 1]
+        return JudgingProgress(
+            mine=sum(self.annotator in people for people in judged.values()),
+            given=sum(min(len(people), needed[place]) for place, people in judged.items()),
+            wanted=sum(needed.values()),
+            met=sum(len(judged.get(place, ())) >= needed[place] for place in several),
+            shared=len(several),
+        )
+
+    def agreement(self) -> PeopleAgreement:
+        """Return how far people agree on answers, or on pairs, whatever this queue is about."""
+        said = said_rows([entry for entry in self._ledger.given() if not entry.undone])
+        ratings = self.wanted.judged == "ratings"
+        return people_agreement(row for row in said if isinstance(row, Critique) == ratings)
+
+    def _card(self, item: JudgedItem) -> JudgingCard:
+        frames = self._run.about(item.prompt_id, ["prompts", "candidates", "critiques"])
+        prompts, candidates, critiques = (frame.collect() for frame in frames)
+        (prompt, *_) = frame_rows(Prompt, prompts)
+        texts = {one.candidate_id: one.text for one in frame_rows(Candidate, candidates)}
+        draw = derive_seed(self.wanted.seed, item.name, self.annotator)
+        swapped = len(item.ids) > 1 and draw % 2 == 1
+        ids = item.ids[::-1] if swapped else item.ids
+        missing = [one for one in ids if one not in texts]
+        if missing:
+            raise InputError(f"run {self.run} does not hold {missing[0]} any more; resume it first")
+        said = frame_rows(Critique, critiques)
+        return JudgingCard(
+            item=item,
+            task=prompt.task,
+            prompt=prompt.messages,
+            reference=prompt.reference,
+            answers=tuple(texts[one] for one in ids),
+            aspects=self._aspects(item, prompt, said) if len(ids) == 1 else (),
+            order="swapped" if swapped else "as_given",
+        )
+
+    def _aspects(
+        self, item: JudgedItem, prompt: Prompt, critiques: list[Critique]
+    ) -> tuple[str, ...]:
+        """Return the aspects to rate: those in which models were asked to rate this answer."""
+        if item.aspect is not None:
+            return (item.aspect,)
+        by_model = [row for row in critiques if not row.critic.startswith(TRUSTED)]
+        own = [row for row in by_model if row.candidate_id in item.ids]
+        names = [aspect.name for row in own for aspect in row.aspects]
+        fixed = self._critic.get("task_aspects", {}).get(prompt.task, OVERALL)
+        return tuple(dict.fromkeys(names)) or (fixed,)
+
+
+def required_name(annotator: str) -> str:
+    """Return a person's name as it is stored, without what stands before names of people.
+
+    Raises:
+        InputError: for a name that is empty, too long, or not one line of visible characters.
+    """
+    name = annotator.strip().removeprefix(HUMAN)
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != storable(name):
+        raise InputError(
+            f"{annotator!r} is no name to judge under: give one of 1 to {LONGEST_NAME} characters"
+        )
+    return name
+
+
+def _rubric(critic: Mapping[str, Any]) -> tuple[Aspect, ...]:
+    """Return the aspects with their levels; () if the run's own file is not here any more."""
+    try:
+        return load_aspects(critic["aspects"]) if "aspects" in critic else ()
+    except ConfigError:
+        return ()
+
+
+def _row(card: JudgingCard, opinion: Opinion) -> dict[str, Json]:
+    """Return an opinion as a line of a file of annotations has it."""
+    text = {"text": storable(opinion.comment.strip())} if opinion.comment.strip() else {}
+    if len(card.answers) > 1:
+        words: tuple[Preferred, Preferred] = ("first", "second")
+        if opinion.better not in (0, 1, None) or opinion.ratings:
+            raise InputError("of two answers say which is better: the one shown first, or second")
+        shown = card.shown
+        first, second = card.item.ids
+        preferred = (
+            "tie" if opinion.better is None else words[(first, second).index(shown[opinion.better])]
+        )
+        vote = {"preferred": preferred, "order": card.order}
+        return {"first_id": first, "second_id": second, **vote, **text}
+    strange = [name for name in opinion.ratings if name not in card.aspects]
+    if strange or not opinion.ratings or not set(opinion.ratings.values()) <= {-1, 0, 1}:
+        raise InputError(
+            f"rate {', '.join(card.aspects)} with -1, 0 or 1; given: {dict(opinion.ratings)}"
+        )
+    return {"candidate_id": card.item.ids[0], "ratings": dict(opinion.ratings), **text}

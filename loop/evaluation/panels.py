@@ -1,0 +1,100 @@
+"""What a plot shows: panels of lines, points, intervals, bars or histograms, as plain numbers.
+
+How they are drawn is the matter of `plots.py`; a page can make them without Matplotlib.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line, or one set of points, with the ends of its error band or bars if known."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    style: Literal["line", "points"] = "line"
+    names: Sequence[str] = ()
+    """What stands beside each point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A panel of series over one x axis."""
+
+    series: Sequence[Series]
+    title: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    """Powers of two, as for n of best-of-n."""
+    level: float | None = None
+    """A dashed horizontal line, as at 50 %."""
+    whole_x: bool = False
+    """Whether x counts something, such as iterations: only whole numbers are marked."""
+    breaks: Sequence[float] = ()
+    """Dotted vertical lines, as where a training was resumed."""
+    diagonal: bool = False
+    """A dashed line on which x and y are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlottedValue:
+    """One value with its interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """A panel of estimates, one below the other."""
+
+    estimates: Sequence[PlottedValue]
+    title: str
+    x_label: str
+    level: float | None = None
+    """A dashed vertical line, as at 50 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heights:
+    """What one colour shows: a height for each group of bars, or for each bin."""
+
+    label: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A panel of bars: in each group those of all parts, beside each other or stacked."""
+
+    groups: Sequence[str]
+    parts: Sequence[Heights]
+    title: str
+    y_label: str
+    """What the length of a bar is."""
+    x_label: str = ""
+    stacked: bool = False
+    lying: bool = False
+    """Whether groups stand below each other: for long names, and for many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A panel of distributions over each other; `edges` has one value more than each of them."""
+
+    edges: Sequence[float]
+    parts: Sequence[Heights]
+    title: str
+    x_label: str
+    y_label: str = "share"
+
+
+Panel = Lines | Intervals | Bars | Histogram

@@ -1,0 +1,89 @@
+"""People's judgements come from the ledger into the run, by the way that imported ones take.
+
+Whoever holds the run brings them in: the run itself when it is opened and before it makes pairs, or
+`lpfloop annotate` while nobody else holds it. A kill in between does no harm: what is in the run
+already is recognised by its id.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from ....stores.annotation_ledger import AnnotationLedger, LedgerEntry, entries, has_ledger
+from ....stores.journal import Journal
+from ....stores.keys import digest
+from ....stores.lake import RunReader, RunWriter
+from ....stores.records import Critique, Preference
+from ....stores.schemas import Row as StoredRow
+from ...data.files import Row
+from ...data.rating_scale import SCALES, THREE_LEVEL
+from ..imports.imported_annotations import (
+    Stored,
+    add_annotations,
+    annotations,
+    candidates_of,
+    present,
+)
+from ..imports.imported_rows import Known, Maker
+from .judging_queue import JudgedItem
+
+
+def waiting(folder: Path) -> list[LedgerEntry]:
+    """Return what people said of a run that has not come into it yet."""
+    return [entry for entry in entries(folder) if not entry.undone and entry.unit is None]
+
+
+def bring_in(store: RunWriter) -> int:
+    """Commit what people said since the last time; return how many judgements that were."""
+    if not has_ledger(store.folder) or not waiting(store.folder):
+        return 0
+    with (
+        closing(AnnotationLedger(store.folder)) as ledger,
+        closing(RunReader(store.folder)) as run,
+    ):
+        left = ledger.waiting()
+        known = candidates_of(run, (one for entry in left for one in _ids(entry)))
+        # An answer that was lost with its unit may be made again: what was said of it waits.
+        said = [entry for entry in left if all(one in known for one in _ids(entry))]
+        identity = digest([[entry.number, entry.row] for entry in said])
+        add_annotations(store, rows_of(said, known), identity, present(run))
+        ledger.came_in([entry.number for entry in said], identity)
+    return len(said)
+
+
+def bring_in_alone(folder: Path) -> int:
+    """Bring them into a run that nobody holds; return how many judgements that were.
+
+    Raises:
+        LockedError: if another process holds the run, so that it brings them in itself.
+    """
+    if not waiting(folder):
+        return 0
+    with closing(RunWriter(Journal(folder))) as store:
+        return bring_in(store)
+
+
+def rows_of(said: Sequence[LedgerEntry], known: Mapping[str, Known]) -> list[Critique | Preference]:
+    """Return the rows of what people said, as an import of the same lines makes them."""
+    make = Maker(source="ledger", scale=SCALES[THREE_LEVEL], task=None)
+    made: list[StoredRow] = [
+        row
+        for entry in said
+        for row in annotations(json.loads(entry.row, object_pairs_hook=Row), make, known)
+    ]
+    return [row for row in made if isinstance(row, Critique | Preference)]
+
+
+def said_rows(said: Sequence[LedgerEntry]) -> list[Critique | Preference]:
+    """Return the rows of what people said, without a look at the run: their iteration is 0."""
+    known = {
+        one: Stored(one, JudgedItem.named(entry.item).prompt_id, 0)
+        for entry in said
+        for one in _ids(entry)
+    }
+    return rows_of(said, known)
+
+
+def _ids(entry: LedgerEntry) -> tuple[str, ...]:
+    return JudgedItem.named(entry.item).ids

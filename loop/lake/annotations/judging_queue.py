@@ -1,0 +1,268 @@
+# pyright: basic
+"""Which answers of a run people judge, and in which order: those that tell most come first.
+
+Models' ratings, rewards and the verifier's verdicts say where judges contradict each other, or are
+unsure. They decide on the order alone: people see none of them. There is one item a prompt, whose
+answers resemble each other; an order depends on the seed and on what is stored, on nothing else.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, Self, get_args
+
+import polars as pl
+
+from ....stores.keys import canonical_json, derive_seed, digest
+from ....stores.lake import RunReader
+from ....stores.records import SCORED
+from ...data.assignments import Overlap
+from ...data.files import InputError
+from ...data.judged_candidates import VISIBLE, trusted
+from ..query.critic_scores import verified_answers
+
+Judged = Literal["ratings", "pairs"]
+SamplingRule = Literal["disagreement", "uncertain", "failures", "random"]
+RULES: tuple[SamplingRule, ...] = get_args(SamplingRule)
+ITEMS = 500
+OVERLAP = Overlap(share=0.2, people=2)
+JUDGED_KINDS = ("sample", "refinement", "external")
+WORDS = 2**32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRequest:
+    """What people shall judge: answers or pairs, by which rule, of which task and iteration."""
+
+    judged: Judged = "ratings"
+    rule: SamplingRule = "disagreement"
+    iteration: int | None = None
+    task: str | None = None
+    aspect: str | None = None
+    items: int = ITEMS
+    seed: int = 0
+    overlap: Overlap = OVERLAP
+
+    @property
+    def facts(self) -> str:
+        """The request as JSON."""
+        return canonical_json(asdict(self))
+
+    @property
+    def name(self) -> str:
+        """The name of its queue in the ledger."""
+        return digest(asdict(self))[:12]
+
+
+def rule_named(name: str) -> SamplingRule:
+    """Return a sampling rule by its name.
+
+    Raises:
+        InputError: if there is none.
+    """
+    for rule in RULES:
+        if rule == name:
+            return rule
+    raise InputError(f"--rule {name}: there is no such rule; the rules are {', '.join(RULES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedItem:
+    """One answer, or two, of a prompt; `aspect` if it is to be judged in that alone."""
+
+    prompt_id: str
+    ids: tuple[str, ...]
+    aspect: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the ledger: whatever queue it is in, it is the same item."""
+        return canonical_json([self.prompt_id, sorted(self.ids), self.aspect])
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Return the item of a name."""
+        prompt_id, ids, aspect = json.loads(name)
+        return cls(prompt_id=prompt_id, ids=tuple(ids), aspect=aspect)
+
+
+def queued(run: RunReader, wanted: QueueRequest) -> list[str]:
+    """Return the items of a queue, in order.
+
+    Raises:
+        InputError: if the run has nothing to judge, or nothing that the rule goes by.
+    """
+    signals = _signals(run, _answers(run, wanted), wanted)
+    if wanted.judged == "pairs":
+        found = _pairs(signals, wanted)
+        ids = ["first", "second"]
+    else:
+        found = signals.with_columns(score=_score_of_answer(wanted.rule))
+        ids = ["candidate_id"]
+    order = {"by": ["score", "mixed"], "descending": [True, False], "nulls_last": True}
+    best = found.sort(**order).unique("prompt_id", keep="first", maintain_order=True)
+    rows = best.head(wanted.items).select("prompt_id", *ids).rows()
+    if not rows:
+        raise InputError(f"run {run.folder.name} has no prompt with two different whole answers")
+    return [
+        JudgedItem(prompt_id=prompt_id, ids=tuple(found), aspect=wanted.aspect).name
+        for prompt_id, *found in rows
+    ]
+
+
+def _answers(run: RunReader, wanted: QueueRequest) -> pl.DataFrame:
+    """Return the whole answers among which the rule chooses, equal texts of a prompt once."""
+    columns = {"candidate_id", "prompt_id", "iteration", "kind", "finish_reason", "text"}
+    there = run.scan("candidates", columns=columns).filter(
+        pl.col("kind").is_in(JUDGED_KINDS),
+        pl.col("finish_reason") == "stop",
+        pl.col("text").str.contains(VISIBLE),
+    )
+    known = sorted(there.select("iteration").unique().collect()["iteration"].to_list())
+    if not known:
+        raise InputError(f"run {run.folder.name} has no whole answers to judge yet")
+    iteration = known[-1] if wanted.iteration is None else wanted.iteration
+    if iteration not in known:
+        have = ", ".join(map(str, known))
+        raise InputError(f"--iteration {iteration}: there are answers of iterations {have}")
+    prompts = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id")
+    tasks = prompts.select("task").unique().collect()["task"].to_list()
+    if wanted.task is not None and wanted.task not in tasks:
+        raise InputError(f"--task {wanted.task}: the run's tasks are {', '.join(sorted(tasks))}")
+    if wanted.task is not None:
+        prompts = prompts.filter(pl.col("task") == wanted.task)
+    found = (
+        there.filter(pl.col("iteration") == iteration)
+        .join(prompts, on="prompt_id", how="semi")
+        .unique(["prompt_id", "text"], keep="first", maintain_order=True)
+        .select("candidate_id", "prompt_id", "iteration")
+        .collect()
+    )
+    if found.is_empty():
+        raise InputError(f"run {run.folder.name} has no whole answers there to judge")
+    return found
+
+
+def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
+    """Return the answers with what models and verifier say of them, as numbers."""
+    iteration = int(answers["iteration"][0])
+    rated = _rated(run, iteration, wanted.aspect)
+    rewards = run.scan("rewards", iteration=iteration).filter(pl.col("score").is_not_null())
+    scores = rewards.select("candidate_id", reward="score").unique("candidate_id", keep="last")
+    right = verified_answers(run, iteration).select("candidate_id", "right").unique("candidate_id")
+    found = (
+        answers.join(rated, on="candidate_id", how="left")
+        .join(scores.collect(), on="candidate_id", how="left")
+        .join(right, on="candidate_id", how="left")
+    )
+    told = found.select(pl.col("rating", "reward").count()).row(0)
+    if wanted.rule != "random" and not any(told):
+        raise InputError(
+            f"--rule {wanted.rule}: no model has rated these answers, of "
+            f"{wanted.aspect or 'any aspect'}; take --rule random"
+        )
+    place, size = pl.col("reward").rank("average"), pl.col("reward").count()
+    return found.with_columns(
+        # The best answer of its prompt by reward has 1, the worst 0.
+        rank=pl.when(size > 1).then((place - 1) / (size - 1)).over("prompt_id"),
+        mixed=_mixed("candidate_id", wanted.seed),
+    ).with_columns(doubt=_doubt(), conflict=_conflict())
+
+
+def _rated(run: RunReader, iteration: int, aspect: str | None) -> pl.DataFrame:
+    """Return of each answer the models' mean rating, how far they differ, whether all are 1."""
+    each = (
+        run.scan("critiques", iteration=iteration)
+        .filter(~trusted("critic"))
+        .select("candidate_id", "aspects", unread=pl.col("status") != SCORED)
+        .explode("aspects")
+        .with_columns(pl.col("aspects").struct.unnest())
+        .drop("aspects", "comment")
+    )
+    if aspect is not None:
+        each = each.filter(pl.col("name") == aspect)
+    rating = pl.col("rating")
+    aspects = each.group_by("candidate_id", "name").agg(
+        pl.col("unread").any(),
+        rating=rating.mean(),
+        clear=rating.mean().abs(),
+        spread=(rating.max() - rating.min()) / 2,
+        passed=(rating == 1).all(),
+    )
+    return (
+        aspects.group_by("candidate_id")
+        .agg(
+            pl.col("rating", "clear", "spread").mean(),
+            pl.col("passed").all(),
+            pl.col("unread").any(),
+        )
+        .collect()
+    )
+
+
+def _doubt() -> pl.Expr:
+    """How unsure the models are: 1 for moderate or unread ratings, 0 for a clear one."""
+    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("clear"))
+    return pl.coalesce(by_critic, 1 - (2 * pl.col("rank") - 1).abs())
+
+
+def _conflict() -> pl.Expr:
+    """How far judges contradict each other: critic and verifier, critics, critic and reward."""
+    passed = pl.col("passed").cast(pl.Float64)
+    parts = (
+        (pl.col("passed") != pl.col("right")).cast(pl.Float64),
+        pl.col("spread"),
+        (passed - pl.col("rank")).abs(),
+    )
+    return pl.sum_horizontal(part.fill_null(0) for part in parts)
+
+
+def _score_of_answer(rule: SamplingRule) -> pl.Expr:
+    """Return by what answers are sorted, the highest first."""
+    scores = {
+        "disagreement": pl.col("conflict"),
+        "uncertain": pl.col("doubt"),
+        "failures": pl.sum_horizontal(
+            -pl.col("rating").fill_null(0), -pl.col("rank").fill_null(0) / 2
+        ),
+        "random": pl.lit(0.0),
+    }
+    return scores[rule]
+
+
+def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
+    """Return all pairs of answers of a prompt, scored by the rule."""
+    columns = ["prompt_id", "candidate_id", "rating", "rank", "conflict", "mixed"]
+    sides = signals.select(columns)
+    both = sides.join(sides, on="prompt_id", suffix="_other").filter(
+        pl.col("candidate_id") < pl.col("candidate_id_other")
+    )
+    rating = (pl.col("rating") - pl.col("rating_other")) / 2
+    rank = pl.col("rank") - pl.col("rank_other")
+    apart = (pl.coalesce(rating, 0.0) + pl.coalesce(rank, 0.0)).abs()
+    scores = {
+        # The critic prefers one, the reward model the other.
+        "disagreement": pl.coalesce(-rating * rank, 0.0)
+        + (pl.col("conflict") + pl.col("conflict_other")) / 4,
+        "uncertain": -apart,
+        "failures": apart,
+        "random": pl.lit(0.0),
+    }
+    return both.select(
+        "prompt_id",
+        first="candidate_id",
+        second="candidate_id_other",
+        score=scores[wanted.rule],
+        mixed=(pl.col("mixed") + pl.col("mixed_other")) % WORDS,
+    )
+
+
+def _mixed(identity: str, seed: int) -> pl.Expr:
+    """Return a number by which equal scores are ordered: another one for each seed.
+
+    Ids end with a hash, so multiplying its last digits by an odd number mixes them well.
+    """
+    odd = derive_seed(seed, "judging") % (WORDS // 2) * 2 + 1
+    digits = pl.col(identity).str.slice(-7).str.to_integer(base=16, strict=False).fill_null(0)
+    # The low bits of a product depend on the low bits alone, so the high ones come first.
+    product = (digits * odd) % WORDS
+    return (product // 65536 + product % 65536 * 65536).cast(pl.Int64)

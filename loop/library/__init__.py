@@ -1,0 +1,1 @@
+"""The Python interface: runs to read, and what works on them."""

@@ -1,0 +1,145 @@
+"""What `lpfloop.open` returns: a run to read from Python, while it is written or afterwards."""
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+
+from ...configs.load import resolved
+from ...stores.address import lake_folder
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import RunReader
+from ...stores.records import Scope
+from ..lake.query.model_figures import results_by
+from ..lake.query.model_names import PUBLISHED, model_of
+from ..lake.query.runs import NoSuchRunError, open_run
+from ..lake.query.sql import TIMEOUT, query
+from ..lake.trace.diff import DiffRequest, diff
+from ..lake.trace.diff_page import Diff
+from ..lake.trace.find_row import find
+from ..lake.trace.graph import Lineage
+from ..lake.trace.lineage import lineage
+from ..lake.trace.published_model import PublishedModel, configuration, published_model
+from ..lake.trace.show import ShownRow, shown
+from .run_summary import RunSummary, run_summary
+from .table_frames import RunTables
+
+
+class ReadOnlyRun(RunTables):
+    """A run, read-only. Each call sees all units committed by then, and only whole ones."""
+
+    closed = False
+
+    def __enter__(self) -> Self:
+        """Return the run; leaving closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"lpfloop.open({str(self.folder)!r}), closed" if self.closed else str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{self!r}</pre>" if self.closed else self.summary().html
+
+    def close(self) -> None:
+        """Close the run's journal."""
+        self.closed = True
+        self._reader.close()
+
+    def summary(self) -> RunSummary:
+        """Return how the run stands: state, parts, verdicts in words, results, sizes of tables."""
+        return run_summary(self._reader)
+
+    def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
+        """Return the figures of every model with their changes since the first, one row each.
+
+        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
+
+        Raises:
+            NotMeasuredError: if nothing was measured there.
+        """
+        return results_by(self._reader, by, split).frame
+
+    def model(self, which: str = PUBLISHED, *, by: str | None = None) -> PublishedModel:
+        """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+
+        By default it is the best that the loop keeps; the latest where it has no verdicts.
+
+        Raises:
+            NoSuchRunError: if the run has no such model.
+            NoSuchFigureError: if nothing was measured that tells the best.
+        """
+        return published_model(self._reader, model_of(self._reader, which, by))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's configuration as plain data, without secrets."""
+        return resolved(configuration(self._reader))
+
+    def sql(self, text: str, *, timeout: float = TIMEOUT) -> pl.DataFrame:
+        """Answer a SELECT over this run's tables, by DuckDB.
+
+        Raises:
+            SqlError: if it cannot be answered, or computes for over `timeout` seconds (0: no
+                limit).
+        """
+        return query(self.lake, text, (self.name,), timeout=timeout)
+
+    def show(self, identity: str, *, iteration: int | None = None) -> ShownRow:
+        """Return the row of an id with all that belongs to it; a notebook shows it as HTML.
+
+        Raises:
+            NoSuchIdError: if the run does not have it.
+        """
+        return shown(self._reader, find(self._reader, identity), iteration)
+
+    def lineage(self, identity: str) -> Lineage:
+        """Return what an id comes from, and what was made from it.
+
+        Raises:
+            NoSuchIdError: if the run does not have it.
+        """
+        return lineage(self._reader, find(self._reader, identity))
+
+    def diff(
+        self,
+        before: int | None = None,
+        after: int | None = None,
+        *,
+        task: str | None = None,
+        metric: str | None = None,
+        other: "ReadOnlyRun | None" = None,
+    ) -> Diff:
+        """Compare two iterations prompt by prompt; by default M_0 and the last that was measured.
+
+        Raises:
+            DiffError: if they cannot be compared.
+        """
+        wanted = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
+        second = None if other is None else other._reader  # noqa: SLF001 -- of the same class
+        return diff(self._reader, wanted, second)
+
+
+def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> ReadOnlyRun:
+    """Open the run in the folder `run`, or of that name in a lake.
+
+    Raises:
+        NoSuchRunError: if there is none.
+    """
+    if run is not None and lake is None and (Path(run) / JOURNAL).is_file():
+        return ReadOnlyRun(RunReader(Path(run)))
+    root = lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
+    if run is not None and lake is None and os.sep in str(run):
+        raise NoSuchRunError(
+            f"there is no run at {run}: give a run's folder, or its name and lake="
+        )
+    return ReadOnlyRun(open_run(root, None if run is None else str(run)))

@@ -1,0 +1,107 @@
+"""What works on runs: `run` and `resume`, as the commands of these names do."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ...configs.load import Override, overrides_of, resolved
+from ...configs.schema import RunConfig
+from ...stores.address import lake_folder
+from ..daemon.child_run import Display, secrets_of, work_in_child
+from ..daemon.job import Job
+from ..daemon.resuming import raised_limits, resumption
+from ..daemon.run_request import RunOptions
+from ..lake.query.runs import open_run
+from ..run.terminal import say
+from .read_only_run import ReadOnlyRun
+
+__all__ = [
+    "Configuration",
+    "Display",
+    "Place",
+    "RunOptions",
+    "lake_at",
+    "opened_in",
+    "resume",
+    "run_loop",
+    "run_of",
+    "run_options",
+]
+
+Configuration = str | Path | Mapping[str, object] | RunConfig
+"""A preset's name, a YAML file, what such a file holds, or a whole configuration."""
+Place = str | Path
+"""A folder, or `s3://BUCKET/PREFIX`."""
+
+
+def lake_at(lake: Place | None) -> Path:
+    """Return the folder of a lake: by default `$LPFLOOP_LAKE`, or `./lake`."""
+    return lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
+
+
+def run_of(run: Place | ReadOnlyRun | None, lake: Place | None) -> tuple[Path, str | None]:
+    """Return the lake and the name of a run that may be open already."""
+    if isinstance(run, ReadOnlyRun):
+        return run.lake, run.name
+    return lake_at(lake), None if run is None else str(run)
+
+
+def opened_in(lake: Path, name: str | None) -> ReadOnlyRun:
+    """Open a run for reading.
+
+    Raises:
+        NoSuchRunError: if there is none.
+    """
+    return ReadOnlyRun(open_run(lake, name))
+
+
+def run_options(
+    config: Configuration | None, settings: Mapping[str, object] | None, options: RunOptions
+) -> RunOptions:
+    """Return the options with what is said of the configuration in Python's own forms."""
+    said = list[Override]()
+    if isinstance(config, RunConfig):
+        said, config = secrets_of(config), resolved(config)
+    elif isinstance(config, Path):
+        config = str(config)
+    said += overrides_of(settings or {})
+    return replace(options, config=config, settings=said)
+
+
+def run_loop(
+    options: RunOptions, lake: Path, name: str | None, fork: str | None, display: Display
+) -> ReadOnlyRun:
+    """Run the loop in a child process, and open the run.
+
+    Raises:
+        ConfigError, FaultError, NothingToTrainOn, Regressed, Stopped: as `work_in_child`.
+    """
+    options = options.in_lake(lake)
+    config = options.resolved()
+    job = Job(config=config, lake=lake, name=name or options.name_of(config), fork=fork)
+    work_in_child(job, display=display)
+    return opened_in(lake, job.name)
+
+
+def resume(
+    run: Place | ReadOnlyRun | None,
+    lake: Place | None,
+    limits: Mapping[str, object],
+    *,
+    retry_unscored: bool,
+    display: Display,
+) -> ReadOnlyRun:
+    """Go on with a run in a child process, and open it; a run with a daemon is only woken.
+
+    Raises:
+        ConfigError, FaultError, NothingToTrainOn, Regressed, Stopped: as `work_in_child`.
+    """
+    root, name = run_of(run, lake)
+    found = resumption(root, name, raised_limits(limits), retry_unscored=retry_unscored)
+    if display != "none":
+        for line in found.told:
+            say(line)
+    if found.job is not None:
+        work_in_child(found.job, lift_pause=True, display=display)
+    return opened_in(root, found.run)

@@ -1,0 +1,259 @@
+# pyright: basic
+"""Can the judge be trusted, and as much as before? What it leaves unread, whom it agrees with.
+
+A run keeps no set of anchors that is judged again and again. What comes nearest are answers of a
+later model that equal an earlier one's, word by word: both were judged, and should be alike.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from ...critics.judge import WAS_READ
+from ...stores.beside import measured_beside
+from ...stores.lake import RunReader
+from ...stores.records import SCORED
+from ..data.judged_candidates import trusted
+from ..data.row_fields import HUMAN
+from ..evaluation.panels import Lines, Panel
+from ..lake.query.critic_scores import critic_scores
+from ..lake.query.runs import of_loop
+from .report_plot import ReportPlot, names_of
+from .run_rows import are_several, by_iteration, none_made, rows_of, series_by, stacked
+
+READING = (
+    "A judge is worth less where more of its replies are unread, where it agrees less with the "
+    "verifier or with people, where it rates equal answers otherwise than before, or where its "
+    "ratings are all the same (0 bits)."
+)
+JUDGES = {
+    "critiques": "critic",
+    "grades": "annotator",
+    "preferences": "annotator",
+    "claims": "judge",
+    "breakdowns": "judge",
+    "prompt_reviews": "judge",
+}
+"""The tables of judgements, and who judged."""
+READ, UNREAD, AGREEMENT, ANCHOR, ENTROPY = "read", "unread", "agreement", "anchor", "entropy"
+PEOPLE = "people"
+EVALUATED = "evaluate:"
+"""What the stages are called that draw answers to be measured, and those that judge them."""
+COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
+Z95 = 1.96
+
+
+def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
+    """Return the plot of what the judge is worth, iteration by iteration."""
+    rows = rows_of(runs, judge_rows)
+    return ReportPlot(
+        name="judge",
+        title="The judge's health",
+        reading=READING,
+        command=f"lpfloop critic-check {names_of(runs)[0]} --by iteration",
+        rows=rows,
+        panels=_panels(rows) if rows.height else (),
+        missing="" if rows.height else none_made(runs, "judgement by a model"),
+        notes=_notes(rows) if rows.height else (),
+    )
+
+
+def judge_rows(run: RunReader) -> pl.DataFrame:
+    """Return the measures of the judge, by iteration.
+
+    `read` and `unread`: the share of replies with the status `name`; `agreement`: with the verifier
+    on the benchmark `name`, or with people; `anchor`: how much the mean rating of answers that
+    equal earlier ones has changed; `entropy`: of the ratings of the aspect `name`, in bits. `count`
+    is how many judgements a value is of.
+    """
+    found = [*(_statuses(run, table) for table in JUDGES), *_of_verifier(run), _of_people(run)]
+    rows = pl.concat([*found, _anchors(run), _entropies(run)], how="diagonal_relaxed")
+    empty = pl.DataFrame(schema={"low": pl.Float64, "high": pl.Float64})
+    return pl.concat([rows, empty], how="diagonal_relaxed").select(COLUMNS).sort(COLUMNS[:3])
+
+
+def _statuses(run: RunReader, table: str) -> pl.DataFrame:
+    of_models = of_loop(run, table, columns={"iteration", "status", JUDGES[table]}).filter(
+        ~trusted(JUDGES[table])
+    )
+    counts = of_models.group_by("iteration", "status").len().collect(engine="streaming")
+    total = pl.col("len").sum().over("iteration")
+    shares = counts.with_columns(value=pl.col("len") / total, count=total)
+    read = pl.col("status").is_in(list(WAS_READ))
+    return shares.select(
+        "iteration",
+        pl.when(read).then(pl.lit(READ)).otherwise(pl.lit(UNREAD)).alias("measure"),
+        pl.format(f"{table}: {{}}", "status").alias("name"),
+        "value",
+        "count",
+    )
+
+
+def _of_verifier(run: RunReader) -> list[pl.DataFrame]:
+    """Return how often the critic's verdict is the verifier's, by benchmark, over all tasks."""
+    scores = {(score.iteration, score.benchmark): score for score in critic_scores(run)}
+    rows = [
+        {
+            "iteration": score.iteration,
+            "measure": AGREEMENT,
+            "name": f"verifier, {score.benchmark}",
+            "value": score.agreement,
+            "count": score.n,
+        }
+        for score in scores.values()
+    ]
+    return [pl.DataFrame(rows)] if rows else []
+
+
+def _of_people(run: RunReader) -> pl.DataFrame:
+    """Return how often the critic's verdict is that of most people who rated the answer."""
+    passed = pl.col("aspects").list.eval(pl.element().struct.field("rating").eq_missing(1))
+    rated = (
+        run.scan("critiques", columns={"iteration", "candidate_id", "critic", "status", "aspects"})
+        .filter(pl.col("status") == SCORED)
+        .with_columns(passed=passed.list.all())
+    )
+    people = (
+        rated.filter(pl.col("critic").str.starts_with(HUMAN))
+        .group_by("candidate_id")
+        .agg(right=pl.col("passed").mean() > 0.5)  # noqa: PLR2004 -- most of them
+        .collect(engine="streaming")
+    )
+    both = (
+        rated.filter(~trusted("critic"))
+        .select("iteration", "candidate_id", "passed")
+        .join(people.lazy(), on="candidate_id")
+        .group_by("iteration")
+        .agg(value=(pl.col("passed") == pl.col("right")).mean(), count=pl.len())
+    )
+    return both.collect(engine="streaming").with_columns(
+        measure=pl.lit(AGREEMENT), name=pl.lit(PEOPLE)
+    )
+
+
+def _anchors(run: RunReader) -> pl.DataFrame:
+    """Return how the ratings of evaluated answers differ from those of equal earlier answers."""
+    answers = (
+        _evaluated(run, "candidates")
+        .select("iteration", "prompt_id", "candidate_id", text=pl.col("text").hash())
+        .collect(engine="streaming")
+    )
+    ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.mean()
+    judged = (
+        _evaluated(run, "critiques")
+        .filter(pl.col("status") == SCORED, ~trusted("critic"))
+        .select("candidate_id", rating=ratings)
+        .group_by("candidate_id")
+        .agg(pl.col("rating").mean())
+        .collect(engine="streaming")
+    )
+    each = answers.join(judged, on="candidate_id").sort("iteration")
+    first = each.unique(["prompt_id", "text"], keep="first", maintain_order=True)
+    again = each.join(first, on=["prompt_id", "text"], suffix="_first").filter(
+        pl.col("iteration") > pl.col("iteration_first")
+    )
+    change = pl.col("rating") - pl.col("rating_first")
+    half = Z95 * change.std().fill_null(0) / pl.len().sqrt()
+    return (
+        again.group_by("iteration")
+        .agg(
+            value=change.mean(), low=change.mean() - half, high=change.mean() + half, count=pl.len()
+        )
+        .with_columns(measure=pl.lit(ANCHOR), name=pl.lit("equal answers"))
+    )
+
+
+def _evaluated(run: RunReader, table: str) -> pl.LazyFrame:
+    """Return the rows of a table that the loop's own evaluations made, without the many others."""
+    parts = [
+        part
+        for part in run.journal.parts(table=table)
+        if EVALUATED in part.stage and measured_beside(part.stage) is None
+    ]
+    return run.scan_parts(table, parts)
+
+
+def _entropies(run: RunReader) -> pl.DataFrame:
+    """Return how much the ratings of each aspect differ: of critiques, and of grades."""
+    critiques = (
+        of_loop(run, "critiques", columns={"iteration", "critic", "status", "aspects"})
+        .filter(pl.col("status") == SCORED, ~trusted("critic"))
+        .select("iteration", "aspects")
+        .explode("aspects")
+        .select(
+            "iteration",
+            name=pl.col("aspects").struct.field("name"),
+            rating=pl.col("aspects").struct.field("rating").cast(pl.Float64),
+        )
+    )
+    grades = (
+        of_loop(run, "grades", columns={"iteration", "annotator", "aspect", "rating"})
+        .filter(~trusted("annotator"))
+        .select("iteration", name=pl.format("grade: {}", "aspect"), rating="rating")
+    )
+    levels = (
+        pl.concat([critiques, grades])
+        .drop_nulls("rating")
+        .group_by("iteration", "name", "rating")
+        .len()
+        .collect(engine="streaming")
+    )
+    return (
+        levels.group_by("iteration", "name")
+        .agg(value=pl.col("len").entropy(base=2, normalize=True), count=pl.col("len").sum())
+        .with_columns(measure=pl.lit(ENTROPY))
+    )
+
+
+def _panels(rows: pl.DataFrame) -> list[Panel]:
+    percent = rows.with_columns(percent=100 * pl.col("value"))
+    unread, agreeing = percent.filter(measure=UNREAD), percent.filter(measure=AGREEMENT)
+    anchors, entropies = rows.filter(measure=ANCHOR), rows.filter(measure=ENTROPY)
+    panels: list[Panel] = []
+    if unread.height:
+        panels.append(stacked(unread, "name", "percent", title="Unread", y_label="% of replies"))
+    if agreeing.height:
+        panels += by_iteration(
+            agreeing, "name", "percent", title="Agreement with", y_label="% of answers"
+        )
+    if anchors.height:
+        panels.append(_drift(anchors))
+    return [*panels, *_entropy(entropies)]
+
+
+def _entropy(rows: pl.DataFrame) -> list[Lines]:
+    """Return the panel of how much ratings differ: by aspect, or of each run over all aspects."""
+    shown = rows
+    if are_several(rows):
+        weighted = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
+        shown = rows.group_by("run", "iteration", name=pl.lit("all aspects")).agg(value=weighted)
+    return by_iteration(shown, "name", "value", title="Entropy of ratings", y_label="bits", level=0)
+
+
+def _drift(anchors: pl.DataFrame) -> Lines:
+    return Lines(
+        series=series_by(anchors, "run", "value", band=("low", "high")),
+        title="Equal answers: change of rating",
+        x_label="iteration",
+        y_label="mean rating now less then",
+        level=0,
+        whole_x=True,
+    )
+
+
+def _notes(rows: pl.DataFrame) -> list[str]:
+    """Say what was not measured, and of how many answers drift was."""
+    notes = list[str]()
+    named = set(rows.filter(measure=AGREEMENT)["name"])
+    if PEOPLE not in named:
+        notes.append("No person rated an answer: agreement with people is not known.")
+    if not named - {PEOPLE}:
+        notes.append("Nothing verifies these answers: agreement with a verifier is not known.")
+    equal = rows.filter(measure=ANCHOR)
+    if equal.is_empty():
+        notes.append("No answer was given, and judged, twice: drift is not known.")
+    for run, iteration, count in equal.select("run", "iteration", "count").iter_rows():
+        notes.append(f"{run}: drift in iteration {iteration} is of {count:,} equal answers.")
+    if rows.filter(measure=UNREAD).is_empty():
+        notes.append("Every reply was read.")
+    return notes

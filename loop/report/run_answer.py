@@ -1,0 +1,156 @@
+"""What a report answers first: is a run's policy better, by how much, how surely, where not?"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from ...stores.lake import RunReader
+from ...stores.records import Checkpoint, PolicyVerdict
+from ..data.short_id import short_id
+from ..data.splits import DEV, HELD_OUT
+from ..lake.query.alarm_list import alarms, sentence
+from ..lake.query.flips import lost_since
+from ..lake.query.model_figures import run_results
+from ..lake.query.model_names import checkpoints
+from ..lake.query.run_needs import needs_told, read_state, run_needs
+from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict
+from ..lake.query.runs import NoSuchRunError
+from ..lake.query.told_figures import lost_line, told_value
+
+Kind = Literal["better", "worse", "open"]
+ALARMS = 4
+"""So many alarms are told; the newest."""
+GROUPS = 8
+"""So many groups that lost are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAnswer:
+    """The answer in a word, and what stands behind it in sentences; backticks hold commands."""
+
+    kind: Kind
+    word: str
+    sentences: Sequence[str]
+
+
+def run_answer(run: RunReader) -> RunAnswer:
+    """Return whether the best model of a run is better than the one it began with."""
+    made = checkpoints(run)
+    try:
+        found = run_verdict(run, made)
+    except NoSuchRunError as error:
+        return RunAnswer(kind="open", word="Not known", sentences=(f"{error}.",))
+    row = _deciding(found, made)
+    if row is None:
+        why = f"No policy of run {found.run} was compared with the one it began with."
+        return RunAnswer(kind="open", word="Not known", sentences=(why,))
+    kind, word = _word(row)
+    sentences = (*_how_much(row, run), *_beside(found, row), *_lost(run, found), *_models(found))
+    return RunAnswer(kind=kind, word=word, sentences=sentences)
+
+
+def told_needs(run: RunReader, work: str) -> list[str]:
+    """Return what a run needs from its person, of which a process does `work`."""
+    return list(needs_told(run_needs(read_state(run, work)), work))
+
+
+def _deciding(found: RunVerdict, made: Sequence[Checkpoint]) -> PolicyVerdict | None:
+    """Return the verdict on the best policy against the first; on the latest if that is best."""
+    best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
+    of = best[0] if best and found.best.iteration != made[0].iteration else found.iterations[-1]
+    return of.of(HELD_OUT, "initial") or of.of(DEV, "initial")
+
+
+def _word(row: PolicyVerdict) -> tuple[Kind, str]:
+    if row.answer == "better":
+        return "better", "Better"
+    if row.high is not None and row.high < 0:
+        return "worse", "Worse"
+    return ("worse", "Not better") if row.answer == "not better" else ("open", "Undecided")
+
+
+def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
+    """Say by how much a policy has changed, and how surely."""
+    before, after = (told_value(row.figure, value) for value in (row.before, row.after))
+    clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
+    yield (
+        f"M_{row.iteration} against M_{row.other_iteration}, with which the run began: "
+        f"{row.figure} {before} → {after} %, {100 * row.difference:+.1f} points{_sure(row)}, on "
+        f"{row.n:,} {row.split} prompts{clusters}; {row.gained:.0%} of them gained, "
+        f"{row.lost:.0%} lost."
+    )
+    if row.answer == "undecided" and row.needed is not None:
+        yield f"About {row.needed:,} prompts like these would decide."
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    rate = config.get("verdict", {}).get("error_rate")
+    if rate is not None:
+        yield (
+            f"A run that gains nothing is called better at most {rate:.0%} of the time "
+            "(`verdict.error_rate`), over all its looks; the interval holds at what is left of "
+            "that for this one."
+        )
+
+
+def _sure(row: PolicyVerdict) -> str:
+    if row.low is None or row.high is None:
+        return " (too few prompts for an interval)"
+    return f" (between {100 * row.low:+.1f} and {100 * row.high:+.1f})"
+
+
+def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
+    """Say what the dev prompts say of the same policy, by which the loop decides."""
+    own = next(i for i in found.iterations if i.checkpoint.iteration == row.iteration)
+    dev = own.of(DEV, "initial")
+    if dev is not None and row.split != DEV:
+        yield (
+            f"The {dev.n:,} dev prompts, by which the loop decides: {dev.answer}, "
+            f"{100 * dev.difference:+.1f} points{_sure(dev)}."
+        )
+
+
+def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
+    """Say where the run's models got worse: surely, and most."""
+    best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
+    told = best[0] if best else found.iterations[-1]
+    surely = [*_tasks(told), *told.lost()]
+    if surely:
+        named = ", ".join(
+            f"{r.name} {100 * r.before:.0f} → {100 * r.after:.0f} %" for r in surely[:GROUPS]
+        )
+        more = f" and {len(surely) - GROUPS} more" if len(surely) > GROUPS else ""
+        yield f"Surely worse since M_0 on held-out prompts: {named}{more}."
+    most = lost_since(run, run_results(run, by=("all",)))
+    if most is not None:
+        yield ("" if surely else "No task or family is surely worse; ") + f"{lost_line(most)}."
+    elif not surely:
+        yield "No task and no family of prompts is worse than it was."
+
+
+def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:
+    """Return the tasks whose held-out prompts are surely worse."""
+    own = [r for r in found.rows if (r.split, r.against, r.scope) == (HELD_OUT, "initial", "task")]
+    return [row for row in own if row.high is not None and row.high < 0]
+
+
+def _models(found: RunVerdict) -> Iterator[str]:
+    """Say which model is the best, and how it is had."""
+    best, latest = found.best, found.latest
+    name = f"M_{best.iteration}"
+    yield (
+        f"The best model is {name} ({short_id(best.checkpoint_id)}): "
+        f"`lpfloop model {found.run} {name}` says where it is, copies, serves and asks it."
+    )
+    last = found.iterations[-1].standing
+    if best.iteration != latest.iteration and last is not None:
+        yield f"The latest is M_{latest.iteration}: {last.reason}."
+
+
+def told_alarms(run: RunReader) -> Iterator[str]:
+    """Yield the newest alarms, and how many more there are."""
+    found = alarms(run)
+    for alarm in found[:ALARMS]:
+        where = f"M_{alarm.iteration}: " if f"M_{alarm.iteration}" not in alarm.told else ""
+        yield f"{where}{sentence(alarm)}"
+    if len(found) > ALARMS:
+        yield f"{len(found) - ALARMS} more: `lpfloop alarms {run.folder.name}`"

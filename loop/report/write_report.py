@@ -1,0 +1,103 @@
+"""Where a report goes: into the run's folder, or wherever its reader wants it."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...stores.durable import make_folder, write_file
+from ...stores.outputs import output_file, output_files
+from ...stores.targets import TargetError, file_target, folder_target
+from ..evaluation.plots import svg_file
+from .report_page import MARK
+from .run_report import Report
+
+FOLDER, PAGE = "report", "report.html"
+HEAD = 2000
+"""In so many bytes at its beginning a report says that it is one."""
+
+
+def check_places(page: Path | None, plots: Path | None, *, force: bool) -> None:
+    """Check before any work that a report's page and plots may go there.
+
+    Raises:
+        TargetError: if one may not.
+    """
+    for place in filter(None, (page, plots)):
+        if not place.absolute().parent.is_dir():
+            raise TargetError(
+                f"{place} cannot be written: the folder that is to hold it is missing"
+            )
+    if page is not None:
+        file_target(page, force=force or _is_report(page))
+    if plots is not None:
+        folder_target(plots, force=force)
+
+
+def report_folder(run: Path) -> Path:
+    """Return the folder of a run in which its report lies; it is made if it is not there.
+
+    Raises:
+        TargetError: if it cannot be.
+    """
+    try:
+        return make_folder(run / FOLDER)
+    except OSError as error:
+        raise _elsewhere(run / FOLDER, error) from error
+
+
+def keep_report(report: Report, folder: Path) -> Path:
+    """Write a report and its plots into the folder that is theirs; return the page's path.
+
+    Raises:
+        TargetError: if nothing can be written there.
+    """
+    try:
+        for name, data in {**plot_files(report), PAGE: report.html.encode()}.items():
+            write_file(folder / name, data)
+    except OSError as error:
+        raise _elsewhere(folder, error) from error
+    return folder / PAGE
+
+
+def _elsewhere(folder: Path, error: OSError) -> TargetError:
+    return TargetError(
+        f"{folder} cannot be written ({error.strerror}): name another place with -o FILE"
+    )
+
+
+def output_report(report: Report, target: Path, *, force: bool) -> None:
+    """Write the page of a report where it is wanted; an earlier report is replaced.
+
+    Raises:
+        TargetError: if it cannot be written, or something else is there and not `force`.
+    """
+    output_file(target, report.html.encode(), force=force or _is_report(target))
+
+
+def output_plots(report: Report, folder: Path, *, force: bool) -> None:
+    """Write each plot as SVG, and its rows as Parquet, into a new folder.
+
+    Raises:
+        TargetError: if it cannot be made, or is there already and not `force`.
+    """
+    output_files(folder, plot_files(report), force=force)
+
+
+def plot_files(report: Report) -> Mapping[str, bytes]:
+    """Return the files of a report's plots by their names: of those that have rows."""
+    found: dict[str, bytes] = {}
+    for each in report.plots:
+        if each.panels:
+            rows = io.BytesIO()
+            each.plot.rows.write_parquet(rows)
+            found[f"{each.plot.name}.svg"] = svg_file(each.panels)
+            found[f"{each.plot.name}.parquet"] = rows.getvalue()
+    return found
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return f'content="{MARK}"'.encode() in file.read(HEAD)
+    except OSError:
+        return False

@@ -1,0 +1,74 @@
+"""One iteration against another: what got better and what got worse, prompt by prompt."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...stores.lake import RunReader
+from ..data.splits import HELD_OUT
+from ..lake.query.figures import shown_split
+from ..lake.trace.diff import DiffRequest, diff
+from ..lake.trace.word_diff import word_diff
+from .page_rows import by_id
+from .viewing import Viewing
+from .wanted import number
+
+MOST = 50
+"""So many changed prompts are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPages:
+    """The comparison of two iterations of a run."""
+
+    viewing: Viewing
+
+    def routes(self) -> list[Route]:
+        """Return its address."""
+        return [Route("/runs/{run}/diff", self.one)]
+
+    def one(self, request: Request) -> Response:
+        """Show how the answers of one iteration changed until another."""
+        query = request.query_params
+        with self.viewing.run(request) as run:
+            request_of = DiffRequest(
+                before=number("from", query.get("from") or None),
+                after=number("to", query.get("to") or None),
+                benchmark=shown_split(run, query.get("split") or None) or HELD_OUT,
+            )
+            found = diff(run, request_of)
+            shown = found.changes.head(MOST)
+            answers = texts(run, shown)
+            rows = [_with_spans(row, answers) for row in shown.iter_rows(named=True)]
+            iterations = sorted({stage.iteration for stage in run.journal.stages()})
+            name = run.folder.name
+        return self.viewing.page(
+            "diff.html",
+            run=name,
+            found=found,
+            wanted=request_of,
+            summary=found.summary.to_dicts(),
+            rows=rows,
+            iterations=iterations,
+            total=found.changes.height,
+        )
+
+
+def texts(run: RunReader, shown: pl.DataFrame) -> dict[str, str]:
+    """Return the answers of both sides to prompts that changed, by id."""
+    sides = [
+        shown.select("prompt_id", candidate_id=f"candidate_{side}") for side in ("before", "after")
+    ]
+    found = by_id(run, "candidates", "candidate_id", pl.concat(sides), ("text",))
+    return {identity: row["text"] for identity, row in found.items()}
+
+
+def _with_spans(row: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, Any]:
+    """Return a changed prompt with its second answer as changes of the first."""
+    before, after = (answers.get(row[f"candidate_{side}"], "") for side in ("before", "after"))
+    return {**row, "spans": word_diff(before, after)}

@@ -1,0 +1,54 @@
+"""Drawing from templates: all text is escaped, and hidden characters are made visible."""
+
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ..data.durations import duration
+from ..data.sanitize import visible
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+def templates() -> Environment:
+    """Return the templates; what a value holds is text, never markup."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.globals.update(address=address)
+    environment.filters.update(count=count, duration=duration)
+    return environment
+
+
+def drawn(environment: Environment, template: str, **values: object) -> Markup:
+    """Return what a template makes of values."""
+    # The template has escaped what it was given.
+    return Markup(environment.get_template(template).render(**values))  # noqa: S704
+
+
+def address(*parts: object, **query: object) -> str:
+    """Return the address of a page, each part of its path and its query quoted.
+
+    Values that are None or empty are left out of the query.
+    """
+    path = "/".join(quote(str(part), safe="") for part in parts)
+    asked = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
+    return f"/{path}" + (f"?{urlencode(asked)}" if asked else "")
+
+
+def count(number: float | None) -> str:
+    """Return a number as people read it; nothing for 0 or none."""
+    return f"{number:,}" if number else ""
+
+
+def _shown(value: object) -> object:
+    # Markup was escaped already; everything else that is text may hide characters.
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

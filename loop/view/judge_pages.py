@@ -1,0 +1,254 @@
+"""Judging by hand in the browser: choosing a queue, and one item after another by keyboard.
+
+A GET shows the item that a person holds and changes nothing; each POST does one thing and leads to
+the next item by a redirect, so that reloading a page judges nothing twice.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ...stores.annotation_ledger import LEDGER, has_ledger
+from ...stores.lake import RunReader
+from ...stores.lock import LockedError
+from ..data.assignments import Overlap
+from ..data.files import InputError
+from ..evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
+from ..lake.annotations.bring_in import bring_in_alone, waiting
+from ..lake.annotations.judging_queue import OVERLAP, RULES, QueueRequest, rule_named
+from .drawing import address
+from .viewing import Viewing
+
+LONGEST = 100_000
+"""The most bytes of a form: a comment may be long, but not a book."""
+CHOSEN = ("as", "judged", "rule", "overlap", "people", "task", "aspect", "iteration", "seed")
+RATING = "rating:"
+TIE = "tie"
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePages:
+    """The pages on which people judge."""
+
+    viewing: Viewing
+
+    def routes(self) -> list[Route]:
+        """Return their addresses."""
+        return [
+            Route("/runs/{run}/judge", self.choose),
+            Route("/runs/{run}/judge/item", self.item),
+            Route("/runs/{run}/judge/item", self.act, methods=["POST"]),
+            Route("/runs/{run}/judge/live", self.live),
+            Route("/runs/{run}/judge/commit", self.commit, methods=["POST"]),
+        ]
+
+    def choose(self, request: Request) -> Response:
+        """Show the form that chooses who judges what."""
+        with self.viewing.run(request) as run:
+            left = len(waiting(run.folder))
+            return self._page(
+                "judge.html",
+                run=run.folder.name,
+                rules=RULES,
+                overlap=OVERLAP,
+                waiting=left,
+                told=request.query_params.get("told", ""),
+            )
+
+    def item(self, request: Request) -> Response:
+        """Show the item that the person holds, or where to begin."""
+        asked = dict(request.query_params)
+        return self._answered(request, lambda run: self._item(run, asked))
+
+    def live(self, request: Request) -> Response:
+        """Tell what has changed in progress and agreement."""
+        asked = dict(request.query_params)
+
+        def draw(run: RunReader) -> Response:
+            name = f"judge {run.folder.name} {address(**_chosen(asked))}"
+            version = _version(run.folder)
+            return self.viewing.answer_live(request, name, version, lambda: self._now(run, asked))
+
+        return self._answered(request, draw)
+
+    async def act(self, request: Request) -> Response:
+        """Judge, skip, take back or begin; then lead to the item that is held now."""
+        form = await _form(request)
+        return await run_in_threadpool(self._answered, request, lambda run: _acted(run, form))
+
+    async def commit(self, request: Request) -> Response:
+        """Bring what was said into the run, if nobody else holds it."""
+        await _form(request)
+        return await run_in_threadpool(self._answered, request, _committed)
+
+    def _answered(self, request: Request, answer: Callable[[RunReader], Response]) -> Response:
+        with self.viewing.run(request) as run:
+            return answer(run)
+
+    def _page(self, template: str, **values: object) -> Response:
+        """Return a page with forms: without its address as referrer they would name no origin."""
+        page = self.viewing.page(template, 200, **values)
+        page.headers["Referrer-Policy"] = "same-origin"
+        return page
+
+    def _item(self, run: RunReader, asked: Form) -> Response:
+        card, rubric = None, {}
+        if has_ledger(run.folder):
+            with closing(_session(run, asked)) as session:
+                held = session.held_card()
+                card, rubric = (None if held is None else held[0]), session.rubric
+        return self._page(
+            "judge_item.html",
+            run=run.folder.name,
+            asked=_chosen(asked),
+            card=card,
+            rubric=rubric,
+            rating=RATING,
+            done=asked.get("done", ""),
+            version=_version(run.folder),
+            now=self._now(run, asked),
+        )
+
+    def _now(self, run: RunReader, asked: Form) -> Markup:
+        progress = agreement = ""
+        if has_ledger(run.folder):
+            with closing(_session(run, asked)) as session:
+                progress, agreement = session.progress().sentence, session.agreement().sentence
+        return self.viewing.draw("judge_now.html", progress=progress, agreement=agreement)
+
+
+def _session(run: RunReader, asked: Form) -> AnnotationSession:
+    return AnnotationSession(run, asked.get("as", ""), _request(asked))
+
+
+def _request(asked: Form) -> QueueRequest:
+    """Return the queue that an address or a form names.
+
+    Raises:
+        InputError: naming the field that cannot be used.
+    """
+    judged = asked.get("judged", "ratings")
+    if judged not in ("ratings", "pairs"):
+        raise InputError(f"judged: {judged!r} is neither ratings nor pairs")
+    share = _number(asked, "overlap", OVERLAP.share, most=1)
+    people = _number(asked, "people", OVERLAP.people, most=20)
+    iteration = _number(asked, "iteration", -1, most=10**6)
+    return QueueRequest(
+        judged="pairs" if judged == "pairs" else "ratings",
+        rule=rule_named(asked.get("rule") or "disagreement"),
+        overlap=Overlap(share=share, people=max(int(people), 2)),
+        task=asked.get("task") or None,
+        aspect=asked.get("aspect") or None if judged == "ratings" else None,
+        iteration=None if iteration < 0 else int(iteration),
+        seed=int(_number(asked, "seed", 0, most=2**31)),
+    )
+
+
+def _number(asked: Form, name: str, default: float, *, most: float) -> float:
+    text = asked.get(name, "").strip()
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = most + 1
+    if text and not 0 <= value <= most:
+        raise InputError(f"{name}: {text!r} is no number from 0 to {most:g}")
+    return value
+
+
+def _chosen(asked: Form) -> dict[str, str]:
+    return {name: asked[name] for name in CHOSEN if asked.get(name)}
+
+
+def _acted(run: RunReader, form: Form) -> Response:
+    """Do what a form asks, and give the person their next item."""
+    with closing(_session(run, form)) as session:
+        done = _done(session, form)
+        session.begin()
+        left = session.next_card()
+    state = {"done": "all" if left is None else done}
+    return RedirectResponse(_place(run, "item", **_chosen(form), **state), 303)
+
+
+def _done(session: AnnotationSession, form: Form) -> str:
+    """Do one thing; return what is said of it, if anything.
+
+    A form that was sent twice, or is of an item that the person does not hold any more, does
+    nothing.
+    """
+    deed = form.get("do", "judge")
+    if deed == "next":
+        return ""
+    if deed == "undo":
+        return "undone" if session.undo() else "nothing to take back"
+    held = session.held_card()
+    if held is None or held[0].item.name != form.get("item"):
+        return "that was judged before"
+    card, seconds = held
+    if deed == "skip":
+        session.skip(card)
+    else:
+        session.judge(card, _opinion(card, form), seconds)
+    return ""
+
+
+def _opinion(card: JudgingCard, form: Form) -> Opinion:
+    """Return what a form says of an item.
+
+    Raises:
+        InputError: if an aspect has no rating, or no answer is preferred.
+    """
+    comment = form.get("comment", "")
+    if not card.aspects:
+        if form.get("better") not in ("0", "1", TIE):
+            raise InputError("say which answer is better, or that they are equally good")
+        better = None if form["better"] == TIE else int(form["better"])
+        return Opinion(ratings={}, better=better, comment=comment)
+    given = {name: form.get(f"{RATING}{name}") for name in card.aspects}
+    missing = [name for name, rating in given.items() if rating not in ("-1", "0", "1")]
+    if missing:
+        raise InputError(f"rate {', '.join(missing)}, too: -1, 0 or 1")
+    ratings = {name: int(rating) for name, rating in given.items() if rating is not None}
+    return Opinion(ratings=ratings, comment=comment)
+
+
+def _committed(run: RunReader) -> Response:
+    try:
+        told = f"{bring_in_alone(run.folder)} judgements came into the run"
+    except LockedError:
+        told = "a process works on the run: it takes them before it makes pairs"
+    return RedirectResponse(_place(run, told=told), 303)
+
+
+def _place(run: RunReader, *parts: str, **query: str) -> str:
+    return address("runs", run.folder.name, "judge", *parts, **query)
+
+
+async def _form(request: Request) -> Form:
+    """Return the fields of a form.
+
+    Raises:
+        HTTPException: if it is longer than any form of ours.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST:
+            raise HTTPException(413, f"a form has at most {LONGEST:,} bytes")
+    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+
+
+def _version(folder: Path) -> str:
+    """Return what is another as soon as somebody has judged."""
+    found = [folder / name for name in (LEDGER, f"{LEDGER}-wal")]
+    told = [path.stat() for path in found if path.exists()]
+    return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in told) or "none"

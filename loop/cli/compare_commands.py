@@ -69,9 +69,10 @@ def _write_report(
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.comparison_report import comparison_report
-    from ..report.write_report import output_report
+    from ..report.write_report import check_places, output_report
 
     require_matplotlib("a report")
+    check_places(path, None, force=force)
     found = results(lake, names, task=task)
     with ExitStack() as opened:
         runs = [opened.enter_context(closing(open_run(lake, n))) for n in dict.fromkeys(names)]

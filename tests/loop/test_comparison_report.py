@@ -129,6 +129,14 @@ def test_a_run_that_shares_nothing_with_the_others_is_named(lake, tmp_path):
     assert {run for result in apart(found) for run in result.runs} <= {ELSEWHERE}
 
 
+def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(lake, tmp_path):
+    for place in (tmp_path, tmp_path / "missing" / "page.html", lake / "page.html"):
+        done = call(lake, WORSE, "nosuch", "--report", place)
+        assert done.exit_code == Exit.BAD_INPUT
+        assert str(place) in "".join(done.output.split("\n"))
+        assert "nosuch" not in done.output
+
+
 def test_a_file_that_is_no_report_is_not_replaced(lake, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("my notes")

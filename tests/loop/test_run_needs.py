@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import typer
 from asked import RUNS, make_lake
-from examples import ALARM, VERDICT
 
+from examples import ALARM, VERDICT
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.query.run_needs import (
     LOW_BYTES,

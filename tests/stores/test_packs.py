@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 from lpfloop.stores import packing
 from lpfloop.stores.digest import canonical_rows, run_digest
 from lpfloop.stores.garbage import collect, garbage

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples import CANDIDATE, CRITIQUE, PROMPT, REWARD
-
 from lpfloop.loop.data.assignments import Overlap
 from lpfloop.loop.evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from lpfloop.loop.lake.annotations.judging_queue import QueueRequest

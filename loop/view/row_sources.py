@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ...stores.index import SEARCHED, Index, index_folder
+from ...stores.index import SEARCHED, Index, index_folder, part_key
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.figures import shown_split
@@ -173,6 +173,13 @@ def _matching(lake: Path, run: RunReader, table: Listed, wanted: Wanted, words: 
     if table == "candidates":
         missing += [*(["kind"] if rows.kind else []), *(["reward"] if rewarded else [])]
     return Source(key=KEYS[table], frame=ids.lazy(), total=ids.height, missing=missing)
+
+
+def unindexed(lake: Path, run: RunReader, table: str) -> int:
+    """Return how many rows of a list the search index does not have yet."""
+    indexed = Index(index_folder(lake)).indexed()
+    parts = run.journal.parts(table=table)
+    return sum(p.rows for p in parts if p.rows and part_key(run.folder.name, p) not in indexed)
 
 
 def _total(run: RunReader, table: str, iteration: int | None) -> int:

@@ -257,7 +257,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
         )
         made = [rows for _, rows in reading.rows(notes)]
-        told = present(run)
+        told = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
     found = counted(made)

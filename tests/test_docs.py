@@ -1,4 +1,4 @@
-"""Every command that the pages show is run; every link leads somewhere."""
+"""Every command that the pages show is run."""
 
 import re
 import shlex
@@ -15,7 +15,6 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").g
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
 def commands():
@@ -87,12 +86,6 @@ def test_every_command_is_documented():
         for word in (command.commands if isinstance(command, CommandGroup) else [None])
     ]
     assert [name for name in names if not re.search(rf"(`|lpfloop ){name}\b", text)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_links_lead_somewhere(page):
-    targets = [t for t in LINK.findall(page.read_text()) if not t.startswith("http")]
-    assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
 def test_the_readme_is_short():

@@ -106,19 +106,24 @@ def write_comparison(
     """
     from rich.console import Console
 
-    from ..evaluation.compared_columns import comparison_remarks
+    from ..data.telling import tell
+    from ..evaluation.compare_tasks import results_by_task
+    from ..evaluation.compared_columns import comparison_remarks, errors_over
     from ..evaluation.comparison_rows import compared_runs
     from ..lake.query.row_output import is_table, write_frame
+    from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
     compared = compared_runs(lake, names, together=together, against=against, task=task)
     if for_people:
         console = Console()
-        tables = _tables(compared.found, compared.rival, together=together, width=console.width)
-        for table in tables:
+        found = compared.found
+        tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
+        for table in _tables(found, compared.rival, together=together, width=console.width):
             console.print(table)
-        for remark in comparison_remarks(compared.found):
-            console.print(remark, markup=False, highlight=False, soft_wrap=True)
+        print_by_task(console, results_by_task(lake, names, together=together, task=task))
+        for remark in comparison_remarks(found):
+            tell(console, remark)
     else:
         write_frame(compared.frame, form, as_json=as_json)
 
@@ -128,7 +133,6 @@ def _tables(
 ) -> "Iterator[Table]":
     """Give tables of as many columns as there is room for; what was spent stands in the last."""
     from ..evaluation.compared_columns import (
-        errors_over,
         figure_columns,
         result_name,
         spent_columns,
@@ -140,19 +144,16 @@ def _tables(
     while columns:
         sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
         fitting = max(1, sum(total <= room for total in accumulate(sizes)))
-        yield _table(errors_over(found), names, columns[:fitting])
+        yield _table(names, columns[:fitting])
         columns = columns[fitting:]
 
 
-def _table(over: str, names: Sequence[str], columns: "Sequence[Column]") -> "Table":
+def _table(names: Sequence[str], columns: "Sequence[Column]") -> "Table":
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = f"Held-out prompts (test): mean ± standard error over {over}"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Method", overflow="fold")
     for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)

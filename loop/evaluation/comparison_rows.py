@@ -9,7 +9,7 @@ import polars as pl
 from ...stores.keys import Json
 from ..lake.query.forms import FormError
 from .compare_runs import Result, by_method, incomparable, results
-from .compared_columns import RIVALRY
+from .compared_columns import RIVALRY, bounds_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,9 @@ def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[
     }
     for metric, measure in sorted(result.numbers.items()):
         row |= {metric: measure.value, f"{metric}_stderr": measure.stderr}
+        within = bounds_of(metric, measure)
+        if within is not None:
+            row |= {f"{metric}_low": within[0], f"{metric}_high": within[1]}
     for metric in RIVALRY if rival is not None else ():
         lead = result.lead(rival, metric) if rival is not None else None
         row |= {

@@ -12,6 +12,7 @@ from typing import Literal, Self, get_args
 
 import polars as pl
 
+from ....configs.likely_names import meant
 from ....stores.keys import canonical_json, derive_seed, digest
 from ....stores.lake import RunReader
 from ....stores.records import SCORED
@@ -62,7 +63,10 @@ def rule_named(name: str) -> SamplingRule:
     for rule in RULES:
         if rule == name:
             return rule
-    raise InputError(f"--order {name}: there is no such order; the orders are {', '.join(RULES)}")
+    raise InputError(
+        f"--order {name}: there is no such order; {meant(name, RULES)}the orders are "
+        f"{', '.join(RULES)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

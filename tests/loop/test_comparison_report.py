@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import told
-from examples import CHECKPOINT
 from typer.testing import CliRunner
 
+from examples import CHECKPOINT
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.compare_runs import results
 from lpfloop.loop.evaluation.pairwise_verdicts import apart, pairwise_verdicts

@@ -91,15 +91,22 @@ class RunReader:
         self.journal = Reader(folder)
 
     def scan(
-        self, table: str, *, iteration: int | None = None, columns: Collection[str] | None = None
+        self,
+        table: str,
+        *,
+        iteration: int | None = None,
+        columns: Collection[str] | None = None,
+        stages: Callable[[str], bool] = lambda _: True,
     ) -> pl.LazyFrame:
         """Return the rows of a table that are committed now, with its columns or some of them.
 
-        They come stage by stage; within a stage the order is not fixed, as packed rows are sorted
-        by prompt: sort by what you need. Files are verified first, packs by column.
+        They come stage by stage, of those `stages`; within a stage the order is not fixed, as
+        packed rows are sorted by prompt: sort by what you need. Files are verified first, packs by
+        column.
         """
         some = ALL if columns is None else Some(columns=frozenset(columns))
-        rows = scan(self.folder, table, self._present(table, iteration), some)
+        files = [file for file in self._present(table, iteration) if stages(file.stage)]
+        rows = scan(self.folder, table, files, some)
         return under_new_names(rows, renamed(self.journal, table))
 
     def about(

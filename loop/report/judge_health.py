@@ -10,14 +10,13 @@ from collections.abc import Sequence
 import polars as pl
 
 from ...critics.judge import WAS_READ
-from ...stores.beside import measured_beside
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted
 from ..data.row_fields import HUMAN
 from ..evaluation.panels import Lines, Panel
 from ..lake.query.critic_scores import critic_scores
-from ..lake.query.runs import of_loop
+from ..lake.query.runs import is_of_loop, of_loop
 from .report_plot import ReportPlot, names_of
 from .run_rows import are_several, by_iteration, none_made, rows_of, series_by, stacked
 
@@ -165,12 +164,7 @@ def _anchors(run: RunReader) -> pl.DataFrame:
 
 def _evaluated(run: RunReader, table: str) -> pl.LazyFrame:
     """Return the rows of a table that the loop's own evaluations made, without the many others."""
-    parts = [
-        part
-        for part in run.journal.parts(table=table)
-        if EVALUATED in part.stage and measured_beside(part.stage) is None
-    ]
-    return run.scan_parts(table, parts)
+    return run.scan(table, stages=lambda stage: EVALUATED in stage and is_of_loop(stage))
 
 
 def _entropies(run: RunReader) -> pl.DataFrame:

@@ -144,4 +144,3 @@ def test_a_file_that_is_no_report_is_not_replaced(lake, tmp_path):
     assert done.exit_code == Exit.BAD_INPUT
     assert page.read_text() == "my notes"
     assert call(lake, WORSE, BETTER, "--report", page, "--force").exit_code == Exit.DONE
-    assert call(lake, WORSE, BETTER, "--report", page).exit_code == Exit.DONE

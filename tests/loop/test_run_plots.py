@@ -1,12 +1,13 @@
 """Plots of a run's refinement, pairs, training, judge and spending: their rows, and why none."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
 import asked
 import polars as pl
 import pytest
+import texts
 import told
 from crashing import (
     RUN,
@@ -230,6 +231,21 @@ def test_the_critic_is_held_to_most_people(tmp_path):
         plot = judge_plot(runs)
     agreement = only(plot.rows, measure="agreement")
     assert (agreement["name"], agreement["value"], agreement["count"]) == ("people", 0.5, 2)
+
+
+def test_what_was_measured_beside_the_loop_is_not_of_its_judge(tmp_path):
+    """The smoke test asks the judge, too, about answers of its own."""
+    answer, said = judged(0, 1, 1)
+    mute = told.critique(answer)
+    lake = tmp_path / "lake"
+    told.write_run(lake, "smoked", {1: {Critique: [said]}}, stage="critique:sample")
+    with closing(texts.opened(lake, "smoked")) as writer:
+        writer.journal.plan(1, "critique:smoke:sample", "s", lambda: ["s"])
+        writer.commit("s", {Critique: [mute]}, {})
+    with opened(lake, "smoked") as runs:
+        rows = judge_plot(runs).rows
+    assert only(rows, name="critiques: scored")["count"] == 1
+    assert rows.filter(measure="unread").is_empty()
 
 
 def test_grades_are_judgements_too(tmp_path):

@@ -227,9 +227,9 @@ def of_loop(
 
     Where only some of the columns are wanted, only those need be read and verified.
     """
-    parts = run.journal.parts(table=table, iteration=iteration)
-    own = [part for part in parts if measured_beside(part.stage) is None]
-    if len(own) == len(parts):
-        return run.scan(table, iteration=iteration, columns=columns)
-    rows = run.scan_parts(table, own)
-    return rows if columns is None else rows.select(sorted(columns))
+    return run.scan(table, iteration=iteration, columns=columns, stages=is_of_loop)
+
+
+def is_of_loop(stage: str) -> bool:
+    """Whether a stage is one of the loop, and not of what is measured beside it."""
+    return measured_beside(stage) is None
